@@ -1,0 +1,10 @@
+"""The durable core: everything that must survive a crash is written here, and nowhere else.
+
+Invariants, for every module of this package:
+
+- `disk` is the only door: no other module writes, syncs or renames.
+- What a call returned from is on stable storage: the bytes, and every folder entry that leads to them.
+- A failed sync is final. The handle refuses all that follows; nothing is acknowledged again.
+- Torn is not corrupt. What a crash can leave is recognised, reported and passed over; anything else is an error that
+  names file and offset, and deletes nothing.
+"""

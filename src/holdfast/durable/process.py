@@ -1,0 +1,50 @@
+"""Who a process is: pid, start ticks and boot id together name one process for good.
+
+A pid alone is recycled, and a wall-clock start time shifts when the clock is set. The raw start ticks of
+`/proc/<pid>/stat` count from boot, so with the boot id they never point at somebody else.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+
+class Identity(msgspec.Struct, frozen=True):
+    pid: int
+    start_ticks: int
+    boot_id: str
+    host: str
+
+    def is_alive(self) -> bool:
+        """True only for this very process on this very boot; never for another that was given the same pid."""
+        return self.boot_id == boot_id() and self.start_ticks == start_ticks(self.pid)
+
+
+def start_ticks(pid: int) -> int | None:
+    """The kernel's start time of a running process, or None when there is none (a zombie has ended)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+@functools.cache
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def current() -> Identity:
+    return _identity_of(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _identity_of(pid: int) -> Identity:
+    return Identity(pid, start_ticks(pid) or 0, boot_id(), socket.gethostname())

@@ -1,0 +1,190 @@
+"""Every error Holdfast raises on purpose, in one tree.
+
+A class's docstring is its message: a sentence that says what happened, what was kept and what to do next. The fields in
+braces are given by name when the error is raised, and stay readable on the instance. `exit_code` is what the command
+line returns for it; docs list the codes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """Something went wrong: {detail}."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, **facts: Any) -> None:
+        self.facts = facts
+        super().__init__(_sentence(type(self), facts))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["facts"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def _sentence(kind: type[HoldfastError], facts: dict[str, Any]) -> str:
+    # `python -OO` strips docstrings; the facts alone still tell what happened.
+    template = kind.__doc__ or kind.__name__ + ": " + ", ".join(f"{name} {{{name}}}" for name in facts)
+    return " ".join(inspect.cleandoc(template).split("\n")).format(**facts)
+
+
+# -- input ------------------------------------------------------------------------------------------------------------
+
+
+class InputError(HoldfastError):
+    """The input cannot be used: {detail}. Nothing was changed."""
+
+    exit_code = 2
+
+
+class PathEscapes(InputError):
+    """The path {name!r} leads out of {root}. Nothing was read or written; give a relative path that stays inside."""
+
+
+class InvalidName(InputError):
+    """{what} {name!r} cannot be used: {rule}. Nothing was changed."""
+
+
+class NotABlobId(InputError):
+    """{digest!r} is not a blob id: 64 lower-case hexadecimal digits were expected. Nothing was read."""
+
+
+class RootUnusable(InputError):
+    """The data root {path} cannot be used: {reason}. Nothing was changed; name another with --data-root."""
+
+
+class NewerFormat(InputError):
+    """{path} was written in format {found}, and this Holdfast reads up to format {known}. Nothing was changed;
+    use the newer Holdfast that wrote it."""
+
+
+# -- disk -------------------------------------------------------------------------------------------------------------
+
+
+class DiskError(HoldfastError):
+    """Could not {operation} {path}: {reason}. What was acknowledged before is kept; fix the cause, then start
+    again."""
+
+    exit_code = 3
+
+
+class DiskFull(DiskError):
+    """Could not {operation} {path}: {reason}. What was acknowledged before is kept; free some space, then start
+    again."""
+
+
+class AlreadyExists(DiskError):
+    """Could not {operation} {path}: it exists already. It was left as it is."""
+
+
+class FileMissing(DiskError):
+    """Could not {operation} {path}: there is no such file or folder. Nothing was changed."""
+
+
+class SyncFailed(DiskError):
+    """Could not {operation} {path}: {reason}. Nothing is acknowledged after a failed sync, and a sync is never tried
+    twice; stop, check the disk, and start again to go on from what is really on it."""
+
+
+class Poisoned(DiskError):
+    """{path} takes no more records, because an earlier write or sync of it failed ({reason}). Stop, check the disk,
+    and start again to go on from what is really on it."""
+
+
+# -- journal ----------------------------------------------------------------------------------------------------------
+
+
+class JournalCorrupt(HoldfastError):
+    """The journal is damaged at {path}, byte {offset}: {reason}. Nothing was changed or deleted; restore this file
+    from a backup, or look at it with `holdfast log`."""
+
+    exit_code = 4
+
+
+class JournalClosed(HoldfastError):
+    """The journal of run {run} is closed and takes no more records."""
+
+
+class PairingBroken(JournalCorrupt):
+    """The journal contradicts itself at {path}, entry {seq}: {reason}. Nothing was changed or deleted; restore this
+    file from a backup, or look at it with `holdfast log`."""
+
+
+class CheckpointAhead(JournalCorrupt):
+    """The checkpoint {path} stands at entry {seq} of run {run}, which the journal does not have: {reason}.
+    Acknowledged records are missing from the journal. Nothing was changed or deleted; restore runtime/wal from a
+    backup."""
+
+
+class WouldRepeat(HoldfastError):
+    """Intent {seq} of run {run} cannot be closed: {reason}. Nothing was written."""
+
+
+# -- blobs, audit, ledgers --------------------------------------------------------------------------------------------
+
+
+class BlobMissing(HoldfastError):
+    """There is no blob {digest} in {path}."""
+
+    exit_code = 5
+
+
+class BlobCorrupt(HoldfastError):
+    """The blob {path} does not hold the bytes its name promises ({reason}), so it is not served. The file was left as
+    it is; put the same content again to mend it, or restore it from a backup."""
+
+    exit_code = 4
+
+
+class AuditKeyUnusable(HoldfastError):
+    """The audit key {path} cannot be used: {reason}. Nothing was written."""
+
+    exit_code = 6
+
+
+class AuditCorrupt(HoldfastError):
+    """The audit log does not verify at {path}, line {line}: {reason}. Nothing was changed or deleted."""
+
+    exit_code = 4
+
+
+class ProofInvalid(HoldfastError):
+    """The proof does not hold: {reason}."""
+
+    exit_code = 4
+
+
+# -- lock -------------------------------------------------------------------------------------------------------------
+
+
+class Locked(HoldfastError):
+    """{path} is held by {holder}. Nothing was changed; wait for it to end, stop it, or use `holdfast run
+    --take-over`."""
+
+    exit_code = 7
+
+
+class TakeOverRefused(HoldfastError):
+    """{path} was not taken over from {holder}: {reason}. Nothing was changed."""
+
+    exit_code = 7
+
+
+# -- git --------------------------------------------------------------------------------------------------------------
+
+
+class GitFailed(HoldfastError):
+    """`git {command}` failed in {path} with code {code}: {stderr}"""
+
+    exit_code = 8
+
+
+class SnapshotMissing(HoldfastError):
+    """There is no snapshot {name}. List what there is with `git for-each-ref refs/holdfast`."""
+
+    exit_code = 8

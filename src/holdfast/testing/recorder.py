@@ -1,0 +1,187 @@
+"""The recording half of the simulated disk: a kernel that carries out, writes down, fails on demand, or dies."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.durable.kernel import Kernel
+
+
+class PowerCut(BaseException):
+    """The machine is gone. Not an Exception, so that no handler of the program survives it."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One recorded operation. `node` is a file's or folder's number; paths are relative to the recorder's root."""
+
+    kind: str
+    node: int = -1
+    path: str = ""
+    target: str = ""
+    offset: int = 0
+    data: bytes = b""
+
+
+class Recorder(Kernel):
+    """Carries out and records. Calls outside `root`, and calls that change nothing, pass unrecorded."""
+
+    def __init__(self, root: Path, *, write_max: int | None = None) -> None:
+        self.root = root
+        self.calls: list[Call] = []
+        self.marks: list[tuple[int, Any]] = []
+        self.write_max = write_max
+        self._faults: dict[int, int | None] = {}
+        self.fired: list[Call] = []
+        self._dead = False
+        self._mutex = threading.RLock()
+        self._numbers = itertools.count()
+        self._nodes: dict[tuple[int, int], int] = {}
+        self._fds: dict[int, tuple[int, str]] = {}
+        self.initial = [self._existing(path) for path in sorted(root.rglob("*"))]
+
+    def mark(self, fact: Any) -> None:
+        """Notes that the program acknowledged `fact` after the operations so far."""
+        self.marks.append((len(self.calls), fact))
+
+    def marked_before(self, count: int) -> list[Any]:
+        return [fact for at, fact in self.marks if at <= count]
+
+    def fail_at(self, index: int, code: int) -> None:
+        """Makes operation `index` fail with an errno, without doing it."""
+        self._faults[index] = code
+
+    def die_at(self, index: int) -> None:
+        """Cuts the power in place of operation `index`."""
+        self._faults[index] = None
+
+    # Each override: say what is about to happen (the fault stands before it), do it, note the outcome.
+
+    def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
+        inside = self._relative(path)
+        if inside is None:
+            return super().open(path, flags, mode)
+        with self._mutex:
+            creates = bool(flags & os.O_CREAT) and not os.path.lexists(path)
+            if creates:
+                self._before(Call("create", path=inside))
+            fd = super().open(path, flags, mode)
+            node = self._node(os.fstat(fd), fresh=creates)
+            self._fds[fd] = (node, inside)
+            if creates:
+                self.calls.append(Call("create", node, inside))
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._fds.pop(fd, None)
+        super().close(fd)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        piece = bytes(data)[: self.write_max]
+        with self._on_file("write", fd, os.fstat(fd).st_size, piece):
+            return super().write(fd, piece)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        piece = data[: self.write_max]
+        with self._on_file("write", fd, offset, piece):
+            return super().pwrite(fd, piece, offset)
+
+    def ftruncate(self, fd: int, length: int) -> None:
+        with self._on_file("truncate", fd, length):
+            super().ftruncate(fd, length)
+
+    # A sync changes nothing that a living program can see: on the simulated disk it is only written down.
+
+    def fsync(self, fd: int) -> None:
+        with self._on_file("sync", fd):
+            pass
+
+    def fdatasync(self, fd: int) -> None:
+        self.fsync(fd)
+
+    def syncfs(self, fd: int) -> None:
+        with self._on_file("syncfs", fd):
+            pass
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self._on_entry("rename", source, target):
+            super().rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        with self._on_entry("link", source, target):
+            super().link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        with self._on_entry("unlink", path, path):
+            super().unlink(path)
+
+    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        with self._on_entry("mkdir", path, path):
+            super().mkdir(path, mode)
+
+    def rmdir(self, path: Path) -> None:
+        with self._on_entry("unlink", path, path):
+            super().rmdir(path)
+
+    @contextlib.contextmanager
+    def _on_file(self, kind: str, fd: int, offset: int = 0, data: bytes = b"") -> Iterator[None]:
+        if fd not in self._fds:
+            yield
+            return
+        node, path = self._fds[fd]
+        with self._recording(Call(kind, node, path, offset=offset, data=data)):
+            yield
+
+    @contextlib.contextmanager
+    def _on_entry(self, kind: str, source: Path, target: Path) -> Iterator[None]:
+        path, to = self._relative(source), self._relative(target)
+        if path is None or to is None:
+            yield
+            return
+        with self._recording(Call(kind, path=path, target=to)):
+            yield
+
+    @contextlib.contextmanager
+    def _recording(self, call: Call) -> Iterator[None]:
+        with self._mutex:
+            self._before(call)
+            yield
+            self.calls.append(call)
+
+    def _before(self, call: Call) -> None:
+        index = len(self.calls)
+        if self._dead:
+            raise PowerCut
+        if index in self._faults:
+            self.fired.append(call)
+            code = self._faults.pop(index)
+            if code is None:
+                self._dead = True
+                raise PowerCut
+            raise OSError(code, os.strerror(code), call.path)
+
+    def _relative(self, path: Path) -> str | None:
+        try:
+            return str(Path(path).absolute().relative_to(self.root))
+        except ValueError:
+            return None
+
+    def _node(self, stat: os.stat_result, *, fresh: bool = False) -> int:
+        key = (stat.st_dev, stat.st_ino)
+        # The filesystem gives the inode number of a removed file to the next new one.
+        if fresh or key not in self._nodes:
+            self._nodes[key] = next(self._numbers)
+        return self._nodes[key]
+
+    def _existing(self, path: Path) -> Call:
+        relative = str(path.relative_to(self.root))
+        if path.is_dir():
+            return Call("mkdir", path=relative)
+        return Call("create", self._node(path.stat()), relative, data=path.read_bytes())

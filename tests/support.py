@@ -1,0 +1,72 @@
+"""What the tests share: recording a program on the simulated disk, and walking the disks it could have left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.durable import disk
+from holdfast.testing import powercut
+from holdfast.testing.recorder import PowerCut, Recorder
+
+# Memory-backed where there is one: the simulated disk decides what a sync means, not the real one.
+SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-", dir=SCRATCH))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def record(root: Path, program: Callable[[Recorder], object], **options: Any) -> Recorder:
+    """Runs `program` once on the simulated disk; it calls `recorder.mark(fact)` for each thing acknowledged."""
+    recorder = Recorder(root, **options)
+    with disk.use_kernel(recorder):
+        program(recorder)
+    return recorder
+
+
+def each_disk(recorder: Recorder, **options: Any) -> Iterator[tuple[list[Any], Path]]:
+    """Every disk a power cut could leave, laid out for real, with what had been acknowledged by then."""
+    with scratch() as base:
+        for number, (acknowledged, content) in enumerate(powercut.cuts(recorder, **options)):
+            root = base / str(number)
+            root.mkdir()
+            powercut.lay(content, root)
+            yield acknowledged, root
+            shutil.rmtree(root)
+
+
+def each_fault(program: Callable[[Recorder], object], *codes: int) -> Iterator[tuple[Recorder, BaseException | None]]:
+    """Runs `program` from an empty folder once for each of its operations and each errno (none: power cut), failing there.
+
+    Yields the recorder, whose fault is known to have fired, and what the program raised.
+    """
+    with scratch() as base:
+        (base / "whole").mkdir()
+        count = len(record(base / "whole", program).calls)
+        assert count > 0
+        for index in range(count):
+            for code in codes or (None,):
+                root = base / f"{index}-{code}"
+                root.mkdir()
+                recorder = Recorder(root)
+                recorder.die_at(index) if code is None else recorder.fail_at(index, code)
+                raised: BaseException | None = None
+                with disk.use_kernel(recorder):
+                    try:
+                        program(recorder)
+                    except (Exception, PowerCut) as error:
+                        raised = error
+                assert recorder.fired, f"the fault at operation {index} never fired"
+                yield recorder, raised
+                shutil.rmtree(root)

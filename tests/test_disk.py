@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import each_disk, each_fault, record
+
+from holdfast import errors
+from holdfast.durable import disk, process
+from holdfast.testing.recorder import PowerCut, Recorder
+
+
+def test_replace_survives_a_power_cut_at_every_operation(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old" * 300)
+
+    def program(recorder: Recorder) -> None:
+        disk.replace(tmp_path / "a", [b"new" * 200, b"er" * 200])
+        recorder.mark("new")
+
+    new, disks = b"new" * 200 + b"er" * 200, 0
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        found = (root / "a").read_bytes()
+        assert found == new or (found == b"old" * 300 and not acknowledged)
+        disks += 1
+    assert disks > 10
+
+
+def test_create_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    def program(recorder: Recorder) -> None:
+        disk.create(tmp_path / "a", b"x" * 700)
+        recorder.mark("a")
+
+    states = set()
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        path = root / "a"
+        states.add(path.exists())
+        assert path.read_bytes() == b"x" * 700 if path.exists() else not acknowledged
+    assert states == {True, False}
+
+
+def test_create_refuses_what_exists_and_leaves_it(tmp_path: Path) -> None:
+    disk.create(tmp_path / "a", b"first")
+    with pytest.raises(errors.AlreadyExists, match=r"a: it exists already"):
+        disk.create(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_append_keeps_every_synced_byte(tmp_path: Path) -> None:
+    def program(recorder: Recorder) -> None:
+        log = disk.open_append(tmp_path / "log")
+        for number in range(4):
+            log.append(bytes([65 + number]) * 300)
+            log.sync()
+            recorder.mark(number)
+
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        want = b"".join(bytes([65 + number]) * 300 for number in acknowledged)
+        if want:
+            assert (root / "log").read_bytes().startswith(want)
+
+
+def test_rename_across_folders_never_loses_the_file(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "one" / "a").write_bytes(b"task")
+
+    def program(recorder: Recorder) -> None:
+        disk.rename(tmp_path / "one" / "a", tmp_path / "two" / "a")
+        recorder.mark("moved")
+
+    seen = set()
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        places = tuple((root / name / "a").exists() for name in ("one", "two"))
+        seen.add(places)
+        assert any(places)
+        if acknowledged:
+            assert places == (False, True)
+    assert {(True, False), (True, True), (False, True)} <= seen
+
+
+def test_the_simulated_disk_catches_code_that_forgets_a_sync(tmp_path: Path) -> None:
+    """The model itself must be able to say no: each careless program below loses what it acknowledged."""
+    (tmp_path / "a").write_bytes(b"old")
+
+    def no_file_sync(recorder: Recorder) -> None:
+        with disk.Staged(tmp_path) as staged:
+            staged.write(b"new content")
+            staged.rename(tmp_path / "a")
+        disk.sync_folder(tmp_path)
+        recorder.mark("new")
+
+    def no_folder_sync(recorder: Recorder) -> None:
+        with disk.Staged(tmp_path) as staged:
+            staged.write(b"new content")
+            staged.sync()
+            staged.rename(tmp_path / "a")
+        recorder.mark("new")
+
+    for careless in (no_file_sync, no_folder_sync):
+        (tmp_path / "a").write_bytes(b"old")
+        found = {(bool(acks), (root / "a").read_bytes()) for acks, root in each_disk(record(tmp_path, careless))}
+        assert any(acked and content != b"new content" for acked, content in found), careless.__name__
+
+
+def test_the_simulated_disk_loses_an_earlier_page_under_a_later_one(tmp_path: Path) -> None:
+    def program(recorder: Recorder) -> None:
+        log = disk.open_append(tmp_path / "log")
+        log.append(b"A" * 256 + b"B" * 256)
+
+    found = {(root / "log").read_bytes() for _, root in each_disk(record(tmp_path, program)) if (root / "log").exists()}
+    assert bytes(256) + b"B" * 256 in found
+    assert bytes(512) in found
+    assert b"A" * 256 in found
+
+
+def test_short_writes_go_on(tmp_path: Path) -> None:
+    recorder = record(tmp_path, lambda _: disk.replace(tmp_path / "a", b"0123456789" * 5), write_max=7)
+    assert sum(call.kind == "write" for call in recorder.calls) == 8
+    assert (tmp_path / "a").read_bytes() == b"0123456789" * 5
+
+
+class Interrupting(Recorder):
+    """Every call is interrupted by a signal the first time."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.interrupted: list[str] = []
+
+    def _before(self, call: object) -> None:
+        name = repr(call)
+        if "sync" not in name and (not self.interrupted or self.interrupted[-1] != name):
+            self.interrupted.append(name)
+            raise InterruptedError(errno.EINTR, "interrupted")
+
+
+def test_interrupted_calls_are_made_again(tmp_path: Path) -> None:
+    kernel = Interrupting(tmp_path)
+    with disk.use_kernel(kernel):
+        disk.mkdir(tmp_path / "x" / "y")
+        disk.replace(tmp_path / "x" / "a", b"content")
+        disk.create(tmp_path / "x" / "b", b"content")
+        disk.rename(tmp_path / "x" / "a", tmp_path / "x" / "y" / "c")
+        disk.unlink(tmp_path / "x" / "b")
+    assert (tmp_path / "x" / "y" / "c").read_bytes() == b"content"
+    assert len(kernel.interrupted) >= 9
+
+
+def test_a_failed_sync_poisons_and_is_never_tried_again(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    with disk.use_kernel(recorder):
+        log = disk.open_append(tmp_path / "log")
+        log.append(b"one\n")
+        recorder.fail_at(len(recorder.calls), errno.EIO)
+        with pytest.raises(errors.SyncFailed, match="never tried twice"):
+            log.sync()
+        assert [call.kind for call in recorder.fired] == ["sync"]
+        before = len(recorder.calls)
+        for act in (log.sync, lambda: log.append(b"two\n")):
+            with pytest.raises(errors.Poisoned, match="Input/output error"):
+                act()
+        assert len(recorder.calls) == before
+
+
+def test_every_error_names_the_operation_and_the_path(tmp_path: Path) -> None:
+    def program(recorder: Recorder) -> None:
+        root = recorder.root
+        disk.mkdir(root / "deep" / "er")
+        disk.replace(root / "deep" / "a", b"a")
+        disk.create(root / "deep" / "b", b"b")
+        disk.rename(root / "deep" / "a", root / "deep" / "er" / "c")
+        log = disk.open_append(root / "log")
+        log.append(b"x")
+        log.sync()
+        disk.unlink(root / "deep" / "b")
+        recorder.mark("done")
+
+    tried = 0
+    for recorder, raised in each_fault(program, errno.EIO, errno.ENOSPC):
+        tried += 1
+        # A staged file's removal after publishing is tidying only; everything else must be heard.
+        assert isinstance(raised, errors.DiskError)
+        assert str(recorder.root) in str(raised) and not recorder.marks
+        assert (
+            isinstance(raised, errors.DiskFull) or "No space" not in str(raised) or raised.facts["operation"] == "sync"
+        )
+    assert tried > 20
+
+
+def test_no_handler_survives_a_power_cut(tmp_path: Path) -> None:
+    def program(recorder: Recorder) -> None:
+        disk.replace(recorder.root / "a", b"x")
+        disk.mkdir(recorder.root / "f" / "g")
+
+    for recorder, raised in each_fault(program):
+        assert isinstance(raised, PowerCut)
+        assert not recorder.marks
+
+
+def test_sweep_takes_the_dead_and_spares_the_living(tmp_path: Path) -> None:
+    script = (
+        "import sys, os; from pathlib import Path; from holdfast.durable import disk\n"
+        "disk.Staged(Path(sys.argv[1])).write(b'half'); os._exit(9)"
+    )
+    (tmp_path / "deep").mkdir()
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "deep")], check=False)
+    mine = disk.Staged(tmp_path)
+    (tmp_path / ".hf-notes.tmp").write_text("a person's file")
+    left = next((tmp_path / "deep").iterdir())
+    assert disk.is_leftover(left.name)
+    assert disk.sweep(tmp_path, skip=frozenset({"deep"})) == []
+    assert disk.sweep(tmp_path) == [left]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["deep", ".hf-notes.tmp", mine.path.name])
+
+
+def test_a_recycled_pid_does_not_keep_a_leftover(tmp_path: Path) -> None:
+    me = process.current()
+    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks - 1}-{me.boot_id[:8]}-0.tmp")
+    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks}-00000000-0.tmp")
+    assert not disk.is_leftover(disk.temp_name())
+
+
+def test_mode_is_kept_private_from_the_first_byte(tmp_path: Path) -> None:
+    disk.replace(tmp_path / "key", b"secret", mode=0o600)
+    assert os.stat(tmp_path / "key").st_mode & 0o777 == 0o600
