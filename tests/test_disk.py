@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import each_disk, each_fault, record
 
 from holdfast import errors
 from holdfast.durable import disk, process
 from holdfast.testing.recorder import PowerCut, Recorder
+from support import each_disk, each_fault, record
 
 
 def test_replace_survives_a_power_cut_at_every_operation(tmp_path: Path) -> None:

@@ -63,6 +63,11 @@ class NewerFormat(InputError):
     use the newer Holdfast that wrote it."""
 
 
+class FormatBroken(InputError):
+    """{path} cannot be read: {reason}. Nothing was changed; restore this file from a backup, or, if its folder is no
+    data root, name another with --data-root."""
+
+
 # -- disk -------------------------------------------------------------------------------------------------------------
 
 
@@ -111,18 +116,8 @@ class JournalClosed(HoldfastError):
 
 
 class PairingBroken(JournalCorrupt):
-    """The journal contradicts itself at {path}, entry {seq}: {reason}. Nothing was changed or deleted; restore this
+    """The journal contradicts itself at entry {seq} of run {run}: {reason}. Nothing was changed or deleted; restore this
     file from a backup, or look at it with `holdfast log`."""
-
-
-class CheckpointAhead(JournalCorrupt):
-    """The checkpoint {path} stands at entry {seq} of run {run}, which the journal does not have: {reason}.
-    Acknowledged records are missing from the journal. Nothing was changed or deleted; restore runtime/wal from a
-    backup."""
-
-
-class WouldRepeat(HoldfastError):
-    """Intent {seq} of run {run} cannot be closed: {reason}. Nothing was written."""
 
 
 # -- blobs, audit, ledgers --------------------------------------------------------------------------------------------
@@ -137,6 +132,13 @@ class BlobMissing(HoldfastError):
 class BlobCorrupt(HoldfastError):
     """The blob {path} does not hold the bytes its name promises ({reason}), so it is not served. The file was left as
     it is; put the same content again to mend it, or restore it from a backup."""
+
+    exit_code = 4
+
+
+class BlobUndescribed(HoldfastError):
+    """The description {path} of a blob cannot be used: {reason}. Nothing was changed; put the same content again
+    to mend it."""
 
     exit_code = 4
 
@@ -173,6 +175,11 @@ class TakeOverRefused(HoldfastError):
     """{path} was not taken over from {holder}: {reason}. Nothing was changed."""
 
     exit_code = 7
+
+
+class TakeOverFailed(Locked):
+    """{path} was to be taken over from {holder}. That one is gone or was sent SIGKILL, but {reason}. No epoch was
+    taken; start again once the lock is free."""
 
 
 # -- git --------------------------------------------------------------------------------------------------------------

@@ -76,10 +76,7 @@ class Staged:
     def publish_new(self, target: Path) -> None:
         """Gives the content its name, or raises AlreadyExists: of several writers exactly one succeeds."""
         self.sync()
-        self.close()
-        _call("create", target, _kernel.link, self.path, target)
-        self._published = True
-        _call("unlink", self.path, _kernel.unlink, self.path)
+        self.link(target)
         sync_folder(target.parent)
 
     def rename(self, target: Path) -> None:
@@ -87,6 +84,13 @@ class Staged:
         self.close()
         _call("rename to", target, _kernel.rename, self.path, target)
         self._published = True
+
+    def link(self, target: Path) -> None:
+        """Like `rename`, but raises AlreadyExists rather than replace anything."""
+        self.close()
+        _call("create", target, _kernel.link, self.path, target)
+        self._published = True
+        _call("unlink", self.path, _kernel.unlink, self.path)
 
     def __enter__(self) -> Staged:
         return self
@@ -120,30 +124,49 @@ class Batch:
 
     def __init__(self, filesystem: Path) -> None:
         self._filesystem = filesystem
-        self._staged: list[tuple[Staged, Path]] = []
+        self._staged: list[tuple[Staged, Path, bool]] = []
+        self._grown: set[Path] = set()
         # Opened before anything is written, so that a write-back error of ours is reported through it.
         self._fd = _call("open", filesystem, _kernel.open, filesystem, os.O_RDONLY | os.O_DIRECTORY)
 
-    def add(self, target: Path, data: bytes) -> None:
+    def add(self, target: Path, data: bytes, *, keep: bool = False) -> None:
+        """`keep`: when `target` exists by the time of publishing, it stays and `data` is dropped."""
         staged = Staged(target.parent)
-        self._staged.append((staged, target))
+        self._staged.append((staged, target, keep))
         staged.write(data)
+
+    def mkdir(self, path: Path) -> None:
+        """Makes a folder when it is missing; its entry is durable when the batch is published."""
+        if not path.is_dir():
+            with contextlib.suppress(AlreadyExists):
+                _call("create the folder", path, _kernel.mkdir, path, 0o755)
+        self._grown.add(path.parent)
 
     def publish(self) -> None:
         if _SYNCFS_REPORTS_ERRORS:
             _sync(_kernel.syncfs, self._fd, "sync the filesystem of", self._filesystem)
-            for staged, target in self._staged:
-                staged.rename(target)
+            self._name_all()
             _sync(_kernel.syncfs, self._fd, "sync the filesystem of", self._filesystem)
         else:
-            for staged, target in self._staged:
-                staged.publish(target)
+            for staged, _, _ in self._staged:
+                staged.sync()
+            self._name_all()
+            for folder in self._grown | {target.parent for _, target, _ in self._staged}:
+                sync_folder(folder)
+
+    def _name_all(self) -> None:
+        for staged, target, keep in self._staged:
+            if keep:
+                with contextlib.suppress(AlreadyExists):
+                    staged.link(target)
+            else:
+                staged.rename(target)
 
     def __enter__(self) -> Batch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for staged, _ in self._staged:
+        for staged, _, _ in self._staged:
             staged.__exit__(kind, error, at)
         _kernel.close(self._fd)
 
@@ -214,6 +237,10 @@ def rewrite(fd: int, data: bytes, path: Path) -> None:
 def open_lock_file(path: Path) -> int:
     """A descriptor to flock: the file is created when missing and never truncated."""
     return _call("open", path, _kernel.open, path, os.O_RDWR | os.O_CREAT, 0o644)
+
+
+def close_lock_file(fd: int, path: Path) -> None:
+    _call("close", path, _kernel.close, fd)
 
 
 # -- folders and entries ----------------------------------------------------------------------------------------------

@@ -1,0 +1,51 @@
+"""Ended run files, compressed: `runtime/wal/archive/<run>.wal.jsonl.zst`, byte for byte what the plain file was.
+
+The chain goes on over the archive. A plain file is removed only when its copy is on disk and reads back the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import IO
+
+from holdfast.durable import disk
+from holdfast.durable.chain import ARCHIVED, Chain, RunFile
+from holdfast.durable.journal import SUFFIX
+from holdfast.errors import JournalCorrupt
+
+_CHUNK = 1 << 20
+
+
+def archive_ended_runs(wal: Path) -> list[str]:
+    """Archives every run but the newest, which may be alive; returns their names. The caller holds the data root."""
+    plain = [file for file in Chain(wal).runs() if file.path.name.endswith(SUFFIX)]
+    if plain[:-1]:
+        disk.mkdir(wal / "archive")
+    for file in plain[:-1]:
+        _archive(file, wal / "archive" / f"{file.run}{ARCHIVED}")
+    return [file.run for file in plain[:-1]]
+
+
+def _archive(file: RunFile, target: Path) -> None:
+    import zstandard
+
+    with file.open() as source:
+        disk.replace(target, zstandard.ZstdCompressor(level=9, write_checksum=True).read_to_iter(source, read_size=_CHUNK))
+    copy = RunFile(file.run, target)
+    if _digest(copy) != _digest(file):
+        raise JournalCorrupt(path=target, offset=0, reason="the archived copy does not read back as it was written")
+    disk.unlink(file.path)
+
+
+def _digest(file: RunFile) -> bytes:
+    digest = sha256()
+    with file.open() as stream:
+        for chunk in _chunks(stream):
+            digest.update(chunk)
+    return digest.digest()
+
+
+def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: stream.read(_CHUNK), b"")

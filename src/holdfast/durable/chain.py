@@ -1,0 +1,213 @@
+"""Reading the journal: streaming, verifying, over all runs, telling torn from corrupt.
+
+Run files are read in the order of their epochs. Each entry must follow the one before it by sequence and hash, and each
+run's `run_started` must name the end of the run before, so that an entry or a whole file that is missing, changed,
+added or out of place is seen.
+
+Where the entries stop following each other, the rest of the file is searched for sound lines. None of them claims
+`synced` at or past the missing entry: it was never acknowledged, a crash tore it, and it is passed over. One does: an
+acknowledged entry is lost, and that is corruption. So is a sound line that does not fit: no crash writes one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NoReturn
+
+import msgspec
+
+from holdfast.durable import disk
+from holdfast.durable.entry import GENESIS, HASH_FIELD, TAIL, Entry, Ref, decode, decode_sound, sha256
+from holdfast.durable.journal import FORMAT, RUN_STARTED, SUFFIX, Position, epoch_of, is_run_id, run_file
+from holdfast.errors import JournalCorrupt, NewerFormat
+
+ARCHIVED = SUFFIX + ".zst"
+_BUFFER = 1 << 20
+
+
+class Torn(msgspec.Struct, frozen=True):
+    """What a crash left behind the last entry of a run: never acknowledged, kept as it is, passed over."""
+
+    run: str
+    offset: int
+    length: int
+
+
+class RunFile(msgspec.Struct, frozen=True):
+    run: str
+    path: Path
+
+    def open(self, offset: int = 0) -> IO[bytes]:
+        """The run's bytes from `offset` on, whether the file is plain or archived."""
+        if self.path.name.endswith(ARCHIVED):
+            import zstandard
+
+            archived = io.BufferedReader(zstandard.open(self.path, "rb"), _BUFFER)
+            while offset > 0:
+                offset -= len(archived.read(min(offset, _BUFFER))) or offset
+            return archived
+        plain = self.path.open("rb", buffering=_BUFFER)
+        plain.seek(offset)
+        return plain
+
+
+class Chain:
+    """All runs of a journal, oldest first. When `entries` is exhausted, `end`, `torn` and `count` tell what it found."""
+
+    def __init__(self, wal: Path) -> None:
+        self.wal = wal
+        self.end: Position | None = None
+        self.torn: list[Torn] = []
+        self.count = 0
+
+    def runs(self) -> list[RunFile]:
+        """The run files in the order of the chain. A plain file counts before its archived copy."""
+        found: dict[str, RunFile] = {}
+        for folder, suffix in ((self.wal / "archive", ARCHIVED), (self.wal, SUFFIX)):
+            with contextlib.suppress(FileNotFoundError):
+                for name in os.listdir(folder):
+                    if name.endswith(suffix) and not name.startswith("."):
+                        run = name.removesuffix(suffix)
+                        found[run] = RunFile(run, folder / name)
+                        if not is_run_id(run):
+                            self._corrupt(found[run], 0, "its name is not a run's, so it does not belong here")
+        return sorted(found.values(), key=lambda file: (epoch_of(file.run), file.run))
+
+    def settle(self) -> None:
+        """Makes what the newest run wrote durable, before anyone relies on having read it.
+
+        A killed process leaves lines that it never synced. They are read like any others, and the next run names the
+        last of them as its predecessor: were they lost to a power cut afterwards, the chain would have a hole.
+        """
+        newest = [file for file in self.runs() if file.path.name.endswith(SUFFIX)][-1:]
+        for file in newest:
+            disk.sync_file(file.path)
+            disk.sync_folder(self.wal)
+
+    def entries(self, after: Position | None = None) -> Iterator[tuple[str, Entry]]:
+        """Every entry with its run, verified, in order; or only those behind a position that is known to be good."""
+        self.end, self.torn, self.count = after, [], 0
+        files = self.runs()
+        if after is not None:
+            file = self._file_of(files, after.ref.run)
+            self._expect_at(file, after)
+            yield from self._run(file, after.end)
+            files = files[files.index(file) + 1 :]
+        for file in files:
+            yield from self._run(file, 0)
+
+    def _run(self, file: RunFile, offset: int) -> Iterator[tuple[str, Entry]]:
+        """One run's entries from a byte offset on. The loop is the hot path of every start: it does nothing twice."""
+        run, stream, start = file.run, file.open(offset), offset
+        seq, prev = (0, GENESIS) if offset == 0 or self.end is None else (self.end.ref.seq + 1, self.end.ref.entry_hash)
+        began_with, count = self.end, 0
+        with stream:
+            entry: Entry | None = None
+            for line in stream:
+                try:
+                    candidate = decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    break
+                digest = sha256(line[:-TAIL]).hexdigest()
+                if candidate.prev_hash != prev or candidate.seq != seq or candidate.entry_hash != digest:
+                    break
+                if line[-TAIL:-67] != HASH_FIELD or line[-1] != 10:
+                    break
+                if seq == 0:
+                    self._expect_link(file, candidate, began_with)
+                entry, prev = candidate, digest
+                start, offset = offset, offset + len(line)
+                seq += 1
+                count += 1
+                yield run, entry
+            else:
+                line = b""
+            if entry is not None:
+                self.end = Position(Ref(run, entry.seq, entry.entry_hash), start, offset)
+            self.count += count
+            if line:
+                self._judge(file, stream, line, offset, seq)
+
+    def _judge(self, file: RunFile, stream: IO[bytes], line: bytes, offset: int, seq: int) -> None:
+        """Decides on the bytes behind the last good entry: torn is noted, corrupt raises."""
+        sound = decode_sound(line)
+        if seq == 0:
+            _refuse_newer(file, line)
+        if sound is not None:
+            reason = f"a whole entry {sound.seq} stands where entry {seq} must follow, or its prev_hash does not fit"
+            self._corrupt(file, offset, reason)
+        length = 0
+        while line:
+            witness = _sound_part(line)
+            if witness is not None and witness.synced >= seq:
+                reason = f"entry {seq} is damaged, and entry {witness.seq} shows that it had been acknowledged"
+                self._corrupt(file, offset, reason)
+            length += len(line)
+            line = stream.readline()
+        self.torn.append(Torn(file.run, offset, length))
+
+    def _expect_link(self, file: RunFile, first: Entry, before: Position | None) -> None:
+        if first.decision_type != RUN_STARTED:
+            self._corrupt(file, 0, f"a run begins with {RUN_STARTED}, not with {first.decision_type}")
+        written_in = first.inputs.get("format")
+        if written_in != FORMAT:
+            raise NewerFormat(path=file.path, found=written_in, known=FORMAT)
+        named = first.inputs.get("previous")
+        found = None if before is None else msgspec.to_builtins(before.ref)
+        if named == found:
+            return
+        if named is None:
+            self._corrupt(
+                file, 0, f"it says that it is the first run, but {before and before.ref.run} stands before it"
+            )
+        if before is None or named["run"] != before.ref.run:
+            standing = "nothing" if before is None else before.ref.run
+            self._corrupt(
+                file, 0, f"it follows run {named['run']}, but {standing} stands before it: a run is missing or added"
+            )
+        earlier = self._file_of(self.runs(), before.ref.run)
+        seen = f"but run {file.run} saw it end with entry {named['seq']}, hash {named['entry_hash']}"
+        self._corrupt(earlier, before.end, f"it ends with entry {before.ref.seq}, {seen}")
+
+    def _expect_at(self, file: RunFile, after: Position) -> None:
+        """The entry that a checkpoint stands on must be in the journal, at its place."""
+        with file.open(after.start) as stream:
+            line = stream.read(after.end - after.start)
+        entry = decode_sound(line)
+        if entry is None or (entry.seq, entry.entry_hash) != (after.ref.seq, after.ref.entry_hash):
+            self._corrupt(
+                file, after.start, f"entry {after.ref.seq}, on which the checkpoint stands, is missing or another"
+            )
+
+    def _file_of(self, files: list[RunFile], run: str) -> RunFile:
+        for file in files:
+            if file.run == run:
+                return file
+        reason = "the file of this run, on which the checkpoint stands, is missing"
+        raise JournalCorrupt(path=run_file(self.wal, run), offset=0, reason=reason)
+
+    def _corrupt(self, file: RunFile, offset: int, reason: str) -> NoReturn:
+        raise JournalCorrupt(path=file.path, offset=offset, reason=reason)
+
+
+def _refuse_newer(file: RunFile, line: bytes) -> None:
+    """A later format may have other fields, which must not be called damage."""
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, LookupError):
+        found = msgspec.json.decode(line)["inputs"]["format"]
+        if isinstance(found, int) and found > FORMAT:
+            raise NewerFormat(path=file.path, found=found, known=FORMAT)
+
+
+def _sound_part(line: bytes) -> Entry | None:
+    """A sound entry in a line, also behind the zeros that a lost page leaves in front of it."""
+    start = line.find(b'{"seq":')
+    while start >= 0:
+        entry = decode_sound(line[start:])
+        if entry is not None:
+            return entry
+        start = line.find(b'{"seq":', start + 1)
+    return None

@@ -1,0 +1,91 @@
+"""One line of the journal.
+
+    {"seq":…,"prev_hash":…,"timestamp":…,"decision_type":…,"inputs":…,"output":…,"actor":…,"committed":…,"synced":…,"entry_hash":…}
+
+`entry_hash` is last, and is the SHA-256 of the line's exact bytes before `,"entry_hash"`: a line is verified as it
+stands on disk, without serialising anything again. `prev_hash` is the entry hash of the line before (64 zeros in a
+file's first line). `committed` is false for an intent. `synced` is the last sequence that was durable when the line
+was written: the line's own witness that everything up to there had been acknowledged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import InputError
+
+GENESIS = "0" * 64
+HASH_FIELD = b',"entry_hash":"'
+# The field, 64 hexadecimal digits, the closing quote and brace, the newline.
+TAIL = len(HASH_FIELD) + 64 + 3
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """Names one entry for good: the hash makes sure that it is the entry meant, not another at the same place."""
+
+    run: str
+    seq: int
+    entry_hash: str
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    seq: int
+    prev_hash: str
+    timestamp: float
+    decision_type: str
+    inputs: dict[str, Any]
+    output: dict[str, Any]
+    actor: str
+    committed: bool
+    synced: int
+    entry_hash: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What a caller gives; the journal adds sequence, hashes and time."""
+
+    decision_type: str
+    inputs: dict[str, Any] = {}
+    output: dict[str, Any] = {}
+    actor: str = "holdfast"
+    committed: bool = True
+
+
+_encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(Entry).decode
+sha256 = hashlib.sha256
+
+
+def encode_middle(record: Record) -> bytes:
+    """The part of a line that the caller decides, from `decision_type` to `committed`."""
+    try:
+        return b'"decision_type":%b,"inputs":%b,"output":%b,"actor":%b,"committed":%b' % (
+            _encode(record.decision_type),
+            _encode(record.inputs),
+            _encode(record.output),
+            _encode(record.actor),
+            b"true" if record.committed else b"false",
+        )
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise InputError(detail=f"a {record.decision_type} record holds what JSON cannot ({error})") from error
+
+
+def seal_line(seq: int, prev_hash: bytes, timestamp: bytes, middle: bytes, synced: int) -> tuple[bytes, bytes]:
+    """The whole line and its hash."""
+    head = b'{"seq":%d,"prev_hash":"%b","timestamp":%b,%b,"synced":%d' % (seq, prev_hash, timestamp, middle, synced)
+    digest = sha256(head).hexdigest().encode()
+    return b'%b%b%b"}\n' % (head, HASH_FIELD, digest), digest
+
+
+def decode_sound(line: bytes) -> Entry | None:
+    """The entry, if the line is whole and its own hash fits; None for anything else."""
+    if line[-TAIL : -TAIL + len(HASH_FIELD)] != HASH_FIELD or line[-3:] != b'"}\n':
+        return None
+    try:
+        entry = decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return entry if entry.entry_hash == sha256(line[:-TAIL]).hexdigest() else None
