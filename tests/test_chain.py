@@ -84,7 +84,7 @@ def test_tier_3_across_runs_a_change_anywhere_before_the_newest_run_is_corruptio
     whole = build(tmp_path, runs=2)
     path = tmp_path / f"{RUN_A}.wal.jsonl"
     content = path.read_bytes()
-    for at in range(0, len(content), 3):
+    for at in range(len(content)):
         for damaged in (content[:at], content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]):
             path.write_bytes(damaged)
             found, verdict = outcome(tmp_path)
@@ -208,16 +208,16 @@ def test_reading_a_journal_that_is_being_written(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    counts = []
+    counts = [0]
     try:
-        for _ in range(30):
+        while len(counts) < 30 or counts[-1] < 100:
             found, chain = outcome(tmp_path)
             assert isinstance(chain, Chain)
             counts.append(len(found))
     finally:
         stop.set()
         writer.join()
-    assert counts == sorted(counts) and counts[-1] > counts[0]
+    assert counts == sorted(counts)
 
 
 def test_the_chain_goes_on_over_the_archive(tmp_path: Path) -> None:

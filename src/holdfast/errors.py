@@ -150,13 +150,37 @@ class AuditKeyUnusable(HoldfastError):
 
 
 class AuditCorrupt(HoldfastError):
-    """The audit log does not verify at {path}, line {line}: {reason}. Nothing was changed or deleted."""
+    """The audit log does not verify at {place}: {reason}. Nothing was changed or deleted; keep the file as evidence,
+    and restore what it held from a backup."""
 
     exit_code = 4
 
 
+class NotSealed(HoldfastError):
+    """Record {seq} of {file} is in no seal of {path}, so there is nothing to prove it against. Nothing was changed; seal
+    the log first, then ask again."""
+
+    exit_code = 5
+
+
 class ProofInvalid(HoldfastError):
     """The proof does not hold: {reason}."""
+
+    exit_code = 4
+
+
+class RecordUnfit(InputError):
+    """The record cannot be written to {path}: {reason}. Nothing was written."""
+
+
+class CursorAhead(InputError):
+    """The cursor {cursor} lies past the end of {path} ({end}). It belongs to another ledger, or to records that were
+    read before they were durable and lost with the power. Nothing was changed; go on from the end."""
+
+
+class SegmentDamaged(HoldfastError):
+    """The segment {path} is damaged: {reason}. It was left as it is; what stands before the damage is read, and the
+    other segments are whole."""
 
     exit_code = 4
 
@@ -187,6 +211,23 @@ class TakeOverFailed(Locked):
 
 class GitFailed(HoldfastError):
     """`git {command}` failed in {path} with code {code}: {stderr}"""
+
+    exit_code = 8
+
+
+class GitUnusable(HoldfastError):
+    """git cannot be used: {reason}. Nothing was changed; install git {minimum} or newer, then start again."""
+
+    exit_code = 8
+
+
+class NotAWorktree(InputError):
+    """{path} is not the top folder of a git worktree: {reason}. Nothing was changed."""
+
+
+class RestoreIncomplete(HoldfastError):
+    """{path} was put back to {name}, but these still differ: {paths}. Nothing else was touched; stop what writes
+    there, then restore again."""
 
     exit_code = 8
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NoReturn
@@ -21,12 +22,13 @@ from typing import IO, NoReturn
 import msgspec
 
 from holdfast.durable import disk
-from holdfast.durable.entry import GENESIS, HASH_FIELD, TAIL, Entry, Ref, decode, decode_sound, sha256
+from holdfast.durable.entry import GENESIS, TAIL, Entry, Ref, decode, decode_sound, sha256
 from holdfast.durable.journal import FORMAT, RUN_STARTED, SUFFIX, Position, epoch_of, is_run_id, run_file
 from holdfast.errors import JournalCorrupt, NewerFormat
 
 ARCHIVED = SUFFIX + ".zst"
 _BUFFER = 1 << 20
+_NEWLINE = ord("\n")
 
 
 class Torn(msgspec.Struct, frozen=True):
@@ -40,6 +42,10 @@ class Torn(msgspec.Struct, frozen=True):
 class RunFile(msgspec.Struct, frozen=True):
     run: str
     path: Path
+
+    def length(self) -> int:
+        """Bytes to read, as far as they are known: what an archived run holds shows only when it is unpacked."""
+        return sys.maxsize if self.path.name.endswith(ARCHIVED) else self.path.stat().st_size
 
     def open(self, offset: int = 0) -> IO[bytes]:
         """The run's bytes from `offset` on, whether the file is plain or archived."""
@@ -56,7 +62,7 @@ class RunFile(msgspec.Struct, frozen=True):
 
 
 class Chain:
-    """All runs of a journal, oldest first. When `entries` is exhausted, `end`, `torn` and `count` tell what it found."""
+    """All runs of a journal, oldest first. When `entries` is exhausted, `end`, `torn` and `count` say what it found."""
 
     def __init__(self, wal: Path) -> None:
         self.wal = wal
@@ -102,53 +108,55 @@ class Chain:
 
     def _run(self, file: RunFile, offset: int) -> Iterator[tuple[str, Entry]]:
         """One run's entries from a byte offset on. The loop is the hot path of every start: it does nothing twice."""
-        run, stream, start = file.run, file.open(offset), offset
-        seq, prev = (0, GENESIS) if offset == 0 or self.end is None else (self.end.ref.seq + 1, self.end.ref.entry_hash)
-        began_with, count = self.end, 0
-        with stream:
-            entry: Entry | None = None
+        run, before, line, entry = file.run, self.end, b"", None
+        seq, prev = (0, GENESIS) if offset == 0 or before is None else (before.ref.seq + 1, before.ref.entry_hash)
+        first, limit = seq, file.length()
+        with file.open(offset) as stream:
             for line in stream:
                 try:
-                    candidate = decode(line)
+                    found = decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     break
+                if found.prev_hash != prev or found.seq != seq or line[-1] != _NEWLINE:
+                    break
                 digest = sha256(line[:-TAIL]).hexdigest()
-                if candidate.prev_hash != prev or candidate.seq != seq or candidate.entry_hash != digest:
+                if found.entry_hash != digest:
                     break
-                if line[-TAIL:-67] != HASH_FIELD or line[-1] != 10:
-                    break
-                if seq == 0:
-                    self._expect_link(file, candidate, began_with)
-                entry, prev = candidate, digest
-                start, offset = offset, offset + len(line)
+                if not seq:
+                    self._expect_link(file, found, before)
+                entry, prev = found, digest
+                offset += len(line)
                 seq += 1
-                count += 1
-                yield run, entry
+                length = len(line)
+                yield run, found
             else:
                 line = b""
+            self.count += seq - first
             if entry is not None:
-                self.end = Position(Ref(run, entry.seq, entry.entry_hash), start, offset)
-            self.count += count
+                self.end = Position(Ref(run, entry.seq, prev), offset - length, offset)
             if line:
-                self._judge(file, stream, line, offset, seq)
+                self._judge(file, stream, line, offset, seq, limit)
 
-    def _judge(self, file: RunFile, stream: IO[bytes], line: bytes, offset: int, seq: int) -> None:
-        """Decides on the bytes behind the last good entry: torn is noted, corrupt raises."""
-        sound = decode_sound(line)
+    def _judge(self, file: RunFile, stream: IO[bytes], line: bytes, offset: int, seq: int, limit: int) -> None:
+        """Decides on the bytes behind the last good entry: torn is noted, corrupt raises.
+
+        Nothing behind `limit`, the length of the file when reading began, bears witness: a living writer may have
+        finished the line that was read half, and gone on.
+        """
         if seq == 0:
             _refuse_newer(file, line)
+        sound, end = decode_sound(line), offset
         if sound is not None:
             reason = f"a whole entry {sound.seq} stands where entry {seq} must follow, or its prev_hash does not fit"
             self._corrupt(file, offset, reason)
-        length = 0
-        while line:
+        while line and end + len(line) <= limit:
             witness = _sound_part(line)
             if witness is not None and witness.synced >= seq:
                 reason = f"entry {seq} is damaged, and entry {witness.seq} shows that it had been acknowledged"
                 self._corrupt(file, offset, reason)
-            length += len(line)
+            end += len(line)
             line = stream.readline()
-        self.torn.append(Torn(file.run, offset, length))
+        self.torn.append(Torn(file.run, offset, end + len(line) - offset))
 
     def _expect_link(self, file: RunFile, first: Entry, before: Position | None) -> None:
         if first.decision_type != RUN_STARTED:
@@ -195,11 +203,14 @@ class Chain:
 
 
 def _refuse_newer(file: RunFile, line: bytes) -> None:
-    """A later format may have other fields, which must not be called damage."""
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, LookupError):
-        found = msgspec.json.decode(line)["inputs"]["format"]
-        if isinstance(found, int) and found > FORMAT:
-            raise NewerFormat(path=file.path, found=found, known=FORMAT)
+    """A later format may have other fields, which must not be called damage; a line with our fields can be no other."""
+    try:
+        decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, LookupError):
+            found = msgspec.json.decode(line)["inputs"]["format"]
+            if isinstance(found, int) and found > FORMAT:
+                raise NewerFormat(path=file.path, found=found, known=FORMAT) from None
 
 
 def _sound_part(line: bytes) -> Entry | None:

@@ -135,7 +135,7 @@ class Batch:
         self._staged.append((staged, target, keep))
         staged.write(data)
 
-    def mkdir(self, path: Path) -> None:
+    def add_folder(self, path: Path) -> None:
         """Makes a folder when it is missing; its entry is durable when the batch is published."""
         if not path.is_dir():
             with contextlib.suppress(AlreadyExists):
@@ -275,6 +275,11 @@ def unlink(path: Path, *, missing_ok: bool = False) -> None:
     sync_folder(path.parent)
 
 
+def rmdir(path: Path) -> None:
+    _call("remove the folder", path, _kernel.rmdir, path)
+    sync_folder(path.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Makes the entries of a folder durable."""
     _sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -285,12 +290,24 @@ def sync_file(path: Path) -> None:
     _sync_path(path, os.O_RDONLY)
 
 
-def _sync_path(path: Path, flags: int) -> None:
+def _sync_path(path: Path, flags: int, sync: Callable[[int], object] | None = None) -> None:
     fd = _call("open", path, _kernel.open, path, flags)
     try:
-        _sync(_kernel.fsync, fd, "sync", path)
+        _sync(sync or _kernel.fsync, fd, "sync", path)
     finally:
         _kernel.close(fd)
+
+
+def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
+    """Makes all that other processes wrote on the filesystem of `folder` durable, by one call.
+
+    A kernel that would hide an error from it gets `paths` instead, files and folders, one by one.
+    """
+    if _SYNCFS_REPORTS_ERRORS:
+        _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, _kernel.syncfs)
+    else:
+        for path in paths:
+            sync_file(path)
 
 
 # -- leftovers of a crash ---------------------------------------------------------------------------------------------

@@ -104,7 +104,8 @@ class Recorder(Kernel):
             pass
 
     def fdatasync(self, fd: int) -> None:
-        self.fsync(fd)
+        with self._on_file("sync", fd):
+            pass
 
     def syncfs(self, fd: int) -> None:
         with self._on_file("syncfs", fd):

@@ -1,0 +1,55 @@
+# Everything a newcomer needs: `make test` on a machine with Python 3.11 or later, git and make sets itself up and runs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+KILLS ?= 200
+EXAMPLES ?= 2000
+
+.PHONY: test check demo bench crash fuzz pythons lock clean
+
+test: $(VENV)/ready
+	$(BIN)/pytest -n 2
+
+check: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/test_architecture.py
+
+demo: $(VENV)/ready
+	@$(BIN)/python tools/demo.py
+
+# Ratios against a reference in the same run; writes build/bench.json. `make bench ARGS="--quick"` for a short look.
+bench: $(VENV)/ready
+	@$(BIN)/python -m bench $(ARGS)
+
+# Real processes, killed with SIGKILL at random moments, KILLS times each.
+crash: $(VENV)/ready
+	HOLDFAST_KILLS=$(KILLS) $(BIN)/pytest -m crash -s --timeout 3600
+
+# The property tests, with many more examples.
+fuzz: $(VENV)/ready
+	HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -m "fuzz and not crash" -n 2 --timeout 3600
+
+# The tests on every supported Python that this machine has.
+pythons:
+	@for version in 3.11 3.12 3.13; do \
+	  found=$$(tools/find-python $$version) || { echo "no Python $$version here"; continue; }; \
+	  $(MAKE) --no-print-directory test PYTHON=$$found VENV=build/venv-$$version || exit 1; \
+	done
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+# Pins every dependency by version and hash, for all supported Pythons; names no download address.
+lock:
+	$(PYTHON) -m venv build/lock-venv
+	build/lock-venv/bin/pip install --quiet uv
+	build/lock-venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --no-header pyproject.toml --extra dev -o requirements.lock
+
+clean:
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .hypothesis

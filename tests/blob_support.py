@@ -1,0 +1,34 @@
+"""What the tests of the blob store share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.durable.blobs import Blobs
+
+ONE, TWO, THREE = b"one" * 200, b"two" * 200, b""
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def file_of(folder: Path, data: bytes) -> Path:
+    return folder / sha(data)[:2] / sha(data)
+
+
+def damage(path: Path, content: bytes = b"damaged") -> None:
+    path.write_bytes(content)
+
+
+def flaws(blobs: Blobs) -> dict[str, type[Exception]]:
+    return {checked.digest: type(checked.flaw) for checked in blobs.verify_all() if checked.flaw}
+
+
+PUTS: dict[str, Callable[[Blobs, bytes], object]] = {
+    "put": lambda blobs, data: blobs.put(data),
+    "put_stream": lambda blobs, data: blobs.put_stream([data[:300], data[300:]]),
+    "put_many": lambda blobs, data: blobs.put_many([data]),
+}

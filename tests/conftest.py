@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# `make fuzz` asks for more examples; the fast tests must be the same every time.
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "0"))
+settings.register_profile("fast", max_examples=60, deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "fuzz", max_examples=EXAMPLES or 1, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("fuzz" if EXAMPLES else "fast")

@@ -1,0 +1,106 @@
+"""Acknowledges work over a socket while strace makes its calls fail: `fault_writer.py <kind> <root> <socket fd>`.
+
+It says `ready`, waits for `go`, then tries a number of operations; after each it sends `ack <what>` or `error <class>`.
+A socket, because the faults also hit `write`, and the answers must get through.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.durable import checkpoint, disk
+from holdfast.durable.audit import Log
+from holdfast.durable.audit_key import Key
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.chain import Chain
+from holdfast.durable.journal import Journal
+from holdfast.durable.jsonl import Ledger
+from holdfast.durable.pairing import Pairing
+from holdfast.errors import HoldfastError
+from journal_writer import Counts
+
+ATTEMPTS = 12
+
+
+def journal(root: Path) -> Callable[[int], str]:
+    writer = Journal.start(root, "000001-a", None)
+    return lambda number: str(writer.append("work", {"number": number}).seq)
+
+
+def checkpoints(root: Path) -> Callable[[int], str]:
+    writer = Journal.start(root, "000001-a", None)
+    files = checkpoint.Files(root / "tasks.jsonl", root / "uncommitted.idx.json", root / "idempotency.jsonl")
+    fold, pairing = Counts(), Pairing()
+    for run, entry in Chain(root).entries():
+        fold.apply(run, entry)
+        pairing.apply(run, entry)
+
+    def act(number: int) -> str:
+        checkpoint.write(files, writer.position(), fold, pairing)
+        return str(writer.position().ref.seq)
+
+    return act
+
+
+def blobs(root: Path) -> Callable[[int], str]:
+    store = Blobs(root)
+    store.put(b"first")
+    return lambda number: store.put(b"content %d" % number)
+
+
+def ledger(root: Path) -> Callable[[int], str]:
+    log = Ledger(root / "events.jsonl")
+    log.append({"number": -1})
+
+    def act(number: int) -> str:
+        log.append({"number": number})
+        return str(number)
+
+    return act
+
+
+def audit(root: Path) -> Callable[[int], str]:
+    log = Log(root, Key(b"k" * 40))
+    log.append("login", "tester")
+    return lambda number: str(log.append("login", "tester", {"number": number}).seq)
+
+
+def files(root: Path) -> Callable[[int], str]:
+    def act(number: int) -> str:
+        disk.replace(root / f"file-{number}", b"x" * 5000)
+        return str(number)
+
+    return act
+
+
+KINDS = {
+    "journal": journal,
+    "checkpoints": checkpoints,
+    "blobs": blobs,
+    "ledger": ledger,
+    "audit": audit,
+    "files": files,
+}
+
+
+def main(kind: str, root: str, fd: str) -> None:
+    channel = socket.socket(fileno=int(fd))
+    act = KINDS[kind](Path(root))
+    # Reads who this process is, once: a fault on `openat` is meant for the disk.
+    disk.temp_name()
+    channel.send(b"ready\n")
+    channel.recv(3)
+    for number in range(ATTEMPTS):
+        try:
+            said = f"ack {act(number)}"
+        except HoldfastError as error:
+            said = f"error {type(error).__name__} {error}"
+        channel.send(said.replace("\n", " ").encode() + b"\n")
+    channel.send(b"done\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

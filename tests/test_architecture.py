@@ -1,0 +1,214 @@
+"""The rules of the source that a reader relies on, checked on the source itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+
+# Each layer may import itself and the layers above it; adapters never import each other, nor the engine.
+LAYERS = [
+    {"errors", "layout", "domain"},
+    {"durable"},
+    {"ports", "config"},
+    {"agents", "stores", "triggers", "publish"},
+    {"engine"},
+    {"plugins", "app"},
+    {"server", "cli"},
+]
+ADAPTERS = LAYERS[3]
+# The version is read everywhere; doubles for tests stand beside the layers and may use the durable core only.
+ANYWHERE = {"__init__"}
+TESTING = "testing"
+
+LINES_MAX, FUNCTION_LINES_MAX = 400, 70
+# A ratchet: an entry here may only get smaller, and goes when the file or function fits.
+TOO_LONG: dict[str, int] = {}
+
+DOOR = {"holdfast.durable.disk", "holdfast.durable.kernel"}
+# Nothing of the package may call these, by whatever name the module was imported.
+FORBIDDEN_CALLS = {
+    "os": {
+        "write", "pwrite", "writev", "pwritev", "sendfile", "copy_file_range", "truncate", "ftruncate",
+        "posix_fallocate", "fsync", "fdatasync", "sync", "rename", "renames", "replace", "link", "symlink", "unlink",
+        "remove", "removedirs", "rmdir", "mkdir", "makedirs", "mkfifo", "mknod", "chmod", "chown", "utime",
+    },
+    "shutil": {
+        "copy", "copy2", "copyfile", "copyfileobj", "copytree", "move", "rmtree", "unpack_archive", "make_archive",
+    },
+    "tempfile": {
+        "NamedTemporaryFile", "TemporaryFile", "TemporaryDirectory", "SpooledTemporaryFile", "mkdtemp", "mkstemp",
+    },
+}  # fmt: skip
+FORBIDDEN_METHODS = {
+    "write_text", "write_bytes", "touch", "unlink", "rmdir", "mkdir", "rename", "symlink_to", "hardlink_to", "chmod",
+    "fsync", "fdatasync", "makedirs", "rmtree",
+}  # fmt: skip
+# Objects whose methods of the same name lead through the door.
+THROUGH_THE_DOOR = {"disk", "staged", "kernel", "_kernel", "super"}
+
+
+def layer_of(part: str) -> int | None:
+    return next((number for number, layer in enumerate(LAYERS) if part in layer), None)
+
+
+def imports(tree: ast.AST, module: str) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: imports are written out whole"
+            for alias in node.names:
+                deeper = f"{node.module}.{alias.name}"
+                yield (deeper if deeper in MODULES else str(node.module)), node.lineno
+
+
+def breaches(module: str, source: str) -> Iterator[str]:
+    """What is wrong with the imports of a module."""
+    own = module.split(".")[1] if "." in module else "__init__"
+    for name, line in imports(ast.parse(source), module):
+        if name.split(".")[0] != "holdfast":
+            continue
+        if name not in MODULES:
+            yield f"{module}:{line} imports {name}, which is no file"
+            continue
+        other = name.split(".")[1] if "." in name else "__init__"
+        if other in ANYWHERE or own in {"__init__", "__main__"} or other == own:
+            continue
+        if own == TESTING:
+            if other not in {"durable", "errors", "layout"}:
+                yield f"{module}:{line}: {TESTING} may use the durable core only, not {name}"
+            continue
+        mine, theirs = layer_of(own), layer_of(other)
+        if mine is None or theirs is None or theirs > mine or (own in ADAPTERS and other in ADAPTERS):
+            yield f"{module}:{line} imports {name}, against the order of the layers"
+        if own == "engine" and other in ADAPTERS:
+            yield f"{module}:{line}: the engine reaches adapters through ports, not by importing {name}"
+        if own == "domain" and other == "layout":
+            yield f"{module}:{line}: domain knows no paths"
+
+
+def disk_writes(source: str) -> Iterator[str]:
+    """Calls that write, sync or rename without going through the door."""
+    tree = ast.parse(source)
+    aliases = {"open": ("builtins", "open")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            aliases |= {alias.asname or alias.name: (alias.name, "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            aliases |= {alias.asname or alias.name: (str(node.module), alias.name) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (found := _forbidden(node, aliases)):
+            yield f"line {node.lineno}: {found}"
+
+
+def _forbidden(call: ast.Call, aliases: dict[str, tuple[str, str]]) -> str:
+    function = call.func
+    if isinstance(function, ast.Name):
+        module, name = aliases.get(function.id, ("", ""))
+        if name in FORBIDDEN_CALLS.get(module, ()):
+            return f"{module}.{name}"
+        return "open for writing" if function.id == "open" and _writes(call, 1) else ""
+    if not isinstance(function, ast.Attribute):
+        return ""
+    owner = function.value
+    owner_name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+    if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name):
+        owner_name = owner.func.id
+    module = aliases.get(owner_name, ("", ""))[0] if isinstance(owner, ast.Name) else ""
+    if function.attr in FORBIDDEN_CALLS.get(module, ()):
+        return f"{module}.{function.attr}"
+    if module == "os" and function.attr == "open":
+        return "" if "O_RDONLY" in ast.unparse(call) else "os.open for writing"
+    if function.attr == "open" and owner_name not in THROUGH_THE_DOOR and _writes(call, 1 if module else 0):
+        return "open for writing"
+    if function.attr in FORBIDDEN_METHODS and owner_name not in THROUGH_THE_DOOR and module not in MODULES:
+        return f".{function.attr}()"
+    return ""
+
+
+def _writes(call: ast.Call, position: int) -> bool:
+    """A mode that opens for writing; a mode that cannot be read here is taken for one when it is named as such."""
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "mode"]
+    for given in named or call.args[position : position + 1]:
+        if isinstance(given, ast.Constant):
+            return isinstance(given.value, str) and bool(set(given.value) & set("wax+"))
+        return bool(named) or isinstance(call.func, ast.Name)
+    return False
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_keep_the_layers_and_lead_to_real_files(module: str) -> None:
+    assert list(breaches(module, MODULES[module].read_text())) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_door_writes(module: str) -> None:
+    if module not in DOOR:
+        assert list(disk_writes(MODULES[module].read_text())) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_and_functions_stay_short(module: str) -> None:
+    text = MODULES[module].read_text()
+    assert len(text.splitlines()) <= TOO_LONG.get(module, LINES_MAX)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= TOO_LONG.get(f"{module}.{node.name}", FUNCTION_LINES_MAX), node.name
+
+
+def test_the_ratchet_holds_nothing_that_fits() -> None:
+    assert all(limit > FUNCTION_LINES_MAX for limit in TOO_LONG.values())
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("holdfast.errors", "from holdfast.durable import disk"),
+        ("holdfast.durable.disk", "import holdfast.cli.main"),
+        ("holdfast.durable.disk", "from holdfast.durable.gone import x"),
+        ("holdfast.testing.recorder", "from holdfast.cli import main"),
+        ("holdfast.domain.state", "from holdfast import layout"),
+    ],
+)
+def test_the_layer_check_can_say_no(module: str, source: str) -> None:
+    assert list(breaches(module, source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os; os.fsync(3)",
+        "import os as o; o.rename('a', 'b')",
+        "from os import replace; replace('a', 'b')",
+        "open('a', 'w')",
+        "open('a', mode='ab')",
+        "from pathlib import Path; Path('a').open('w')",
+        "from pathlib import Path; Path('a').write_text('b')",
+        "path.unlink()",
+        "import os; os.open('a', os.O_WRONLY)",
+        "import shutil; shutil.rmtree('a')",
+        "import tempfile; tempfile.mkdtemp()",
+    ],
+)
+def test_the_door_check_can_say_no(source: str) -> None:
+    assert list(disk_writes(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["open('a')", "open('a', 'rb')", "path.open()", "path.open('rb')", "import os; os.open('a', os.O_RDONLY)",
+     "from holdfast.durable import disk; disk.unlink(path)", "text.replace('a', 'b')"],
+)  # fmt: skip
+def test_the_door_check_lets_reading_pass(source: str) -> None:
+    assert list(disk_writes(source)) == []

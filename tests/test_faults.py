@@ -1,0 +1,143 @@
+"""Real system calls of a real process fail, by strace: nothing may be acknowledged that is not on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from fault_writer import ATTEMPTS
+from holdfast.durable import audit_chain, jsonl
+from holdfast.durable.audit_key import Key
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.chain import Chain
+from holdfast.durable.checkpoint import Files, recover
+from journal_writer import Counts
+
+WRITER = Path(__file__).parent / "fault_writer.py"
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+Verify = Callable[[Path, list[str]], None]
+
+
+def journal_holds(root: Path, acknowledged: list[str]) -> None:
+    assert {int(seq) for seq in acknowledged} <= {entry.seq for _, entry in Chain(root).entries()}
+
+
+def checkpoint_holds(root: Path, acknowledged: list[str]) -> None:
+    files = Files(root / "tasks.jsonl", root / "uncommitted.idx.json", root / "idempotency.jsonl")
+    fold, found = recover(Chain(root), files, Counts)
+    assert isinstance(fold, Counts) and fold.counts == {"run_started": 1} and found.pairing.open_intents() == []
+
+
+def blobs_hold(root: Path, acknowledged: list[str]) -> None:
+    assert all(Blobs(root).get(digest).startswith(b"content") for digest in acknowledged)
+    assert all(checked.flaw is None for checked in Blobs(root).verify_all())
+
+
+def ledger_holds(root: Path, acknowledged: list[str]) -> None:
+    found = [line.record["number"] for line in jsonl.Ledger(root / "events.jsonl").read()]
+    assert found == sorted(found) and {int(number) for number in acknowledged} <= set(found)
+
+
+def audit_holds(root: Path, acknowledged: list[str]) -> None:
+    found = [record.seq for record in audit_chain.read(root, Key(b"k" * 40))]
+    assert {int(seq) for seq in acknowledged} <= set(found)
+
+
+def files_hold(root: Path, acknowledged: list[str]) -> None:
+    assert all((root / f"file-{number}").read_bytes() == b"x" * 5000 for number in acknowledged)
+
+
+# What fails, and whether the writer refuses everything afterwards (it cannot know where its file ends).
+CASES: list[tuple[str, str, bool, Verify]] = [
+    ("journal", "write", True, journal_holds),
+    ("journal", "fdatasync", True, journal_holds),
+    ("checkpoints", "write", False, checkpoint_holds),
+    ("checkpoints", "fsync", False, checkpoint_holds),
+    ("checkpoints", "rename", False, checkpoint_holds),
+    ("checkpoints", "openat", False, checkpoint_holds),
+    ("blobs", "write", False, blobs_hold),
+    ("blobs", "fsync", False, blobs_hold),
+    ("blobs", "rename", False, blobs_hold),
+    ("blobs", "openat", False, blobs_hold),
+    ("ledger", "write", False, ledger_holds),
+    ("ledger", "fdatasync", False, ledger_holds),
+    ("audit", "write", False, audit_holds),
+    ("audit", "fdatasync", False, audit_holds),
+    ("files", "write", False, files_hold),
+    ("files", "fsync", False, files_hold),
+    ("files", "rename", False, files_hold),
+    ("files", "openat", False, files_hold),
+]
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize(("kind", "call", "final", "verify"), CASES, ids=[f"{kind}-{call}" for kind, call, *_ in CASES])
+def test_nothing_is_acknowledged_after_a_fault(
+    tmp_path: Path, kind: str, call: str, final: bool, verify: Verify, error: str
+) -> None:
+    said = inject(kind, tmp_path, f"{call}:error={error}:when=4")
+    failed = [number for number, line in enumerate(said) if line.startswith("error")]
+    assert failed, "the fault was injected, and nobody was told"
+    assert len(said) == ATTEMPTS
+    if final:
+        assert failed == list(range(failed[0], ATTEMPTS)), "something was acknowledged after the fault"
+    assert all(str(tmp_path) in said[number] for number in failed), "the error does not name the path"
+    verify(tmp_path, [line.split()[1] for line in said if line.startswith("ack")])
+
+
+@contextlib.contextmanager
+def writing_under(fault: str, kind: str, root: Path) -> Iterator[tuple[subprocess.Popen[bytes], TextIO, Path]]:
+    """A writer that has started, with strace and its fault attached, just told to go; its answers; strace's log."""
+    ours, theirs = socket.socketpair()
+    log = root.parent / f"{root.name}.strace"
+    writer = subprocess.Popen(
+        [sys.executable, str(WRITER), kind, str(root), str(theirs.fileno())], pass_fds=[theirs.fileno()]
+    )
+    theirs.close()
+    with ours, ours.makefile("r") as answers:
+        try:
+            assert answers.readline() == "ready\n"
+            call = fault.split(":")[0]
+            tracer = subprocess.Popen(
+                ["strace", "-f", "-p", str(writer.pid), "-o", str(log), "-e", f"trace={call}", "-e", f"inject={fault}"],
+                stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
+            ours.send(b"go\n")
+            yield writer, answers, log
+        finally:
+            writer.kill()
+            writer.wait()
+        tracer.wait(30)
+
+
+def inject(kind: str, root: Path, fault: str) -> list[str]:
+    with writing_under(fault, kind, root) as (writer, answers, log):
+        said = [line.rstrip("\n") for line in answers]
+        assert writer.wait(30) == 0 and said.pop() == "done"
+    assert "(INJECTED)" in log.read_text(), "the fault never fired"
+    return said
+
+
+def test_a_writer_killed_in_the_middle_of_a_sync_leaves_a_journal_that_reads(tmp_path: Path) -> None:
+    """strace holds the third sync back, and the writer is killed while it waits there."""
+    with writing_under("fdatasync:delay_enter=2000000:when=3", "journal", tmp_path) as (writer, answers, log):
+        heard = [answers.readline(), answers.readline()]
+        while log.read_text().count("fdatasync(") < 3:
+            time.sleep(0.01)
+        writer.kill()
+        assert answers.read() == ""
+    assert log.read_text().splitlines()[-2].endswith("= ?") and "killed by SIGKILL" in log.read_text()
+    assert all(line.startswith("ack") for line in heard)
+    journal_holds(tmp_path, [line.split()[1] for line in heard])
+    assert len(list(Chain(tmp_path).entries())) == 4, "the entry whose sync never returned is there, unacknowledged"
