@@ -8,8 +8,9 @@ import pytest
 
 from holdfast import errors
 from holdfast.durable import archive
+from holdfast.durable import chain as chain_module
 from holdfast.durable.chain import Chain, Torn
-from holdfast.durable.entry import GENESIS, Entry, Record, Ref, encode_middle, seal_line
+from holdfast.durable.entry import GENESIS, Entry, Record, Ref, decode_sound, encode_middle, seal_line
 from holdfast.durable.journal import Journal
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
@@ -218,6 +219,29 @@ def test_reading_a_journal_that_is_being_written(tmp_path: Path) -> None:
         stop.set()
         writer.join()
     assert counts == sorted(counts)
+
+
+def test_a_line_read_half_and_finished_meanwhile_is_not_called_corrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader meets half a line at the end of the file; before it can judge, the writer is three batches on."""
+    build(tmp_path)
+    path = tmp_path / f"{RUN_A}.wal.jsonl"
+    content = path.read_bytes()
+    half = content.index(b'{"seq":2') + 30
+    path.write_bytes(content[:half])
+    judged = []
+
+    def finish_first(line: bytes) -> Entry | None:
+        if not judged:
+            path.write_bytes(content)
+        judged.append(line)
+        return decode_sound(line)
+
+    monkeypatch.setattr(chain_module, "decode_sound", finish_first)
+    found, chain = outcome(tmp_path)
+    assert judged and [entry.seq for _, entry in found] == [0, 1]
+    assert isinstance(chain, Chain) and chain.torn[0].offset == half - 30
 
 
 def test_the_chain_goes_on_over_the_archive(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import errno
 import json
 import signal
 import threading
+import time
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.durable import disk
+from holdfast.durable import checkpoint, disk
 from holdfast.durable.awaiting import AwaitingJournal
 from holdfast.durable.chain import Chain
+from holdfast.durable.checkpoint import Files
 from holdfast.durable.entry import Record, Ref
 from holdfast.durable.journal import Journal, run_id
 from holdfast.testing.recorder import Recorder
+from journal_writer import Counts
 from support import each_disk, each_fault, record
 
 
@@ -105,6 +108,22 @@ def test_what_json_cannot_hold_is_refused_and_nothing_written(tmp_path: Path) ->
         assert journal.append("task_added").seq == 1
 
 
+class SlowDisk(Recorder):
+    """Syncs take a moment, as on a real disk, so that others arrive meanwhile."""
+
+    def fdatasync(self, fd: int) -> None:
+        time.sleep(0.001)
+        super().fdatasync(fd)
+
+
+def test_an_append_after_closing_is_refused(tmp_path: Path) -> None:
+    journal = Journal.start(tmp_path, "000001-a", None)
+    journal.close()
+    with pytest.raises(errors.JournalClosed, match="000001-a is closed"):
+        journal.append("task_added")
+    journal.close()
+
+
 def test_threads_share_syncs_and_lose_nothing(tmp_path: Path) -> None:
     refs: list[tuple[int, int, Ref]] = []
     start = threading.Barrier(16)
@@ -124,7 +143,9 @@ def test_threads_share_syncs_and_lose_nothing(tmp_path: Path) -> None:
             thread.join()
         journal.close()
 
-    recorder = record(tmp_path, program)
+    recorder = SlowDisk(tmp_path)
+    with disk.use_kernel(recorder):
+        program(recorder)
     entries = {entry.seq: entry for _, entry in Chain(tmp_path).entries()}
     assert len(refs) == 480 and len(entries) == 481
     for worker, number, ref in refs:
@@ -307,9 +328,9 @@ def test_a_signal_while_waiting_does_not_stop_the_others(tmp_path: Path) -> None
 
 
 def follow_up(wal: Path, epoch: int) -> Ref:
-    """Starts again as recovery does: settles what is there, reads it, and begins a run behind it."""
-    Chain(wal).settle()
-    journal = Journal.start(wal, run_id(epoch, 0.0), end_of(wal))
+    """Starts again as the product does: recovers what is there, and begins a run behind it."""
+    _, found = checkpoint.recover(Chain(wal), Files(wal / "tasks", wal / "index", wal / "keys"), Counts)
+    journal = Journal.start(wal, run_id(epoch, 0.0), found.end.ref if found.end else None)
     ref = journal.append("task_added", {"epoch": epoch})
     journal.close()
     return ref

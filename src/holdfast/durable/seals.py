@@ -1,0 +1,286 @@
+"""Seals: what the audit log was at a moment, as one hash that can be published.
+
+`audit/merkle/seal-<YYYYMMDDTHHMMSS.ffffff>Z.json` holds one JSON object, fields in this order:
+
+    format  sealed_at  previous {file sha256}  days [{file records last_hmac records_root}]  root  hmac
+
+`hmac` signs the exact bytes before `,"hmac"`, as in the log: a seal cannot be forged without the key. (A record starts
+with `{"seq"`, a seal with `{"format"`, so neither passes for the other.) `previous` chains seal to seal by the hash of
+the file. `days` are all days that have a record, oldest first; `records_root` is the Merkle root over the exact bytes
+of the day's records (their lines, without the line end), and `root` the one over the days, each as its four fields
+joined by line ends. Names sort in the order of sealing, whatever the clock says.
+
+A seal that is written is durable, and so is every record that it covers. Whoever keeps a root elsewhere can tell when
+the log and its newest seals were cut back together; nothing inside the folder can.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.durable import disk, merkle
+from holdfast.durable.audit_chain import Finding, Findings, Torn, Walk
+from holdfast.durable.audit_key import Key, signature
+from holdfast.errors import InputError
+
+FORMAT = 1
+_SEAL_FILE = re.compile(r"seal-[0-9]{8}T[0-9]{6}\.[0-9]{6}Z\.json")
+_MOMENT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class Day(msgspec.Struct, frozen=True):
+    """A day as far as it is sealed: its first `records` records."""
+
+    file: str
+    records: int
+    last_hmac: str
+    records_root: str
+
+    def leaf(self) -> bytes:
+        return f"{self.file}\n{self.records}\n{self.last_hmac}\n{self.records_root}".encode()
+
+
+class Link(msgspec.Struct, frozen=True):
+    """The seal before: its name, and the SHA-256 of its file."""
+
+    file: str
+    sha256: str
+
+
+class Seal(msgspec.Struct, frozen=True):
+    format: int
+    sealed_at: str
+    previous: Link | None
+    days: list[Day]
+    root: str
+    hmac: str
+
+    @property
+    def file(self) -> str:
+        return f"seal-{self.sealed_at.replace('-', '').replace(':', '')}.json"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What verifying found. Without the key (`keyed` false), only links and sealed content were checked."""
+
+    keyed: bool
+    days: int
+    records: int
+    seals: int
+    torn: list[Torn]
+    findings: list[Finding]
+    unlisted: int
+
+    @property
+    def sound(self) -> bool:
+        return not self.findings
+
+
+def seals_folder(folder: Path) -> Path:
+    return folder / "merkle"
+
+
+def day_root(days: list[Day]) -> str:
+    return merkle.root(day.leaf() for day in days).hex()
+
+
+# -- sealing ----------------------------------------------------------------------------------------------------------
+
+
+def seal(folder: Path, key: Key, *, clock: Callable[[], float] = time.time) -> Seal:
+    """Seals all records of the log, after it has verified. With nothing new since the last seal, returns that one.
+
+    Like an append, only for the process that holds the data root's lock.
+    """
+    examined = _Examination(folder, key)
+    examined.findings.require_none(folder)
+    days, last = examined.days, next(reversed(examined.seals.values()), None)
+    if not days:
+        raise InputError(detail=f"the audit log {folder} has no record to seal")
+    if last is not None and last.days == days:
+        return last
+    # What was read may still be on its way to the disk, and a seal must never outlive a record that it covers.
+    disk.sync_file(folder / days[-1].file)
+    disk.mkdir(seals_folder(folder))
+    sealed_at = _moment_after(last, clock())
+    fields = {"format": FORMAT, "sealed_at": sealed_at, "previous": examined.link, "days": days, "root": day_root(days)}
+    line = key.signed(fields)
+    made = msgspec.json.decode(line, type=Seal)
+    disk.create(seals_folder(folder) / made.file, line + b"\n")
+    return made
+
+
+def _moment_after(last: Seal | None, now: float) -> str:
+    moment = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime(_MOMENT)
+    if last is None or moment > last.sealed_at:
+        return moment
+    after = datetime.datetime.strptime(last.sealed_at, _MOMENT) + datetime.timedelta(microseconds=1)
+    return after.strftime(_MOMENT)
+
+
+# -- reading and verifying --------------------------------------------------------------------------------------------
+
+
+def seal_files(folder: Path) -> list[str]:
+    """The names of the seals, oldest first."""
+    if not seals_folder(folder).exists():
+        return []
+    return sorted(path.name for path in seals_folder(folder).iterdir() if _SEAL_FILE.fullmatch(path.name))
+
+
+def parse_seal(content: bytes, key: Key | None) -> Seal | str:
+    """The seal, or what is wrong with it."""
+    line = content[:-1]
+    if not content.endswith(b"\n") or signature(line) is None:
+        return "it does not end as a seal does"
+    if key is not None and not key.accepts(line):
+        return "it is not signed with this key, or was changed since"
+    try:
+        found = msgspec.json.decode(line, type=Seal)
+    except (ValueError, RecursionError) as error:
+        return f"it cannot be read as a seal ({error})"
+    if found.format != FORMAT:
+        return f"it has format {found.format}, and this Holdfast reads format {FORMAT}"
+    if not found.days or day_root(found.days) != found.root:
+        return "its root is not the root of its days"
+    return found
+
+
+def verify(folder: Path, key: Key | None) -> Report:
+    """Checks every line, link and seal of the log in one pass and constant memory, and names all that does not fit."""
+    examined = _Examination(folder, key)
+    return Report(
+        keyed=key is not None,
+        days=len(examined.days),
+        records=sum(day.records for day in examined.days),
+        seals=examined.seals_count,
+        torn=examined.torn,
+        findings=list(examined.findings.found.values()),
+        unlisted=examined.findings.unlisted,
+    )
+
+
+class _Examination:
+    """One verification: the seals first, so that a log that grows meanwhile is never shorter than they say."""
+
+    def __init__(self, folder: Path, key: Key | None) -> None:
+        self._folder = folder
+        self._key = key
+        self.seals_count = 0
+        self.seals: dict[str, Seal] = {}
+        self.link: Link | None = None
+        self.findings = Findings()
+        self._read_seals()
+        walk = Walk(folder, key, findings=self.findings)
+        self.torn = walk.torn
+        self._states: dict[str, dict[int, Day]] = {}
+        self.days = self._read_days(walk)
+        self._compare()
+
+    def _read_seals(self) -> None:
+        names = seal_files(self._folder)
+        self.seals_count = len(names)
+        for name in names:
+            place = f"merkle/{name}"
+            try:
+                content = (seals_folder(self._folder) / name).read_bytes()
+            except OSError as error:
+                self.findings.note(place, 0, "unreadable", error.strerror or str(error))
+                content = b""
+            found = parse_seal(content, self._key)
+            if isinstance(found, Seal):
+                self._check_link(found, names)
+                self.seals[name] = found
+                if found.file != name:
+                    self.findings.note(place, 0, "renamed", f"it was written as {found.file}")
+            elif not self.findings.concern(place):
+                self.findings.note(place, 0, "edited", found)
+            self.link = Link(name, hashlib.sha256(content).hexdigest())
+
+    def _check_link(self, seal: Seal, names: list[str]) -> None:
+        previous, before, note = seal.previous, self.link, self.findings.note
+        if previous == before:
+            return
+        if previous is not None and previous.file not in names:
+            note(f"merkle/{previous.file}", 0, "removed", f"{seal.file} follows it")
+        elif previous is not None and before is not None and previous.file == before.file:
+            if not self.findings.concern(f"merkle/{before.file}"):
+                note(f"merkle/{before.file}", 0, "edited", f"it is not the seal that {seal.file} follows")
+            # What an edited seal says is not to be held against the log.
+            self.seals.pop(before.file, None)
+        else:
+            after = previous.file if previous else "no seal"
+            stray = before.file if before else seal.file
+            note(f"merkle/{stray}", 0, "added", f"{seal.file} follows {after}, and no seal follows this one")
+
+    def _read_days(self, walk: Walk) -> list[Day]:
+        days = []
+        sealed: dict[str, set[int]] = {}
+        for day in (day for seal in self.seals.values() for day in seal.days):
+            sealed.setdefault(day.file, set()).add(day.records)
+        for name in walk.names:
+            states = self._states[name] = _day_states(walk, name, sealed.get(name, set()))
+            if states:
+                days.append(states[max(states)])
+        walk.finish()
+        return days
+
+    def _compare(self) -> None:
+        """Holds each seal against the log."""
+        checked: set[tuple[Day, bool]] = set()
+        for seal in self.seals.values():
+            newest = seal.days[-1].file
+            for day in seal.days:
+                if (day, day.file == newest) not in checked:
+                    checked.add((day, day.file == newest))
+                    self._compare_day(seal, day, closed=day.file != newest)
+            known = {day.file for day in seal.days}
+            for day in self.days:
+                if day.file < newest and day.file not in known:
+                    self.findings.note(day.file, 0, "added", f"{seal.file} has later days, but not this one")
+
+    def _compare_day(self, seal: Seal, day: Day, *, closed: bool) -> None:
+        states = self._states.get(day.file)
+        records = max(states, default=0) if states is not None else 0
+        if states is None:
+            self.findings.note(day.file, 0, "removed", f"{seal.file} has it with {day.records} records")
+        elif self.findings.concern(day.file):
+            return
+        elif records < day.records:
+            self._note_missing(seal, day, records)
+        elif states.get(day.records) != day:
+            reason = f"its first {day.records} records are not those that {seal.file} has"
+            self.findings.note(day.file, 0, "edited", reason)
+        elif closed and records > day.records:
+            reason = f"it has {records} records, and {seal.file} closed it with {day.records}"
+            self.findings.note(day.file, 0, "added", reason)
+
+    def _note_missing(self, seal: Seal, day: Day, records: int) -> None:
+        reason = f"{records} records are left of the {day.records} that {seal.file} has"
+        torn = [torn for torn in self.torn if torn.file == day.file]
+        if torn:
+            self.findings.note(day.file, torn[-1].line, "edited", f"damaged here: {reason}")
+        else:
+            self.findings.note(day.file, 0, "truncated", reason)
+
+
+def _day_states(walk: Walk, name: str, sealed: set[int]) -> dict[int, Day]:
+    """The day as it was at each of the `sealed` numbers of records, and as it is."""
+    tree = merkle.Tree()
+    states: dict[int, Day] = {}
+    hmac = ""
+    for line, record in walk.day(name):
+        tree.add(line)
+        hmac = record.hmac
+        if tree.count in sealed:
+            states[tree.count] = Day(name, tree.count, hmac, tree.root().hex())
+    if tree.count:
+        states[tree.count] = Day(name, tree.count, hmac, tree.root().hex())
+    return states

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from audit_support import D1, D2, D3, DAY_S, KEY, NOON, Clock, events, fill, found, lines_of
+from holdfast import errors
+from holdfast.durable import audit, audit_chain, disk, seals
+from holdfast.durable.audit_key import Key
+from holdfast.testing.recorder import Recorder
+from support import each_disk, each_fault, record, scratch
+
+
+def test_the_format_on_disk(tmp_path: Path) -> None:
+    fill(tmp_path, 2, 1)
+    first, second = (json.loads(line) for line in lines_of(tmp_path / D1))
+    third = json.loads((tmp_path / D2).read_bytes())
+    assert list(first) == ["seq", "file", "previous", "prev_hmac", "timestamp", "event", "actor", "details", "hmac"]
+    assert list(second) == ["seq", "prev_hmac", "timestamp", "event", "actor", "details", "hmac"]
+    assert (first["file"], first["previous"], first["prev_hmac"]) == (D1, None, "0" * 64)
+    assert (second["seq"], second["prev_hmac"]) == (1, first["hmac"])
+    assert (third["seq"], third["prev_hmac"]) == (0, second["hmac"])
+    assert (third["file"], third["previous"]) == (D2, {"file": D1, "seq": 1})
+
+
+def test_the_hmac_is_over_the_exact_bytes_before_it(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    line = lines_of(tmp_path / D1)[0].rstrip(b"\n")
+    body, _, rest = line.rpartition(b',"hmac":"')
+    expected = hmac.new(b"a key for tests, not for anything else", body, hashlib.sha256).hexdigest()
+    assert rest.decode() == expected + '"}'
+
+
+def test_appending_goes_on_where_an_earlier_life_ended(tmp_path: Path) -> None:
+    for event in ("one", "two", "three"):
+        with audit.Log(tmp_path, KEY, clock=Clock()) as log:
+            made = log.append(event, "tests")
+    assert made.seq == 2 and events(tmp_path) == ["one", "two", "three"]
+    assert seals.verify(tmp_path, KEY).sound
+
+
+def test_a_clock_that_goes_back_never_writes_into_an_older_day(tmp_path: Path) -> None:
+    clock = Clock()
+    log = audit.Log(tmp_path, KEY, clock=clock)
+    for move in (0, DAY_S, -3 * DAY_S, 0):
+        clock.now += move
+        log.append(f"{move}", "tests")
+    clock.now = NOON - 9 * DAY_S
+    audit.Log(tmp_path, KEY, clock=clock).append("later life", "tests")
+    assert audit_chain.day_files(tmp_path) == [D1, D2]
+    assert len(lines_of(tmp_path / D2)) == 4 and seals.verify(tmp_path, KEY).sound
+
+
+def test_many_threads_share_one_log(tmp_path: Path) -> None:
+    log = audit.Log(tmp_path, KEY)
+    threads = [
+        threading.Thread(target=lambda name=name: [log.append(f"{name}.{n}", "tests") for n in range(25)])
+        for name in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(events(tmp_path)) == sorted(f"{name}.{n}" for name in range(8) for n in range(25))
+
+
+@pytest.mark.parametrize(
+    "details", [{"x": object()}, {"x": "\ud800"}, {"x": "y" * audit_chain.LINE_BYTES_MAX}], ids=["type", "text", "size"]
+)
+def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path, details: dict[str, object]) -> None:
+    log = audit.Log(tmp_path, KEY, clock=Clock())
+    with pytest.raises(errors.InputError, match="audit record"):
+        log.append("bad", "tests", details)
+    assert audit_chain.day_files(tmp_path) == []
+    assert log.append("good", "tests").seq == 0
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(st.lists(st.dictionaries(st.text(), anything, max_size=3), min_size=1, max_size=4))
+def test_whatever_json_can_hold_comes_back(details: list[dict[str, object]]) -> None:
+    with scratch() as folder:
+        with audit.Log(folder, KEY) as log:
+            wrote = [log.append("e\n\0\"'", "ü", each) for each in details]
+        assert list(audit_chain.read(folder, KEY)) == wrote and [each.details for each in wrote] == details
+        assert list(audit_chain.read(folder, None)) == wrote
+
+
+# -- torn is not corrupt ----------------------------------------------------------------------------------------------
+
+GARBAGE = [b'{"seq":2,"prev', bytes(700), b"\0\0\n\0", b"\xff\xfe\n\xff", b"\n\n", bytes(300) + b'"actor":"x"}\n']
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_torn_tail_never_swallows_the_next_record(tmp_path: Path, garbage: bytes) -> None:
+    fill(tmp_path, 2)
+    with (tmp_path / D1).open("ab") as file:
+        file.write(garbage)
+    report = seals.verify(tmp_path, KEY)
+    assert report.sound and [(torn.file, torn.line) for torn in report.torn] == [(D1, 3)]
+    for now in (NOON, NOON + DAY_S):
+        audit.Log(tmp_path, KEY, clock=Clock(now)).append("after", "tests")
+    report = seals.verify(tmp_path, KEY)
+    assert report.sound and (report.records, len(report.torn)) == (4, 1)
+    assert events(tmp_path) == ["0.0", "0.1", "after", "after"]
+
+
+def test_a_whole_record_that_lost_only_its_line_end_is_kept(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    (tmp_path / D1).write_bytes((tmp_path / D1).read_bytes()[:-1])
+    audit.Log(tmp_path, KEY, clock=Clock()).append("after", "tests")
+    assert events(tmp_path) == ["0.0", "0.1", "after"] and not seals.verify(tmp_path, KEY).torn
+
+
+def test_days_that_hold_nothing_but_torn_bytes_are_passed_over(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    (tmp_path / D2).write_bytes(b"")
+    (tmp_path / D3).write_bytes(b'{"seq":0,')
+    audit.Log(tmp_path, KEY, clock=Clock(NOON + 3 * DAY_S)).append("after", "tests")
+    report = seals.verify(tmp_path, KEY)
+    assert report.sound and (report.days, report.records) == (2, 2)
+    assert [(torn.file, torn.line) for torn in report.torn] == [(D3, 1)]
+
+
+def test_a_complete_object_without_a_valid_hmac_is_never_torn(tmp_path: Path) -> None:
+    """No crash writes one: the last record was edited, though nothing follows it yet."""
+    fill(tmp_path, 2)
+    content = (tmp_path / D1).read_bytes()
+    (tmp_path / D1).write_bytes(content.replace(b'"0.1"', b'"9.9"'))
+    assert found(tmp_path) == [(D1, 2, "edited")]
+    with pytest.raises(errors.AuditCorrupt, match=r"2026-11-15\.jsonl, line 2: edited"):
+        audit.Log(tmp_path, KEY)
+
+
+def test_another_key_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    before = (tmp_path / D1).read_bytes()
+    with pytest.raises(errors.AuditCorrupt, match="not signed with this key"):
+        audit.Log(tmp_path, Key(b"another" * 5))
+    assert (tmp_path / D1).read_bytes() == before
+
+
+# -- tier 1: every disk that a power cut can leave --------------------------------------------------------------------
+
+
+def append_and_seal(recorder: Recorder) -> None:
+    folder, clock = recorder.root / "audit", Clock()
+    with audit.Log(folder, KEY, clock=clock) as log:
+        for day in range(2):
+            clock.now = NOON + day * DAY_S
+            for number in range(2):
+                log.append(f"{day}.{number}", "tests", {"why": "x" * 200})
+                recorder.mark(("record", f"{day}.{number}"))
+            recorder.mark(("seal", seals.seal(folder, KEY, clock=clock).file))
+    with audit.Log(folder, KEY, clock=clock) as log:
+        log.append("1.2", "tests")
+        recorder.mark(("record", "1.2"))
+
+
+def test_append_and_seal_survive_a_power_cut_at_every_operation(tmp_path: Path) -> None:
+    disks = torn = 0
+    everything = ["0.0", "0.1", "1.0", "1.1", "1.2"]
+    for acknowledged, root in each_disk(record(tmp_path, append_and_seal), page=128):
+        folder = root / "audit"
+        report = seals.verify(folder, KEY)
+        assert report.sound, report
+        kept = events(folder)
+        assert kept == everything[: len(kept)]
+        assert {name for kind, name in acknowledged if kind == "record"} <= set(kept)
+        assert {name for kind, name in acknowledged if kind == "seal"} <= set(seals.seal_files(folder))
+        with audit.Log(folder, KEY, clock=Clock(NOON + DAY_S)) as log:
+            log.append("after", "tests")
+        seals.seal(folder, KEY)
+        after = seals.verify(folder, KEY)
+        assert after.sound and after.records == len(kept) + 1 and events(folder) == [*kept, "after"]
+        disks += 1
+        torn += bool(report.torn)
+    assert disks > 100 and torn > 20
+
+
+def test_nothing_is_acknowledged_after_a_fault() -> None:
+    tried = 0
+    for recorder, raised in each_fault(append_and_seal, errno.EIO, errno.ENOSPC):
+        assert isinstance(raised, errors.DiskError)
+        folder, acknowledged = recorder.root / "audit", [fact for _, fact in recorder.marks]
+        kept = events(folder)
+        assert {name for kind, name in acknowledged if kind == "record"} <= set(kept)
+        assert {name for kind, name in acknowledged if kind == "seal"} <= set(seals.seal_files(folder))
+        assert seals.verify(folder, KEY).sound
+        tried += 1
+    assert tried > 40
+
+
+def test_a_log_whose_sync_failed_takes_no_more_records_not_even_on_another_day(tmp_path: Path) -> None:
+    recorder, clock = Recorder(tmp_path), Clock()
+    with disk.use_kernel(recorder):
+        log = audit.Log(tmp_path, KEY, clock=clock)
+        log.append("one", "tests")
+        recorder.fail_at(len(recorder.calls) + 1, errno.EIO)
+        with pytest.raises(errors.SyncFailed):
+            log.append("two", "tests")
+        assert [call.kind for call in recorder.fired] == ["sync"]
+        for move in (0, DAY_S):
+            clock.now += move
+            with pytest.raises(errors.Poisoned, match="Input/output error"):
+                log.append("three", "tests")
+    assert audit_chain.day_files(tmp_path) == [D1]
+    audit.Log(tmp_path, KEY, clock=clock).append("four", "tests")
+    assert seals.verify(tmp_path, KEY).sound
+
+
+def die_before_the_sync(folder: Path) -> None:
+    """Leaves a log of two records, the second one written but never synced, as a killed process does."""
+    with scratch() as elsewhere:
+        fill(elsewhere, 2)
+        first, second = lines_of(elsewhere / D1)
+    killed = disk.open_append(folder / D1)
+    killed.append(first)
+    killed.sync()
+    killed.append(second)
+    killed.close()
+
+
+def test_a_record_of_a_dead_process_is_durable_before_another_follows_it(tmp_path: Path) -> None:
+    """After a power cut, the next day must not follow a record that is gone."""
+    (tmp_path / "audit").mkdir()
+
+    def program(recorder: Recorder) -> None:
+        die_before_the_sync(tmp_path / "audit")
+        audit.Log(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S)).append("next day", "tests")
+        recorder.mark("next day")
+
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        assert seals.verify(root / "audit", KEY).sound
+        if acknowledged:
+            assert events(root / "audit") == ["0.0", "0.1", "next day"]
+
+
+def test_a_seal_never_outlives_a_record_that_it_covers(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+
+    def program(recorder: Recorder) -> None:
+        die_before_the_sync(tmp_path / "audit")
+        seals.seal(tmp_path / "audit", KEY)
+        recorder.mark("sealed")
+
+    sealed = 0
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        assert seals.verify(root / "audit", KEY).sound
+        sealed += bool(acknowledged) and len(seals.seal_files(root / "audit"))
+    assert sealed
