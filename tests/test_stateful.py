@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
-from holdfast.durable import checkpoint, disk
+from holdfast.durable import checkpoint, disk, kernel
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Record, Ref
@@ -45,7 +45,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "base"):
-            disk._kernel = self.kernel_before
+            kernel.calls = self.kernel_before
             shutil.rmtree(self.base)
 
     # -- the program ----------------------------------------------------------------------------------------------
@@ -53,8 +53,8 @@ class Machine(RuleBasedStateMachine):
     def start(self) -> None:
         """As the product starts: recover, check against the model, begin a run."""
         self.recorder = Recorder(self.root)
-        self.kernel_before = getattr(self, "kernel_before", disk._kernel)
-        disk._kernel = self.recorder
+        self.kernel_before = getattr(self, "kernel_before", kernel.calls)
+        kernel.calls = self.recorder
         (self.root / "wal").exists() or disk.mkdir(self.root / "wal")
         fold, found = self.recover()
         self.expect(fold, found)

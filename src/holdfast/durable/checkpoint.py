@@ -74,9 +74,13 @@ class _Unusable(Exception):
 def write(files: Files, position: Position, fold: Fold, pairing: Pairing) -> None:
     """Writes all three for one position: `fold` and `pairing` must hold exactly the entries up to there."""
     executed = [msgspec.json.encode(done) for done in pairing.executed()]
-    disk.replace(files.uncommitted, _assemble(fold.version, position, [], pairing.open_intents()))
-    disk.replace(files.idempotency, _assemble(fold.version, position, executed))
-    disk.replace(files.tasks, _assemble(fold.version, position, list(fold.dump())))
+    disk.replace_together(
+        {
+            files.uncommitted: _assemble(fold.version, position, [], pairing.open_intents()),
+            files.idempotency: _assemble(fold.version, position, executed),
+            files.tasks: _assemble(fold.version, position, list(fold.dump())),
+        }
+    )
 
 
 def recover(chain: Chain, files: Files, new_fold: type[Fold]) -> tuple[Fold, Recovered]:

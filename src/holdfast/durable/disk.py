@@ -11,22 +11,17 @@ that `sweep` can tell a crash's leftovers from the work of a process that is sti
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
 
-from holdfast.durable import process
-from holdfast.durable.kernel import Kernel
-from holdfast.errors import AlreadyExists, DiskError, DiskFull, FileMissing, Poisoned, SyncFailed
+from holdfast.durable import kernel, process
+from holdfast.durable.kernel import Kernel, forget_cached, perform, perform_sync, write_all
+from holdfast.errors import AlreadyExists, DiskError, FileMissing, Poisoned
 
-T = TypeVar("T")
-
-_kernel = Kernel()
 _serial = itertools.count()
 _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})-\d+\.tmp")
 
@@ -35,14 +30,13 @@ _SYNCFS_REPORTS_ERRORS = tuple(int(part) for part in re.findall(r"\d+", os.uname
 
 
 @contextlib.contextmanager
-def use_kernel(kernel: Kernel) -> Iterator[None]:
+def use_kernel(other: Kernel) -> Iterator[None]:
     """Sends every call of this process to another kernel, for the simulated disk."""
-    global _kernel
-    before, _kernel = _kernel, kernel
+    before, kernel.calls = kernel.calls, other
     try:
         yield
     finally:
-        _kernel = before
+        kernel.calls = before
 
 
 # -- whole files ------------------------------------------------------------------------------------------------------
@@ -53,19 +47,21 @@ class Staged:
 
     def __init__(self, folder: Path, mode: int = 0o644) -> None:
         self.path = folder / temp_name()
-        self._fd = _call("create", self.path, _kernel.open, self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        self._fd = perform(
+            "create", self.path, kernel.calls.open, self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode
+        )
         self._published = False
 
     def write(self, data: bytes) -> None:
         write_all(self._fd, data, self.path)
 
     def sync(self) -> None:
-        _sync(_kernel.fsync, self._fd, "sync", self.path)
+        perform_sync(kernel.calls.fsync, self._fd, "sync", self.path)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            _call("close", self.path, _kernel.close, fd)
+            perform("close", self.path, kernel.calls.close, fd)
 
     def publish(self, target: Path) -> None:
         """Gives the content its name, replacing what stood there."""
@@ -82,15 +78,15 @@ class Staged:
     def rename(self, target: Path) -> None:
         """Only the rename: the caller has synced the content, and syncs the folder before it acknowledges."""
         self.close()
-        _call("rename to", target, _kernel.rename, self.path, target)
+        perform("rename to", target, kernel.calls.rename, self.path, target)
         self._published = True
 
     def link(self, target: Path) -> None:
         """Like `rename`, but raises AlreadyExists rather than replace anything."""
         self.close()
-        _call("create", target, _kernel.link, self.path, target)
+        perform("create", target, kernel.calls.link, self.path, target)
         self._published = True
-        _call("unlink", self.path, _kernel.unlink, self.path)
+        perform("unlink", self.path, kernel.calls.unlink, self.path)
 
     def __enter__(self) -> Staged:
         return self
@@ -101,7 +97,7 @@ class Staged:
             self.close()
         if not self._published:
             with contextlib.suppress(DiskError):
-                _call("unlink", self.path, _kernel.unlink, self.path)
+                perform("unlink", self.path, kernel.calls.unlink, self.path)
 
 
 def replace(path: Path, data: bytes | Iterable[bytes], mode: int = 0o644) -> None:
@@ -110,6 +106,19 @@ def replace(path: Path, data: bytes | Iterable[bytes], mode: int = 0o644) -> Non
         for piece in [data] if isinstance(data, bytes) else data:
             staged.write(piece)
         staged.publish(path)
+
+
+def replace_together(contents: Mapping[Path, bytes]) -> None:
+    """Replaces several files, each atomically, with as little as possible between the first rename and the last."""
+    with contextlib.ExitStack() as leftovers:
+        staged = [(leftovers.enter_context(Staged(path.parent)), path) for path in contents]
+        for temp, path in staged:
+            temp.write(contents[path])
+            temp.sync()
+        for temp, path in staged:
+            temp.rename(path)
+    for folder in {path.parent for path in contents}:
+        sync_folder(folder)
 
 
 def create(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -127,7 +136,7 @@ class Batch:
         self._staged: list[tuple[Staged, Path, bool]] = []
         self._grown: set[Path] = set()
         # Opened before anything is written, so that a write-back error of ours is reported through it.
-        self._fd = _call("open", filesystem, _kernel.open, filesystem, os.O_RDONLY | os.O_DIRECTORY)
+        self._fd = perform("open", filesystem, kernel.calls.open, filesystem, os.O_RDONLY | os.O_DIRECTORY)
 
     def add(self, target: Path, data: bytes, *, keep: bool = False) -> None:
         """`keep`: when `target` exists by the time of publishing, it stays and `data` is dropped."""
@@ -139,14 +148,14 @@ class Batch:
         """Makes a folder when it is missing; its entry is durable when the batch is published."""
         if not path.is_dir():
             with contextlib.suppress(AlreadyExists):
-                _call("create the folder", path, _kernel.mkdir, path, 0o755)
+                perform("create the folder", path, kernel.calls.mkdir, path, 0o755)
         self._grown.add(path.parent)
 
     def publish(self) -> None:
         if _SYNCFS_REPORTS_ERRORS:
-            _sync(_kernel.syncfs, self._fd, "sync the filesystem of", self._filesystem)
+            perform_sync(kernel.calls.syncfs, self._fd, "sync the filesystem of", self._filesystem)
             self._name_all()
-            _sync(_kernel.syncfs, self._fd, "sync the filesystem of", self._filesystem)
+            perform_sync(kernel.calls.syncfs, self._fd, "sync the filesystem of", self._filesystem)
         else:
             for staged, _, _ in self._staged:
                 staged.sync()
@@ -168,7 +177,7 @@ class Batch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for staged, _, _ in self._staged:
             staged.__exit__(kind, error, at)
-        _kernel.close(self._fd)
+        kernel.calls.close(self._fd)
 
 
 # -- appending --------------------------------------------------------------------------------------------------------
@@ -196,10 +205,10 @@ class Appender:
     def sync(self) -> None:
         self._refuse_if_poisoned()
         try:
-            _sync(_kernel.fdatasync, self._fd, "sync", self.path)
+            perform_sync(kernel.calls.fdatasync, self._fd, "sync", self.path)
         except DiskError as failure:
             self._failure = failure
-            _forget_cached(self._fd)
+            forget_cached(self._fd)
             raise
 
     def _refuse_if_poisoned(self) -> None:
@@ -209,18 +218,18 @@ class Appender:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            _call("close", self.path, _kernel.close, fd)
+            perform("close", self.path, kernel.calls.close, fd)
 
 
 def open_append(path: Path, *, exclusive: bool = False, mode: int = 0o644) -> Appender:
     """Opens `path` for appending and makes its folder entry durable. `exclusive` demands that it is new."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
-    fd = _call("open", path, _kernel.open, path, flags, mode)
+    fd = perform("open", path, kernel.calls.open, path, flags, mode)
     try:
         size = os.fstat(fd).st_size
         sync_folder(path.parent)
     except BaseException:
-        _kernel.close(fd)
+        kernel.calls.close(fd)
         raise
     return Appender(path, fd, size)
 
@@ -229,18 +238,18 @@ def rewrite(fd: int, data: bytes, path: Path) -> None:
     """Overwrites an open file in place and syncs it. A crash may tear it: only for content that can be lost."""
     written = 0
     while written < len(data):
-        written += _call("write", path, _kernel.pwrite, fd, data[written:], written)
-    _call("truncate", path, _kernel.ftruncate, fd, len(data))
-    _sync(_kernel.fsync, fd, "sync", path)
+        written += perform("write", path, kernel.calls.pwrite, fd, data[written:], written)
+    perform("truncate", path, kernel.calls.ftruncate, fd, len(data))
+    perform_sync(kernel.calls.fsync, fd, "sync", path)
 
 
 def open_lock_file(path: Path) -> int:
     """A descriptor to flock: the file is created when missing and never truncated."""
-    return _call("open", path, _kernel.open, path, os.O_RDWR | os.O_CREAT, 0o644)
+    return perform("open", path, kernel.calls.open, path, os.O_RDWR | os.O_CREAT, 0o644)
 
 
 def close_lock_file(fd: int, path: Path) -> None:
-    _call("close", path, _kernel.close, fd)
+    perform("close", path, kernel.calls.close, fd)
 
 
 # -- folders and entries ----------------------------------------------------------------------------------------------
@@ -253,7 +262,7 @@ def mkdir(path: Path, mode: int = 0o755) -> None:
     if path.parent != path:
         mkdir(path.parent, mode)
     try:
-        _call("create the folder", path, _kernel.mkdir, path, mode)
+        perform("create the folder", path, kernel.calls.mkdir, path, mode)
     except AlreadyExists:
         if not path.is_dir():
             raise
@@ -262,7 +271,7 @@ def mkdir(path: Path, mode: int = 0o755) -> None:
 
 def rename(source: Path, target: Path) -> None:
     """Moves `source` to `target`, also across folders. The new entry is durable before the old one is gone."""
-    _call("rename to", target, _kernel.rename, source, target)
+    perform("rename to", target, kernel.calls.rename, source, target)
     sync_folder(target.parent)
     if source.parent != target.parent:
         sync_folder(source.parent)
@@ -271,12 +280,12 @@ def rename(source: Path, target: Path) -> None:
 def unlink(path: Path, *, missing_ok: bool = False) -> None:
     if missing_ok and not os.path.lexists(path):
         return
-    _call("unlink", path, _kernel.unlink, path)
+    perform("unlink", path, kernel.calls.unlink, path)
     sync_folder(path.parent)
 
 
 def rmdir(path: Path) -> None:
-    _call("remove the folder", path, _kernel.rmdir, path)
+    perform("remove the folder", path, kernel.calls.rmdir, path)
     sync_folder(path.parent)
 
 
@@ -291,11 +300,11 @@ def sync_file(path: Path) -> None:
 
 
 def _sync_path(path: Path, flags: int, sync: Callable[[int], object] | None = None) -> None:
-    fd = _call("open", path, _kernel.open, path, flags)
+    fd = perform("open", path, kernel.calls.open, path, flags)
     try:
-        _sync(sync or _kernel.fsync, fd, "sync", path)
+        perform_sync(sync or kernel.calls.fsync, fd, "sync", path)
     finally:
-        _kernel.close(fd)
+        kernel.calls.close(fd)
 
 
 def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
@@ -304,7 +313,7 @@ def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
     A kernel that would hide an error from it gets `paths` instead, files and folders, one by one.
     """
     if _SYNCFS_REPORTS_ERRORS:
-        _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, _kernel.syncfs)
+        _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, kernel.calls.syncfs)
     else:
         for path in paths:
             sync_file(path)
@@ -340,60 +349,6 @@ def sweep(folder: Path, *, skip: frozenset[str] = frozenset()) -> list[Path]:
             path = Path(parent, name)
             # Two processes may sweep at once: the other's success is as good as ours.
             with contextlib.suppress(FileMissing):
-                _call("unlink", path, _kernel.unlink, path)
+                perform("unlink", path, kernel.calls.unlink, path)
                 swept.append(path)
     return swept
-
-
-# -- the calls themselves ---------------------------------------------------------------------------------------------
-
-
-def write_all(fd: int, data: bytes, path: Path) -> None:
-    try:
-        written = _kernel.write(fd, data)
-        while written < len(data):
-            written += _retried(_kernel.write, fd, memoryview(data)[written:])
-    except InterruptedError:
-        write_all(fd, data, path)
-    except OSError as error:
-        raise _disk_error("write", path, error) from error
-
-
-def _sync(call: Callable[[int], object], fd: int, operation: str, path: Path) -> None:
-    try:
-        call(fd)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SyncFailed(operation=operation, path=path, reason=reason) from error
-
-
-def _call(operation: str, path: Path, call: Callable[..., T], *args: object) -> T:
-    try:
-        return _retried(call, *args)
-    except OSError as error:
-        raise _disk_error(operation, path, error) from error
-
-
-def _retried(call: Callable[..., T], *args: object) -> T:
-    while True:
-        try:
-            return call(*args)
-        except InterruptedError:
-            continue
-
-
-def _disk_error(operation: str, path: Path, error: OSError) -> DiskError:
-    reason = error.strerror or str(error)
-    if error.errno == errno.EEXIST:
-        return AlreadyExists(operation=operation, path=path, reason=reason)
-    if error.errno == errno.ENOENT:
-        return FileMissing(operation=operation, path=path, reason=reason)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(operation=operation, path=path, reason=reason)
-    return DiskError(operation=operation, path=path, reason=reason)
-
-
-def _forget_cached(fd: int) -> None:
-    # Linux marks a page clean after a failed write-back: a later reader would take from memory what the disk never got.
-    with contextlib.suppress(OSError):
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

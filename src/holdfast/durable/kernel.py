@@ -1,10 +1,23 @@
-"""The system calls that change a disk, as one object, so that a simulated disk can stand in for all of them at once."""
+"""The system calls that change a disk.
+
+They are one object, so that a simulated disk can stand in for all of them at once; and each is made in one way: short
+writes go on where they stopped, a call that a signal interrupted is made again, a sync that failed never is, and an
+error names the operation and the path.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+from holdfast.errors import AlreadyExists, DiskError, DiskFull, FileMissing, SyncFailed
+
+T = TypeVar("T")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -52,3 +65,57 @@ class Kernel:
 
     def rmdir(self, path: Path) -> None:
         os.rmdir(path)
+
+
+calls = Kernel()
+
+
+def write_all(fd: int, data: bytes, path: Path) -> None:
+    try:
+        written = calls.write(fd, data)
+        while written < len(data):
+            written += retried(calls.write, fd, memoryview(data)[written:])
+    except InterruptedError:
+        write_all(fd, data, path)
+    except OSError as error:
+        raise disk_error("write", path, error) from error
+
+
+def perform_sync(act: Callable[[int], object], fd: int, operation: str, path: Path) -> None:
+    try:
+        act(fd)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SyncFailed(operation=operation, path=path, reason=reason) from error
+
+
+def perform(operation: str, path: Path, act: Callable[..., T], *args: object) -> T:
+    try:
+        return retried(act, *args)
+    except OSError as error:
+        raise disk_error(operation, path, error) from error
+
+
+def retried(act: Callable[..., T], *args: object) -> T:
+    while True:
+        try:
+            return act(*args)
+        except InterruptedError:
+            continue
+
+
+def disk_error(operation: str, path: Path, error: OSError) -> DiskError:
+    reason = error.strerror or str(error)
+    if error.errno == errno.EEXIST:
+        return AlreadyExists(operation=operation, path=path, reason=reason)
+    if error.errno == errno.ENOENT:
+        return FileMissing(operation=operation, path=path, reason=reason)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(operation=operation, path=path, reason=reason)
+    return DiskError(operation=operation, path=path, reason=reason)
+
+
+def forget_cached(fd: int) -> None:
+    # Linux marks a page clean after a failed write-back: a later reader would take from memory what the disk never got.
+    with contextlib.suppress(OSError):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,37 @@
+"""What the tests of ledgers share."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from holdfast.durable.jsonl import Ledger, Skip
+from holdfast.durable.scrub import Scrubber
+
+quiet = Scrubber(environ={})
+
+
+def ledger_in(folder: Path, **options: Any) -> Ledger:
+    return Ledger(folder / "events.jsonl", scrub=quiet, **options)
+
+
+def numbers(ledger: Ledger, cursor: int = 0, skips: list[Skip] | None = None) -> list[int]:
+    return [line.record["n"] for line in ledger.read(cursor, (skips if skips is not None else []).append)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def grown(folder: Path, **options: Any) -> Ledger:
+    """Six segments of one record each, n at second n, and a live file with record 6."""
+    now = itertools.count()
+    ledger = ledger_in(folder, clock=lambda: 0.0)
+    for n in now:
+        ledger.append({"n": n, "ts": float(n)})
+        if n == 6:
+            break
+        ledger.rotate()
+    ledger.close()
+    return ledger_in(folder, **options)

@@ -1,0 +1,82 @@
+"""Real processes that hold, lose and fight for a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+def name_run(epoch: int) -> str:
+    return f"run-{epoch}"
+
+
+PRELUDE = """if True:
+    import fcntl, os, signal, subprocess, sys, time
+    from pathlib import Path
+    from holdfast import errors
+    from holdfast.durable import disk, lock, process
+    from holdfast.durable.lock import DataLock, Holder, read_holder
+    path = Path(sys.argv[1])
+    name_run = lambda epoch: f"run-{epoch}"
+    def say(*words): print(*words, flush=True)
+"""
+HOLD = "held = DataLock.acquire(path, name_run); say(held.epoch); time.sleep(60)"
+# A lock that no `DataLock` took: without a name, and with a descriptor that children get.
+RAW = "fd = disk.open_lock_file(path); os.set_inheritable(fd, True); fcntl.flock(fd, fcntl.LOCK_EX)\n"
+
+
+class Children:
+    """Real processes, each followed through what it says on its standard output."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._all: list[subprocess.Popen[str]] = []
+        self.strays: list[int] = []
+
+    def start(self, code: str) -> subprocess.Popen[str]:
+        script = PRELUDE + "".join(f"    {line}\n" for line in code.splitlines())
+        command = [sys.executable, "-c", script, str(self._path)]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._all.append(child)
+        return child
+
+    def holder(self, code: str = HOLD) -> subprocess.Popen[str]:
+        child = self.start(code)
+        hear(child)
+        return child
+
+    def end(self) -> None:
+        for stray in self.strays:
+            kill(stray)
+        for child in self._all:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def hear(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    assert line, f"the child ended with {child.wait()} before it spoke"
+    return line.strip()
+
+
+def tell(child: subprocess.Popen[str]) -> None:
+    assert child.stdin is not None
+    child.stdin.write("go\n")
+    child.stdin.flush()
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_alive(child: subprocess.Popen[str]) -> bool:
+    return child.poll() is None
