@@ -44,6 +44,15 @@ def test_an_empty_or_missing_folder_is_an_empty_journal(tmp_path: Path) -> None:
         assert list(chain.entries()) == [] and chain.end is None
 
 
+def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / f"{RUN_A}.wal.jsonl").mkdir()
+    with pytest.raises(errors.DiskError, match=rf"Could not read .*{RUN_A}.wal.jsonl: Is a directory"):
+        list(Chain(tmp_path).entries())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.DiskError, match="Could not read .*file.*: Not a directory"):
+        list(Chain(tmp_path / "file").entries())
+
+
 def test_tier_3_cut_at_every_byte(tmp_path: Path) -> None:
     whole = build(tmp_path)
     path = tmp_path / f"{RUN_A}.wal.jsonl"

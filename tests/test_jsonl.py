@@ -57,6 +57,7 @@ circle["self"] = circle
         {("a", "b"): 1},
         {"ts": "yesterday"},
         {"ts": True},
+        {"ts": 10**400},
         {"x": deep(300)},
         circle,
         ["no mapping"],
@@ -190,3 +191,5 @@ def test_a_cursor_inside_a_line_or_past_the_end(tmp_path: Path) -> None:
         numbers(ledger, last + 1)
     with pytest.raises(errors.CursorAhead):
         numbers(ledger_in(tmp_path / "empty"), 1)
+    with pytest.raises(errors.InputError, match="-1 is no cursor"):
+        numbers(ledger, -1)

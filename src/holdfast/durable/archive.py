@@ -32,7 +32,9 @@ def _archive(file: RunFile, target: Path) -> None:
     import zstandard
 
     with file.open() as source:
-        disk.replace(target, zstandard.ZstdCompressor(level=9, write_checksum=True).read_to_iter(source, read_size=_CHUNK))
+        disk.replace(
+            target, zstandard.ZstdCompressor(level=9, write_checksum=True).read_to_iter(source, read_size=_CHUNK)
+        )
     copy = RunFile(file.run, target)
     if _digest(copy) != _digest(file):
         raise JournalCorrupt(path=target, offset=0, reason="the archived copy does not read back as it was written")

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.durable import disk
 from holdfast.durable.entry import GENESIS, TAIL, Entry, Ref, decode, decode_sound, sha256
 from holdfast.durable.journal import FORMAT, RUN_STARTED, SUFFIX, Position, epoch_of, is_run_id, run_file
-from holdfast.errors import JournalCorrupt, NewerFormat
+from holdfast.errors import FileMissing, JournalCorrupt, NewerFormat
 
 ARCHIVED = SUFFIX + ".zst"
 _BUFFER = 1 << 20
@@ -74,7 +74,7 @@ class Chain:
         """The run files in the order of the chain. A plain file counts before its archived copy."""
         found: dict[str, RunFile] = {}
         for folder, suffix in ((self.wal / "archive", ARCHIVED), (self.wal, SUFFIX)):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileMissing), disk.reading(folder):
                 for name in os.listdir(folder):
                     if name.endswith(suffix) and not name.startswith("."):
                         run = name.removesuffix(suffix)
@@ -110,8 +110,8 @@ class Chain:
         """One run's entries from a byte offset on. The loop is the hot path of every start: it does nothing twice."""
         run, before, line, entry = file.run, self.end, b"", None
         seq, prev = (0, GENESIS) if offset == 0 or before is None else (before.ref.seq + 1, before.ref.entry_hash)
-        first, limit = seq, file.length()
-        with file.open(offset) as stream:
+        with disk.reading(file.path), file.open(offset) as stream:
+            first, limit = seq, file.length()
             for line in stream:
                 try:
                     found = decode(line)
@@ -183,7 +183,7 @@ class Chain:
 
     def _expect_at(self, file: RunFile, after: Position) -> None:
         """The entry that a checkpoint stands on must be in the journal, at its place."""
-        with file.open(after.start) as stream:
+        with disk.reading(file.path), file.open(after.start) as stream:
             line = stream.read(after.end - after.start)
         entry = decode_sound(line)
         if entry is None or (entry.seq, entry.entry_hash) != (after.ref.seq, after.ref.entry_hash):

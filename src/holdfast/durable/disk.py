@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.durable import kernel, process
-from holdfast.durable.kernel import Kernel, forget_cached, perform, perform_sync, write_all
+from holdfast.durable.kernel import Kernel, disk_error, forget_cached, perform, perform_sync, write_all
 from holdfast.errors import AlreadyExists, DiskError, FileMissing, Poisoned
 
 _serial = itertools.count()
@@ -37,6 +37,15 @@ def use_kernel(other: Kernel) -> Iterator[None]:
         yield
     finally:
         kernel.calls = before
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Names the path and the operation in an error of reading, which needs no door."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error("read", path, error) from error
 
 
 # -- whole files ------------------------------------------------------------------------------------------------------

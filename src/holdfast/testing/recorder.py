@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,15 @@ class PowerCut(BaseException):
     """The machine is gone. Not an Exception, so that no handler of the program survives it."""
 
 
+# Folders are known by their path: their inode number may be that of a file that is gone.
+FOLDER = -1
+
+
 class Call(msgspec.Struct, frozen=True):
     """One recorded operation. `node` is a file's or folder's number; paths are relative to the recorder's root."""
 
     kind: str
-    node: int = -1
+    node: int = FOLDER
     path: str = ""
     target: str = ""
     offset: int = 0
@@ -174,8 +179,10 @@ class Recorder(Kernel):
         except ValueError:
             return None
 
-    def _node(self, stat: os.stat_result, *, fresh: bool = False) -> int:
-        key = (stat.st_dev, stat.st_ino)
+    def _node(self, found: os.stat_result, *, fresh: bool = False) -> int:
+        if stat.S_ISDIR(found.st_mode):
+            return FOLDER
+        key = (found.st_dev, found.st_ino)
         # The filesystem gives the inode number of a removed file to the next new one.
         if fresh or key not in self._nodes:
             self._nodes[key] = next(self._numbers)

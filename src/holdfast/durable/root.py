@@ -1,0 +1,191 @@
+"""The data root itself: is this folder one, may we write there, and is everything in its place?
+
+`format.json` makes a folder a data root. It holds one JSON object: `format`, the version of all that is in the root,
+and `repository`, an id that never changes once anybody has been told it. It is created last: where it is, the root
+itself and its first folders are durable.
+
+What is wrong with a path is told before anything is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+import msgspec
+
+from holdfast.durable import disk
+from holdfast.errors import (
+    AlreadyExists,
+    DiskError,
+    DiskFull,
+    FormatBroken,
+    InvalidName,
+    NewerFormat,
+    RootUnusable,
+    SyncFailed,
+)
+from holdfast.layout import FOLDERS, Layout
+
+FORMAT = 1
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_BLOCK = 4096
+
+# Worktrees hold the agents' files, of which none is ours to remove.
+_NOT_SWEPT = frozenset({"worktrees"})
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The content of format.json."""
+
+    format: int
+    repository: str
+
+
+class _Version(msgspec.Struct, frozen=True):
+    """All that a format of the future is asked to keep."""
+
+    format: int
+
+
+def read_root(path: Path) -> Layout:
+    """Checks that `path` is a data root of a format we know. Reads only, so it serves a read-only copy too."""
+    layout = Layout(_usable(path))
+    read_format(layout)
+    return layout
+
+
+def open_root(path: Path) -> Layout:
+    """Checks a data root and prepares it for writing: missing folders made, leftovers of a crash swept."""
+    layout = read_root(path)
+    _prepare(layout)
+    return layout
+
+
+def create_root(path: Path, repository: str | None = None) -> Layout:
+    """Makes `path` a data root, or opens it if it is one. Of two at once, both end with the same repository id."""
+    if repository is not None and not _REPOSITORY.fullmatch(repository):
+        rule = "it must be up to 128 letters, digits, dots, dashes and underscores, a letter or digit first"
+        raise InvalidName(what="The repository id", name=repository, rule=rule)
+    layout = Layout(_usable(path, may_be_missing=True))
+    is_new = not os.path.lexists(layout.format_file)
+    if not is_new:
+        _refuse_other(layout, repository)
+    _prepare(layout)
+    if is_new:
+        _create_format(layout, Format(FORMAT, repository or os.urandom(16).hex()))
+        _refuse_other(layout, repository)
+    return layout
+
+
+def read_format(layout: Layout) -> Format:
+    """What format.json says; the id is only worth keeping from a root that `create_root` or `open_root` returned."""
+    path = layout.format_file
+    try:
+        content = path.read_bytes()
+        version = msgspec.json.decode(content, type=_Version).format
+        if version > FORMAT:
+            raise NewerFormat(path=path, found=version, known=FORMAT)
+        found = msgspec.json.decode(content, type=Format)
+    except FileNotFoundError:
+        reason = "it has no format.json, so it is not a data root; `holdfast init` makes one"
+        raise RootUnusable(path=layout.root, reason=reason) from None
+    except OSError as error:
+        raise FormatBroken(path=path, reason=error.strerror or str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatBroken(path=path, reason=f"it is damaged ({error})") from error
+    if version < 1 or not _REPOSITORY.fullmatch(found.repository):
+        raise FormatBroken(path=path, reason=f"it is damaged (format {version}, repository {found.repository!r})")
+    return found
+
+
+def _create_format(layout: Layout, content: Format) -> None:
+    # The root may have been made by a process that died before its name was durable; so may the file.
+    disk.sync_folder(layout.root.parent)
+    try:
+        disk.create(layout.format_file, msgspec.json.encode(content) + b"\n")
+    except AlreadyExists:
+        disk.sync_folder(layout.root)
+
+
+def _refuse_other(layout: Layout, repository: str | None) -> None:
+    found = read_format(layout).repository
+    if repository not in (None, found):
+        reason = f"it belongs to the repository {found}, not to {repository}"
+        raise RootUnusable(path=layout.root, reason=reason)
+
+
+# -- checking ---------------------------------------------------------------------------------------------------------
+
+
+def _usable(path: Path, *, may_be_missing: bool = False) -> Path:
+    """The absolute path of a folder; or of one that can be made in an existing folder, if it `may_be_missing`."""
+    try:
+        path = path.absolute()
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            return path
+        reason = "it is not a folder"
+    except FileNotFoundError:
+        if may_be_missing and path.parent.is_dir() and not path.is_symlink():
+            return path
+        reason = _what_is_missing(path)
+    except ValueError:
+        reason = "its name holds a character that no file name can hold"
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+    raise RootUnusable(path=path, reason=reason)
+
+
+def _what_is_missing(path: Path) -> str:
+    if path.is_symlink():
+        return "it is a symbolic link to nothing"
+    return "it does not exist" if path.parent.is_dir() else f"the folder {path.parent} does not exist"
+
+
+_REASONS = {
+    errno.ENOTDIR: "a part of its path is a file, not a folder",
+    errno.ELOOP: "its path is a loop of symbolic links",
+}
+
+
+# -- preparing --------------------------------------------------------------------------------------------------------
+
+
+def _prepare(layout: Layout) -> None:
+    folders = [layout.root / entry.relative for entry in FOLDERS]
+    # In this order, because another process may be making the same folders right now.
+    for folder in folders:
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise RootUnusable(path=layout.root, reason=f"{folder} is not a folder")
+    missing = sum(not folder.is_dir() for folder in folders)
+    _claim(layout.root, missing + 2)
+    for folder in folders:
+        disk.mkdir(folder)
+    # What is there may have been made by a process that died before it was durable.
+    for parent in sorted({folder.parent for folder in folders}):
+        disk.sync_folder(parent)
+    disk.sweep(layout.root, skip=_NOT_SWEPT)
+
+
+def _claim(root: Path, blocks: int) -> None:
+    """Finds out whether we may write here and have room for so many new entries, or leaves all as it was."""
+    is_new = not root.is_dir()
+    try:
+        disk.mkdir(root)
+        with disk.Staged(root) as probe:
+            probe.write(bytes(_BLOCK * blocks))
+            probe.sync()
+    except DiskError as error:
+        if is_new:
+            # Another process may be making the same root: then it is not empty, and stays.
+            with contextlib.suppress(DiskError):
+                disk.rmdir(root)
+        # A disk that is full or failing speaks for itself; any other refusal is about the folder.
+        if isinstance(error, DiskFull | SyncFailed):
+            raise
+        reason = f"could not {error.operation} {error.path}: {error.reason}"
+        raise RootUnusable(path=root, reason=reason) from error

@@ -1,0 +1,318 @@
+"""Snapshots: the working tree of an attempt as git objects, under `refs/holdfast/attempts/<attempt>/<name>`.
+
+Each snapshot is a commit by "holdfast" whose tree is the worktree byte for byte and whose parent is the attempt's
+snapshot before it. `<name>` is `turn-<n>` or `orphan-<n>`. When nothing has changed, the new ref names the commit
+before it. Any git reads them: `git diff refs/holdfast/attempts/T-1.1/turn-3 refs/holdfast/attempts/T-1.1/turn-4`.
+
+- What `take` returned from is on disk: every object that the tree before did not have, whoever wrote it (git leaves
+  the loose objects of an agent's own commits unsynced), then the folders that hold them, only then the ref, its folder
+  and every folder above.
+- Not held: ignored files (but those tracked by the user and those on the include list), the contents of submodules and
+  of nested repositories, of which only the commit is noted, empty folders, devices, pipes and sockets, and of a file's
+  mode all but the right to execute.
+- Not seen: a file rewritten in place to the same size within one second, whose time of change was then set back.
+- One operation at a time: the others wait. A kill at any moment leaves at worst garbage objects, which `git gc` takes.
+- After a failed sync this object refuses everything: what was not on disk then must not be taken for durable later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.durable import disk
+from holdfast.durable.shadow import GITLINK, Excluded, Shadow
+from holdfast.errors import (
+    AlreadyExists,
+    DiskError,
+    FileMissing,
+    GitFailed,
+    InvalidName,
+    Poisoned,
+    RestoreIncomplete,
+    SnapshotMissing,
+    SyncFailed,
+)
+
+ROOT = "refs/holdfast/attempts"
+# From here on one sync of the whole filesystem costs less than that of each new object.
+OBJECTS_SYNCED_SINGLY_MAX = 64
+_PART = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(?<!\.)(?<!\.lock)")
+_REFERENCE = re.compile(r"refs/holdfast/[A-Za-z0-9._/-]+|[0-9a-f]{40}|[0-9a-f]{64}")
+
+Kind = Literal["added", "deleted", "modified", "renamed", "retyped"]
+_KINDS: dict[str, Kind] = {"A": "added", "D": "deleted", "M": "modified", "R": "renamed", "T": "retyped"}
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """`changed`: it differs from the attempt's snapshot before it. `excluded`: what it does not hold, and why."""
+
+    ref: str
+    commit: str
+    tree: str
+    changed: bool
+    excluded: list[Excluded]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One path that differs. Modes are git's octal words; `old_path` is the path itself unless it was renamed."""
+
+    kind: Kind
+    path: str
+    old_path: str
+    old_mode: str
+    new_mode: str
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    commit: str
+    tree: str
+
+
+class Snapshots:
+    """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds.
+
+    `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` never
+    gets in either. Both are relative to the worktree.
+    """
+
+    def __init__(self, worktree: Path, private: Path, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
+        self._shadow = Shadow(worktree, private, include, exclude)
+        self._repository = self._shadow.repository
+        self._no_tree = hashlib.new(self._repository.hash_name, b"tree 0\0").hexdigest()
+        self._forget()
+
+    def _forget(self) -> None:
+        """The next `take` looks at everything again."""
+        self._last: dict[str, _Saved] = {}
+        self._durable_tree = self._no_tree
+        self._gitlinks: dict[str, str] = {}
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+
+    def take(self, attempt: str, name: str, message: str = "") -> Snapshot:
+        """Saves the worktree as it stands. A snapshot that has this name already is replaced."""
+        ref = reference(attempt, name)
+        with self._at_work():
+            before = self._last.get(attempt) or self._newest(attempt)
+            staged = self._shadow.stage(before.tree if before else None)
+            saved = before
+            if saved is None or saved.tree != staged.tree:
+                saved = self._commit(staged.tree, before, message or f"{attempt} {name}")
+            if saved is not before or saved.tree != self._durable_tree:
+                self._sync_objects(saved)
+            self._write_refs(attempt, [f"update {ref} {saved.commit}"])
+            self._last[attempt] = saved
+            links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in self._gitlinks.items()]
+            excluded = sorted(links + staged.excluded, key=_by_path)
+            return Snapshot(ref, saved.commit, saved.tree, saved is not before, excluded)
+
+    def _newest(self, attempt: str) -> _Saved | None:
+        order = ("--sort=-version:refname", "--sort=-committerdate", "--count=1")
+        wanted = ("--format=%(objectname) %(tree)", f"{ROOT}/{attempt}/")
+        found = self._shadow.run_real("for-each-ref", *order, *wanted).line.split()
+        return _Saved(*found) if found else None
+
+    def _commit(self, tree: str, parent: _Saved | None, message: str) -> _Saved:
+        now = f"@{int(time.time())} +0000"
+        who = {
+            f"GIT_{role}_{what}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for what, value in (("NAME", "holdfast"), ("EMAIL", "holdfast@localhost"), ("DATE", now))
+        }
+        parents = ["-p", parent.commit] if parent else []
+        made = self._shadow.run("commit-tree", tree, *parents, "-F", "-", stdin=message.encode(), variables=who)
+        return _Saved(made.line, tree)
+
+    def _sync_objects(self, saved: _Saved) -> None:
+        """Syncs what `saved` has and the last durable tree has not: files first, then the folders that name them."""
+        new = {saved.commit, saved.tree}
+        found = self._shadow.run("diff-tree", "-r", "-t", "--no-renames", "-z", self._durable_tree, saved.tree)
+        for entry in _raw(found.fields()):
+            if entry.old_mode == GITLINK:
+                del self._gitlinks[entry.path]
+            if entry.new_mode == GITLINK:
+                self._gitlinks[entry.path] = entry.new_id
+            elif entry.kind != "deleted":
+                new.add(entry.new_id)
+        if len(new) > OBJECTS_SYNCED_SINGLY_MAX:
+            for store in self._repository.stores:
+                disk.sync_filesystem(store, _files_below(store))
+        else:
+            self._sync_each(new)
+        self._durable_tree = saved.tree
+
+    def _sync_each(self, objects: Collection[str]) -> None:
+        folders = set(self._repository.stores)
+        for name in sorted(objects):
+            for path in (store / name[:2] / name[2:] for store in self._repository.stores):
+                # Not there: packed, or packed away while we look, or in another store.
+                with contextlib.suppress(FileMissing):
+                    disk.sync_file(path)
+                    folders.add(path.parent)
+        folders |= {store / "pack" for store in self._repository.stores if (store / "pack").is_dir()}
+        for folder in sorted(folders, reverse=True):
+            disk.sync_folder(folder)
+
+    def _write_refs(self, attempt: str, commands: Collection[str]) -> None:
+        """Changes refs of one attempt, all or none, and syncs the folders that name them."""
+        folder = self._repository.common_dir / ROOT / attempt
+        transaction = "".join(f"{command}\n" for command in ("start", *commands, "commit")).encode()
+        try:
+            self._shadow.run_real("update-ref", "--stdin", stdin=transaction)
+        except GitFailed:
+            # Git has waited for the lock, and nobody but us writes here: it is what a killed process left.
+            locks = list(folder.glob("*.lock"))
+            if not locks:
+                raise
+            for lock in locks:
+                disk.unlink(lock)
+            self._shadow.run_real("update-ref", "--stdin", stdin=transaction)
+        for parent in [folder, *folder.parents]:
+            if parent.is_dir():
+                disk.sync_folder(parent)
+            if parent == self._repository.common_dir:
+                break
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def names(self, attempt: str) -> dict[str, str]:
+        """The snapshots of an attempt, as name → commit; numbers in order, so that turn-10 comes after turn-9."""
+        folder = f"{ROOT}/{_checked('The attempt id', attempt)}/"
+        wanted = ("--sort=version:refname", "--format=%(refname) %(objectname)", folder)
+        pairs = [line.split(" ") for line in self._shadow.run_real("for-each-ref", *wanted).line.splitlines()]
+        return {ref.removeprefix(folder): commit for ref, commit in pairs}
+
+    def diff(self, old: str, new: str) -> bytes:
+        """A patch that `git apply` takes, binary files and renames included."""
+        trees = self._resolve(old).tree, self._resolve(new).tree
+        return self._shadow.run("diff-tree", "-r", "-p", "-M", "--binary", "--full-index", *trees).out
+
+    def changes(self, old: str, new: str) -> list[Change]:
+        trees = self._resolve(old).tree, self._resolve(new).tree
+        found = _raw(self._shadow.run("diff-tree", "-r", "-M", "-z", *trees).fields())
+        return [Change(entry.kind, entry.path, entry.old_path, entry.old_mode, entry.new_mode) for entry in found]
+
+    def _resolve(self, name: str) -> _Saved:
+        """`name` is a full ref under refs/holdfast, or a full commit id."""
+        if not _REFERENCE.fullmatch(name):
+            raise InvalidName(what="The snapshot", name=name, rule="a ref under refs/holdfast/ or a full commit id")
+        asked = f"{name}^{{commit}}\n{name}^{{tree}}\n".encode()
+        found = self._shadow.run_real("cat-file", "--batch-check=%(objectname)", stdin=asked).line.split("\n")
+        if any(" " in answer for answer in found):
+            raise SnapshotMissing(name=name)
+        return _Saved(*found)
+
+    # -- going back ---------------------------------------------------------------------------------------------------
+
+    def restore(self, name: str) -> list[Excluded]:
+        """Makes the worktree exactly the snapshot's; ignored files stay. Returns what stands there and is not of it.
+
+        What stood there before is lost, unless it was taken. Done half by a crash, it is done whole by doing it again.
+        """
+        target = self._resolve(name)
+        with self._at_work():
+            self._forget()
+            # Only what the index knows is removed, so it has to know everything first.
+            self._shadow.stage(target.tree)
+            self._shadow.run("read-tree", "--reset", "-u", target.tree)
+            left = self._shadow.left_out("--exclude-standard")
+            wrong = [path for path in left if not os.path.lexists(self._shadow.worktree / path / ".git")]
+            if wrong:
+                paths = ", ".join(map(repr, wrong[:10]))
+                raise RestoreIncomplete(path=self._shadow.worktree, name=name, paths=paths)
+            disk.sync_filesystem(self._shadow.worktree, _files_below(self._shadow.worktree))
+            return [Excluded(path.rstrip("/"), "it is a nested repository") for path in left]
+
+    def export(self, name: str, folder: Path) -> None:
+        """Writes the snapshot into `folder`, which must be absent or empty, and which appears whole or not at all."""
+        target, folder = self._resolve(name), folder.absolute()
+        if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+            raise AlreadyExists(operation="export to", path=folder, reason="it is not an empty folder")
+        with self._at_work():
+            staging = folder.parent / disk.temp_name()
+            disk.mkdir(staging)
+            here = {"GIT_INDEX_FILE": str(self._shadow.scratch_index()), "GIT_WORK_TREE": str(staging)}
+            self._shadow.run("read-tree", target.tree, variables=here)
+            self._shadow.run("checkout-index", "-a", variables=here)
+            disk.sync_filesystem(staging, _files_below(staging))
+            disk.rename(staging, folder)
+
+    def prune(self, attempt: str, keep: Collection[str] = ()) -> list[str]:
+        """Removes the attempt's refs but those named in `keep`, all or none, and returns the names.
+
+        The objects stay until `git gc` finds that nothing leads to them. A later snapshot that is kept leads to all
+        before it, so space comes back once the whole attempt is pruned.
+        """
+        with self._at_work():
+            self._forget()
+            names = {name: commit for name, commit in self.names(attempt).items() if name not in keep}
+            if names:
+                self._write_refs(attempt, [f"delete {ROOT}/{attempt}/{name} {names[name]}" for name in names])
+            return list(names)
+
+    _failure: SyncFailed | None = None
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        if self._failure is not None:
+            raise Poisoned(path=self._failure.path, reason=self._failure.reason) from self._failure
+        with self._shadow.locked():
+            try:
+                yield
+            except (GitFailed, DiskError) as failure:
+                if isinstance(failure, SyncFailed):
+                    self._failure = failure
+                # What is remembered would vouch for objects that are gone, or that may never have reached the disk.
+                self._forget()
+                with contextlib.suppress(DiskError):
+                    self._shadow.forget_index()
+                raise
+
+
+def reference(attempt: str, name: str) -> str:
+    return f"{ROOT}/{_checked('The attempt id', attempt)}/{_checked('The snapshot name', name)}"
+
+
+def _checked(what: str, part: str) -> str:
+    if not _PART.fullmatch(part):
+        rule = "up to 128 letters, digits, '.', '_' and '-', no '..' in it, not ending in '.' or '.lock'"
+        raise InvalidName(what=what, name=part, rule=rule)
+    return part
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    old_mode: str
+    new_mode: str
+    new_id: str
+    kind: Kind
+    old_path: str
+    path: str
+
+
+def _raw(fields: list[str]) -> Iterator[_Entry]:
+    """Reads `diff-tree --raw -z`: `:mode mode id id status`, the path, and for a rename the new path."""
+    rest = iter(fields)
+    for facts in rest:
+        old_mode, new_mode, _, new_id, status = facts.removeprefix(":").split(" ")
+        old_path = next(rest)
+        path = next(rest) if status[0] == "R" else old_path
+        yield _Entry(old_mode, new_mode, new_id, _KINDS[status[0]], old_path, path)
+
+
+def _files_below(top: Path) -> Iterator[Path]:
+    for parent, _, files in os.walk(top):
+        yield from (Path(parent, name) for name in files if not os.path.islink(os.path.join(parent, name)))
+        yield Path(parent)
+
+
+def _by_path(excluded: Excluded) -> str:
+    return excluded.path
