@@ -1,1 +1,1 @@
-"""Benchmarks: each row is a ratio against a reference measured in the same run, alternating with it, median of rounds."""
+"""Benchmarks: each row is a ratio against a reference of the same run, alternating with it, median of rounds."""

@@ -1,4 +1,4 @@
-"""The journal: how near a durable append comes to the bare system calls, and how far sharing a sync goes beyond them."""
+"""The journal: how near a durable append comes to the bare system calls, and how far sharing a sync goes beyond."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Record
 from holdfast.durable.journal import Journal, run_file
 
-INPUTS = {"task": "fix-login", "attempt": "fix-login.1", "turn": 17}
+INPUTS = {"task": "fix-login"}
 RECORD = Record("turn_completed", INPUTS, {}, "loop")
 RUN = "000001-bench"
 

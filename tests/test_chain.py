@@ -49,7 +49,7 @@ def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.DiskError, match=rf"Could not read .*{RUN_A}.wal.jsonl: Is a directory"):
         list(Chain(tmp_path).entries())
     (tmp_path / "file").write_text("")
-    with pytest.raises(errors.DiskError, match="Could not read .*file.*: Not a directory"):
+    with pytest.raises(errors.DiskError, match=r"Could not read .*file.*: Not a directory"):
         list(Chain(tmp_path / "file").entries())
 
 

@@ -197,15 +197,14 @@ def test_old_locks_and_a_damaged_index_do_not_stop_the_next(repo: Path, tmp_path
 
 
 def test_objects_pruned_under_an_unfinished_snapshot_are_written_again(repo: Path, tmp_path: Path) -> None:
-    snapshots = Snapshots(repo, tmp_path / "private")
-    snapshots.take("t.1", "turn-1")
+    killed = Snapshots(repo, tmp_path / "private")
+    killed.take("t.1", "turn-1")
     (repo / "a").write_text("staged, then killed, then pruned")
-    with snapshots._shadow.locked():
-        snapshots._shadow.stage(None)
+    with killed._shadow.locked():
+        killed._shadow.stage(None)
     git(repo, "prune", "--expire=now")
-    for again in (snapshots, Snapshots(repo, tmp_path / "private")):
-        taken = again.take("t.1", "turn-2")
-        assert tree_at(repo, taken.ref)["a"] == "staged, then killed, then pruned"
+    taken = Snapshots(repo, tmp_path / "private").take("t.1", "turn-2")
+    assert tree_at(repo, taken.ref)["a"] == "staged, then killed, then pruned"
 
 
 def test_a_git_that_outlives_its_snapshot_is_waited_for(
@@ -251,7 +250,8 @@ def test_kill_minus_nine_at_any_moment_loses_nothing_acknowledged(repo: Path, tm
         assert child.stdout is not None
         output = ""
         while "taken" not in output:
-            assert (line := child.stdout.readline()), "it must be killed, not end"
+            line = child.stdout.readline()
+            assert line, "it must be killed, not end"
             output += line
         time.sleep(chance.random() * 0.3)
         assert child.poll() is None, "it must be killed, not end"

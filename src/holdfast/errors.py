@@ -116,8 +116,8 @@ class JournalClosed(HoldfastError):
 
 
 class PairingBroken(JournalCorrupt):
-    """The journal contradicts itself at entry {seq} of run {run}: {reason}. Nothing was changed or deleted; restore this
-    file from a backup, or look at it with `holdfast log`."""
+    """The journal contradicts itself at entry {seq} of run {run}: {reason}. Nothing was changed or deleted; restore
+    this file from a backup, or look at it with `holdfast log`."""
 
 
 # -- blobs, audit, ledgers --------------------------------------------------------------------------------------------
@@ -157,8 +157,8 @@ class AuditCorrupt(HoldfastError):
 
 
 class NotSealed(HoldfastError):
-    """Record {seq} of {file} is in no seal of {path}, so there is nothing to prove it against. Nothing was changed; seal
-    the log first, then ask again."""
+    """Record {seq} of {file} is in no seal of {path}, so there is nothing to prove it against. Nothing was changed;
+    seal the log first, then ask again."""
 
     exit_code = 5
 

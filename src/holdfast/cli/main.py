@@ -1,4 +1,4 @@
-"""`holdfast`, the command. `--version` is answered before anything else is imported: a shell prompt may ask it often."""
+"""`holdfast`, the command. `--version` is answered before anything else is imported: a prompt may ask it often."""
 
 from __future__ import annotations
 

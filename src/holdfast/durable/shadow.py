@@ -36,9 +36,9 @@ LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
 _ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
 # Loose objects are synced by the caller, because git syncs neither folders nor objects that were there before.
-# A list, because in `all,-index` git lets the `all` win.
+# Packs, which git makes of very large files, it has to sync itself. (Beside `all`, git would not heed the minus.)
 _SETTINGS = {
-    "core.fsync": "none,pack,pack-metadata",
+    "core.fsync": "-loose-object,-index,pack,pack-metadata",
     "core.protectHFS": "false",
     "core.protectNTFS": "false",
     "advice.addEmbeddedRepo": "false",
