@@ -10,7 +10,7 @@ from holdfast import errors
 from holdfast.durable import archive
 from holdfast.durable import chain as chain_module
 from holdfast.durable.chain import Chain, Torn
-from holdfast.durable.entry import GENESIS, Entry, Record, Ref, decode_sound, encode_middle, seal_line
+from holdfast.durable.entry import GENESIS, Entry, Record, Ref, decode_sound, encode_middle, put_together, seal
 from holdfast.durable.journal import Journal
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
@@ -141,7 +141,7 @@ def test_sound_lines_that_do_not_follow_each_other_are_corrupt(tmp_path: Path, c
     build(tmp_path)
     path = tmp_path / f"{RUN_A}.wal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    forged, _ = seal_line(5, GENESIS.encode(), b"1.0", encode_middle(Record("task_closed")), 4)
+    forged, _ = seal(put_together(5, GENESIS, b"1.0", encode_middle(Record("task_closed")), 4))
     changed = {
         "removed": lines[:2] + lines[3:],
         "swapped": [lines[0], lines[2], lines[1], *lines[3:]],

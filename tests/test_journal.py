@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies
 
 from holdfast import errors
 from holdfast.durable import checkpoint, disk
 from holdfast.durable.awaiting import AwaitingJournal
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files
-from holdfast.durable.entry import Record, Ref
+from holdfast.durable.entry import GENESIS, Head, Record, Ref, encode, encode_middle, put_together
 from holdfast.durable.journal import Journal, run_id
 from holdfast.testing.recorder import Recorder
 from journal_writer import Counts
-from support import each_disk, each_fault, record
+from support import each_disk, each_fault, record, scratch
 
 
 def read(wal: Path) -> list[tuple[str, int, str]]:
@@ -50,6 +51,18 @@ def test_a_line_is_exactly_the_documented_format(tmp_path: Path) -> None:
     assert first["prev_hash"] == "0" * 64 and first["synced"] == -1 and first["decision_type"] == "run_started"
     assert entry["prev_hash"] == first["entry_hash"]
     assert first["inputs"]["previous"] is None and first["inputs"]["epoch"] == 1
+
+
+@pytest.mark.fuzz
+@given(
+    inputs=strategies.dictionaries(strategies.text(), strategies.none() | strategies.text() | strategies.floats()),
+    seq=strategies.integers(min_value=0, max_value=1 << 60),
+    timestamp=strategies.floats(min_value=0, max_value=1e12),
+)
+def test_a_lone_writer_and_a_batch_write_the_same_bytes(inputs: dict[str, Any], seq: int, timestamp: float) -> None:
+    record = Record("task_ädded", inputs, {"n": [1]}, "loop", committed=False)
+    alone = encode(Head(seq, GENESIS, timestamp, record.decision_type, inputs, {"n": [1]}, "loop", False, seq - 1))
+    assert alone[:-1] == put_together(seq, GENESIS, encode(timestamp), encode_middle(record), seq - 1)
 
 
 def test_runs_are_tied_into_one_chain(tmp_path: Path) -> None:
@@ -157,6 +170,86 @@ def test_threads_share_syncs_and_lose_nothing(tmp_path: Path) -> None:
     kinds = [call.kind for call in recorder.calls if call.path.endswith(".jsonl") and call.kind in ("write", "sync")]
     assert kinds.count("sync") < 300, "threads did not share syncs"
     assert all(a != b for a, b in zip(kinds[::2], kinds[1::2], strict=True)), "a batch came before the sync of the last"
+
+
+def test_no_thread_is_left_waiting() -> None:
+    """In memory a sync takes no time, so that leaders and followers meet at every possible moment."""
+    with scratch() as wal:
+        journal = Journal.start(wal, "000001-a", None)
+
+        def work(worker: int) -> None:
+            for number in range(400):
+                refs = journal.append_many([Record("work")] * (number % 3))
+                assert len(refs) == number % 3
+                journal.append("work", {"worker": worker})
+
+        threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        journal.close()
+        assert len(read(wal)) == 1 + 12 * (400 + sum(number % 3 for number in range(400)))
+
+
+def test_who_finds_the_lead_free_at_the_second_look_wakes_those_behind_it(tmp_path: Path) -> None:
+    """The narrow case: the leader lets go between a caller's two looks, and another queues up meanwhile."""
+    journal = Journal.start(tmp_path, "000001-a", None)
+    done: list[Ref] = []
+    threads = [threading.Thread(target=lambda: done.append(journal.append("work")), daemon=True) for _ in range(2)]
+
+    class Lead:
+        looks = 0
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.release = self.lock.release
+
+        def acquire(self, blocking: bool = True) -> bool:
+            if threading.current_thread() is threading.main_thread():
+                self.looks += 1
+                if self.looks == 2:
+                    threads[1].start()
+                    while len(journal._queue) < 3:
+                        time.sleep(0.001)
+                    self.lock.release()
+            return self.lock.acquire(blocking)
+
+    lead = Lead()
+    lead.lock.acquire()
+    journal._lead = lead  # type: ignore[assignment]
+    threads[0].start()
+    while len(journal._queue) < 1:
+        time.sleep(0.001)
+    done.append(journal.append("work"))
+    for thread in threads:
+        thread.join(10)
+    assert lead.looks >= 2 and len(done) == 3
+
+
+def test_closing_waits_for_the_batch_under_way(tmp_path: Path) -> None:
+    kernel, done = SlowDisk(tmp_path), list[object]()
+    with disk.use_kernel(kernel):
+        journal = Journal.start(tmp_path, "000001-a", None)
+
+        def work() -> None:
+            try:
+                while True:
+                    done.append(journal.append("work"))
+            except errors.JournalClosed as closed:
+                done.append(closed)
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        journal.close()
+        for thread in threads:
+            thread.join(20)
+    assert sum(isinstance(item, errors.JournalClosed) for item in done) == 6
+    acknowledged = {item.entry_hash for item in done if isinstance(item, Ref)}
+    assert acknowledged and acknowledged <= {entry.entry_hash for _, entry in Chain(tmp_path).entries()}
 
 
 def test_awaiting_writers_share_syncs(tmp_path: Path) -> None:
@@ -277,7 +370,7 @@ def test_an_interrupted_commit_poisons_the_journal(tmp_path: Path) -> None:
         with pytest.raises(Interrupt):
             journal.append("work")
         kernel.armed = False
-        with pytest.raises(errors.Poisoned, match="Interrupt"):
+        with pytest.raises(errors.Poisoned, match="a write was interrupted"):
             journal.append("work")
     assert len(read(tmp_path)) == 2, "the written line is read, though it was never acknowledged"
 
@@ -306,7 +399,7 @@ def test_a_signal_while_waiting_does_not_stop_the_others(tmp_path: Path) -> None
             slow.set()
             threads = [threading.Thread(target=lambda: done.append(journal.append("work"))) for _ in range(3)]
             threads[0].start()
-            while not journal._led:
+            while not journal._lead.locked():
                 pass
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(Alarm):

@@ -203,7 +203,8 @@ class Appender:
 
     def append(self, data: bytes) -> None:
         """Hands `data` to the kernel; it is durable only once `sync` returned."""
-        self._refuse_if_poisoned()
+        if self._failure is not None:
+            raise self._poisoned() from self._failure
         try:
             write_all(self._fd, data, self.path)
         except DiskError as failure:
@@ -212,7 +213,8 @@ class Appender:
         self.size += len(data)
 
     def sync(self) -> None:
-        self._refuse_if_poisoned()
+        if self._failure is not None:
+            raise self._poisoned() from self._failure
         try:
             perform_sync(kernel.calls.fdatasync, self._fd, "sync", self.path)
         except DiskError as failure:
@@ -220,9 +222,8 @@ class Appender:
             forget_cached(self._fd)
             raise
 
-    def _refuse_if_poisoned(self) -> None:
-        if self._failure is not None:
-            raise Poisoned(path=self.path, reason=self._failure.facts["reason"]) from self._failure
+    def _poisoned(self) -> Poisoned:
+        return Poisoned(path=self.path, reason=self._failure.reason if self._failure else "")
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a caller gives; the journal adds sequence, hashes and time."""
+    """What a caller gives, in the order of the line; the journal adds sequence, hashes and time."""
 
     decision_type: str
     inputs: dict[str, Any] = {}
@@ -54,30 +54,47 @@ class Record(msgspec.Struct, frozen=True):
     committed: bool = True
 
 
-_encode = msgspec.json.Encoder().encode
+class Head(msgspec.Struct, frozen=True):
+    """A line but for its hash."""
+
+    seq: int
+    prev_hash: str
+    timestamp: float
+    decision_type: str
+    inputs: dict[str, Any]
+    output: dict[str, Any]
+    actor: str
+    committed: bool
+    synced: int
+
+
+encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Entry).decode
 sha256 = hashlib.sha256
 
 
 def encode_middle(record: Record) -> bytes:
     """The part of a line that the caller decides, from `decision_type` to `committed`."""
+    return encode_checked(record)[1:-1]
+
+
+def encode_checked(record: Record | Head) -> bytes:
     try:
-        return b'"decision_type":%b,"inputs":%b,"output":%b,"actor":%b,"committed":%b' % (
-            _encode(record.decision_type),
-            _encode(record.inputs),
-            _encode(record.output),
-            _encode(record.actor),
-            b"true" if record.committed else b"false",
-        )
+        return encode(record)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(detail=f"a {record.decision_type} record holds what JSON cannot ({error})") from error
 
 
-def seal_line(seq: int, prev_hash: bytes, timestamp: bytes, middle: bytes, synced: int) -> tuple[bytes, bytes]:
+def put_together(seq: int, prev_hash: str, timestamp: bytes, middle: bytes, synced: int) -> bytes:
+    """A line but for its hash, of parts that are encoded already: the same bytes as an encoded `Head`'s, unclosed."""
+    parts = (seq, prev_hash.encode(), timestamp, middle, synced)
+    return b'{"seq":%d,"prev_hash":"%b","timestamp":%b,%b,"synced":%d' % parts
+
+
+def seal(head: bytes) -> tuple[bytes, str]:
     """The whole line and its hash."""
-    head = b'{"seq":%d,"prev_hash":"%b","timestamp":%b,%b,"synced":%d' % (seq, prev_hash, timestamp, middle, synced)
-    digest = sha256(head).hexdigest().encode()
-    return b'%b%b%b"}\n' % (head, HASH_FIELD, digest), digest
+    digest = sha256(head).hexdigest()
+    return b'%b,"entry_hash":"%b"}\n' % (head, digest.encode()), digest
 
 
 def decode_sound(line: bytes) -> Entry | None:

@@ -11,6 +11,8 @@ acknowledged any more in this process.
 from __future__ import annotations
 
 import _thread
+import contextlib
+import itertools
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -22,8 +24,8 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.durable import disk
-from holdfast.durable.entry import GENESIS, Record, Ref, encode_middle, seal_line
-from holdfast.errors import InvalidName, JournalClosed, Poisoned
+from holdfast.durable.entry import GENESIS, Head, Record, Ref, encode, encode_checked, encode_middle, put_together, seal
+from holdfast.errors import DiskError, InvalidName, JournalClosed, Poisoned
 
 FORMAT = 1
 SUFFIX = ".wal.jsonl"
@@ -60,16 +62,19 @@ def run_file(wal: Path, run: str) -> Path:
 
 
 class _Waiting:
-    """One caller's records, while they wait for their sync."""
+    """A caller that came while another was leading: its records, and what became of them."""
 
-    __slots__ = ("error", "leads", "middles", "refs", "turn")
+    __slots__ = ("error", "gone", "leads", "middles", "next", "refs", "turn")
 
     def __init__(self, middles: list[bytes]) -> None:
         self.middles = middles
         self.refs: list[Ref] = []
         self.error: Exception | None = None
-        self.turn: _thread.LockType | None = None
         self.leads = False
+        self.gone = False
+        self.next: _Waiting | None = None
+        self.turn = _thread.allocate_lock()
+        self.turn.acquire()
 
 
 class Journal:
@@ -79,13 +84,13 @@ class Journal:
         self.run = run
         self._file = file
         self._clock = clock
-        self._position = Position(Ref(run, -1, GENESIS), 0, 0)
-        self._committing = False
-        self._failure = ""
+        # The last durable entry: sequence, hash, first byte, byte behind it. One tuple, so that it changes at once.
+        self._last = (-1, GENESIS, 0, 0)
+        self._closed = False
+        self._unsure = ""
         self._mutex = _thread.allocate_lock()
         self._queue: list[_Waiting] = []
-        self._led = False
-        self._closed = False
+        self._lead = _thread.allocate_lock()
 
     @classmethod
     def start(
@@ -119,101 +124,151 @@ class Journal:
         committed: bool = True,
     ) -> Ref:
         """Writes one entry. When this returns, it is on stable storage."""
-        return self.append_many([Record(decision_type, inputs or {}, output or {}, actor, committed)])[0]
+        if not self._lead.acquire(blocking=False):
+            record = Record(decision_type, inputs or {}, output or {}, actor, committed)
+            return self.append_encoded([encode_middle(record)])[0]
+        # Nobody else is writing: encoded in one go and straight to the disk, because after a sync the processor's
+        # caches are cold, and every step costs several times what it does in a busy loop.
+        try:
+            last, digest, _, end = self._last
+            fields = (decision_type, inputs or {}, output or {}, actor, committed)
+            line, digest = seal(encode_checked(Head(last + 1, digest, self._clock(), *fields, last))[:-1])
+            self._write(line, (last + 1, digest, end, end + len(line)))
+            return Ref(self.run, last + 1, digest)
+        finally:
+            self._hand_on()
 
     def append_many(self, records: Sequence[Record]) -> list[Ref]:
         """Writes entries next to each other, for one sync."""
         return self.append_encoded([encode_middle(record) for record in records])
 
     def append_encoded(self, middles: list[bytes]) -> list[Ref]:
-        if not middles:
-            return []
+        """Who finds nobody leading leads: a lone writer goes straight to the disk. Others queue up and wait."""
+        if self._lead.acquire(blocking=False):
+            try:
+                return self._commit(middles)
+            finally:
+                self._hand_on()
         waiting = _Waiting(middles)
-        with self._mutex:
-            self._queue.append(waiting)
-            leads, self._led = not self._led, True
-            if not leads:
-                waiting.turn = _thread.allocate_lock()
-                waiting.turn.acquire()
-        if waiting.turn is not None:
-            leads = self._wait(waiting, waiting.turn)
-        if leads:
-            self._lead()
+        self._queue.append(waiting)
+        # The leader may have looked at the queue a moment before this caller was in it.
+        if self._lead.acquire(blocking=False):
+            waiting.leads = True
+            self._lead_all()
+        else:
+            self._wait(waiting)
         if waiting.error is not None:
             raise waiting.error
         return waiting.refs
 
     def position(self) -> Position:
         """Where the journal ends: the last entry that is durable."""
-        with self._mutex:
-            return self._position
+        seq, digest, start, end = self._last
+        return Position(Ref(self.run, seq, digest), start, end)
 
     def close(self) -> None:
-        """Ends the run's writing. Appends that come later raise JournalClosed."""
-        with self._mutex:
-            self._closed = True
+        """Ends the run's writing, after the batch that is under way. Appends that come later raise JournalClosed."""
+        self._closed = True
+        with contextlib.suppress(JournalClosed):
+            self.append_encoded([])
         self._file.close()
 
-    def _wait(self, waiting: _Waiting, turn: _thread.LockType) -> bool:
-        """Waits for the sync, or for the lead: True when this caller is to lead."""
+    def _commit(self, middles: list[bytes]) -> list[Ref]:
+        """Writes one batch and syncs it. Only the leader is here, so the lines follow each other."""
+        timestamp = encode(self._clock())
+        synced, digest, start, end = self._last
+        seq, run, refs, lines = synced, self.run, [], []
+        for middle in middles:
+            seq += 1
+            line, digest = seal(put_together(seq, digest, timestamp, middle, synced))
+            refs.append(Ref(run, seq, digest))
+            lines.append(line)
+            start, end = end, end + len(line)
+        self._write(b"".join(lines), (seq, digest, start, end))
+        return refs
+
+    def _write(self, data: bytes, last: tuple[int, str, int, int]) -> None:
+        if self._closed:
+            raise JournalClosed(run=self.run)
+        if self._unsure:
+            raise self._poisoned()
+        if not data:
+            return
+        # Stays set when anything below raises: how much was written is then unknown, and nothing may follow.
+        self._unsure = "a write was interrupted"
         try:
-            turn.acquire()
-        except BaseException:
-            # A signal handler raised here: who leaves must not take the lead along, nor be chosen for it later.
+            self._file.append(data)
+            self._file.sync()
+        except DiskError as failure:
+            self._unsure = failure.reason
+            raise
+        self._last = last
+        self._unsure = ""
+
+    def _hand_on(self) -> None:
+        """Lets go of the lead; who waits gets it, unless somebody came first, who then hands it on in turn."""
+        self._lead.release()
+        if self._queue and self._lead.acquire(blocking=False):
             with self._mutex:
+                heir = self._queue[0] if self._queue else None
+                if heir is not None:
+                    heir.leads = True
+            if heir is not None:
+                heir.turn.release()
+            else:
+                self._lead.release()
+
+    def _wait(self, waiting: _Waiting) -> None:
+        """Waits for the leader's sync, or to be given the lead."""
+        try:
+            waiting.turn.acquire()
+        except BaseException:
+            # A signal handler raised here: who leaves must take neither the lead nor anybody's waking along.
+            with self._mutex:
+                waiting.gone = True
                 if waiting in self._queue and not waiting.leads:
                     self._queue.remove(waiting)
-            if waiting.leads:
-                self._lead()
+            self._pass_on(waiting)
             raise
-        return waiting.leads
+        self._pass_on(waiting)
 
-    def _lead(self) -> None:
-        """Commits one batch, wakes those who waited for it, and hands the lead on."""
+    def _pass_on(self, waiting: _Waiting) -> None:
+        if waiting.leads:
+            self._lead_all()
+        elif waiting.next is not None:
+            waiting.next.turn.release()
+
+    def _lead_all(self) -> None:
+        """Commits for all who wait, hands the lead on, and wakes the first of them, who wakes the next, and so on.
+
+        One after the other, because woken all at once they would only crowd for the interpreter's lock.
+        """
         with self._mutex:
-            batch, self._queue = self._queue, []
+            # In place: a caller may be appending to this very list.
+            batch = self._queue[:]
+            del self._queue[: len(batch)]
         try:
-            self._commit(batch)
-        except BaseException as error:
-            self._failure = str(getattr(error, "reason", type(error).__name__))
+            refs = self._commit([middle for waiting in batch for middle in waiting.middles])
+            start = 0
             for waiting in batch:
-                waiting.error = (
-                    error if isinstance(error, Exception) else Poisoned(path=self._file.path, reason=self._failure)
-                )
+                waiting.refs = refs[start : start + len(waiting.middles)]
+                start += len(waiting.middles)
+        except BaseException as error:
+            for waiting in batch:
+                waiting.error = error if isinstance(error, Exception) else self._poisoned()
             if not isinstance(error, Exception):
                 raise
         finally:
+            self._hand_on()
             with self._mutex:
-                heir = self._queue[0] if self._queue else None
-                self._led = heir is not None
-                if heir is not None:
-                    heir.leads = True
-            for waiting in [*([heir] if heir else []), *batch]:
-                if waiting.turn is not None and (waiting is heir or not waiting.leads):
-                    waiting.turn.release()
+                asleep = [waiting for waiting in batch if not waiting.leads and not waiting.gone]
+                for waiting, following in itertools.pairwise(asleep):
+                    waiting.next = following
+            if asleep:
+                asleep[0].turn.release()
 
-    def _commit(self, batch: list[_Waiting]) -> None:
-        if self._closed:
-            raise JournalClosed(run=self.run)
-        if self._committing:
-            raise Poisoned(path=self._file.path, reason=self._failure)
-        timestamp = repr(self._clock()).encode()
-        last, synced = self._position, self._position.ref.seq
-        seq, digest, lines = synced + 1, last.ref.entry_hash.encode(), []
-        for waiting in batch:
-            for middle in waiting.middles:
-                line, digest = seal_line(seq, digest, timestamp, middle, synced)
-                waiting.refs.append(Ref(self.run, seq, digest.decode()))
-                lines.append(line)
-                seq += 1
-        written = b"".join(lines)
-        # Stays set when anything below raises: the end of the file is then unknown, and nothing may follow.
-        self._committing = True
-        self._file.append(written)
-        self._file.sync()
-        end = last.end + len(written)
-        self._position = Position(batch[-1].refs[-1], end - len(lines[-1]), end)
-        self._committing = False
+    def _poisoned(self) -> Poisoned:
+        return Poisoned(path=self._file.path, reason=self._unsure)
 
     def __enter__(self) -> Journal:
         return self
