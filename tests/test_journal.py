@@ -193,8 +193,8 @@ def test_no_thread_is_left_waiting() -> None:
         assert len(read(wal)) == 1 + 12 * (400 + sum(number % 3 for number in range(400)))
 
 
-def test_who_finds_the_lead_free_at_the_second_look_wakes_those_behind_it(tmp_path: Path) -> None:
-    """The narrow case: the leader lets go between a caller's two looks, and another queues up meanwhile."""
+def test_who_finds_the_lead_free_at_the_last_look_wakes_those_behind_it(tmp_path: Path) -> None:
+    """The narrow case: the leader lets go between the looks of a caller, and another queues up meanwhile."""
     journal = Journal.start(tmp_path, "000001-a", None)
     done: list[Ref] = []
     threads = [threading.Thread(target=lambda: done.append(journal.append("work")), daemon=True) for _ in range(2)]
@@ -209,7 +209,7 @@ def test_who_finds_the_lead_free_at_the_second_look_wakes_those_behind_it(tmp_pa
         def acquire(self, blocking: bool = True) -> bool:
             if threading.current_thread() is threading.main_thread():
                 self.looks += 1
-                if self.looks == 2:
+                if self.looks == 3:
                     threads[1].start()
                     while len(journal._queue) < 3:
                         time.sleep(0.001)
@@ -225,7 +225,7 @@ def test_who_finds_the_lead_free_at_the_second_look_wakes_those_behind_it(tmp_pa
     done.append(journal.append("work"))
     for thread in threads:
         thread.join(10)
-    assert lead.looks >= 2 and len(done) == 3
+    assert lead.looks >= 3 and len(done) == 3
 
 
 def test_closing_waits_for_the_batch_under_way(tmp_path: Path) -> None:
