@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ from holdfast.errors import FileMissing, JournalCorrupt, NewerFormat
 
 ARCHIVED = SUFFIX + ".zst"
 _BUFFER = 1 << 20
-_NEWLINE = ord("\n")
+_BLOCK = 1 << 15
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Torn(msgspec.Struct, frozen=True):
@@ -98,65 +100,59 @@ class Chain:
         """Every entry with its run, verified, in order; or only those behind a position that is known to be good."""
         self.end, self.torn, self.count = after, [], 0
         files = self.runs()
-        if after is not None:
-            file = self._file_of(files, after.ref.run)
-            self._expect_at(file, after)
-            yield from self._run(file, after.end)
-            files = files[files.index(file) + 1 :]
-        for file in files:
-            yield from self._run(file, 0)
+        if after is None:
+            return itertools.chain.from_iterable(self._run(file, 0) for file in files)
+        begun = self._file_of(files, after.ref.run)
+        self._expect_at(begun, after)
+        later = files[files.index(begun) + 1 :]
+        return itertools.chain(self._run(begun, after.end), *(self._run(file, 0) for file in later))
 
     def _run(self, file: RunFile, offset: int) -> Iterator[tuple[str, Entry]]:
-        """One run's entries from a byte offset on. The loop is the hot path of every start: it does nothing twice."""
-        run, before, line, entry = file.run, self.end, b"", None
+        """One run's entries from a byte offset on, block by block."""
+        before = self.end
         seq, prev = (0, GENESIS) if offset == 0 or before is None else (before.ref.seq + 1, before.ref.entry_hash)
         with disk.reading(file.path), file.open(offset) as stream:
-            first, limit = seq, file.length()
-            for line in stream:
-                try:
-                    found = decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    break
-                if found.prev_hash != prev or found.seq != seq or line[-1] != _NEWLINE:
-                    break
-                digest = sha256(line[:-TAIL]).hexdigest()
-                if found.entry_hash != digest:
-                    break
-                if not seq:
-                    self._expect_link(file, found, before)
-                entry, prev = found, digest
-                offset += len(line)
-                seq += 1
-                length = len(line)
-                yield run, found
-            else:
-                line = b""
-            self.count += seq - first
-            if entry is not None:
-                self.end = Position(Ref(run, entry.seq, prev), offset - length, offset)
-            if line:
-                self._judge(file, stream, line, offset, seq, limit)
+            limit = file.length()
+            while lines := stream.readlines(_BLOCK):
+                entries = _following(lines, seq, prev)
+                if entries and seq == 0:
+                    self._expect_link(file, entries[0], before)
+                yield from zip(itertools.repeat(file.run), entries)
+                if entries:
+                    start = offset + sum(map(len, lines[: len(entries) - 1]))
+                    offset = start + len(lines[len(entries) - 1])
+                    seq, prev = seq + len(entries), entries[-1].entry_hash
+                    self.count += len(entries)
+                    self.end = Position(Ref(file.run, seq - 1, prev), start, offset)
+                if len(entries) < len(lines):
+                    rest = itertools.chain(lines[len(entries) :], stream)
+                    self._judge(file, rest, offset, seq, limit)
+                    return
 
-    def _judge(self, file: RunFile, stream: IO[bytes], line: bytes, offset: int, seq: int, limit: int) -> None:
-        """Decides on the bytes behind the last good entry: torn is noted, corrupt raises.
+    def _judge(self, file: RunFile, rest: Iterator[bytes], offset: int, seq: int, limit: int) -> None:
+        """Decides on the lines behind the last good entry: torn is noted, corrupt raises.
 
         Nothing behind `limit`, the length of the file when reading began, bears witness: a living writer may have
         finished the line that was read half, and gone on.
         """
-        if seq == 0:
-            _refuse_newer(file, line)
-        sound, end = decode_sound(line), offset
-        if sound is not None:
-            reason = f"a whole entry {sound.seq} stands where entry {seq} must follow, or its prev_hash does not fit"
-            self._corrupt(file, offset, reason)
-        while line and end + len(line) <= limit:
-            witness = _sound_part(line)
+        end = offset
+        for line in rest:
+            sound = decode_sound(line)
+            if end == offset and seq == 0:
+                _refuse_newer(file, line)
+            if end == offset and sound is not None:
+                reason = (
+                    f"a whole entry {sound.seq} stands where entry {seq} must follow, or its prev_hash does not fit"
+                )
+                self._corrupt(file, offset, reason)
+            end += len(line)
+            if end > limit:
+                break
+            witness = sound or _sound_part(line)
             if witness is not None and witness.synced >= seq:
                 reason = f"entry {seq} is damaged, and entry {witness.seq} shows that it had been acknowledged"
                 self._corrupt(file, offset, reason)
-            end += len(line)
-            line = stream.readline()
-        self.torn.append(Torn(file.run, offset, end + len(line) - offset))
+        self.torn.append(Torn(file.run, offset, end - offset))
 
     def _expect_link(self, file: RunFile, first: Entry, before: Position | None) -> None:
         if first.decision_type != RUN_STARTED:
@@ -202,12 +198,38 @@ class Chain:
         raise JournalCorrupt(path=file.path, offset=offset, reason=reason)
 
 
+def _following(lines: list[bytes], seq: int, prev: str) -> list[Entry]:
+    """The entries of the lines that follow each other from `seq` and `prev` on, up to the first that does not.
+
+    This is the hot path of every start. All lines of a block are decoded, hashed and compared together, which takes
+    a good deal less time than one after the other; only a block that does not hold is gone through line by line.
+    """
+    with contextlib.suppress(*_UNREADABLE):
+        entries = list(map(decode, lines))
+        digests = [sha256(line[:-TAIL]).hexdigest() for line in lines]
+        if (
+            [entry.entry_hash for entry in entries] == digests
+            and [entry.prev_hash for entry in entries] == [prev, *digests[:-1]]
+            and [entry.seq for entry in entries] == list(range(seq, seq + len(lines)))
+            and lines[-1].endswith(b"\n")
+        ):
+            return entries
+    found: list[Entry] = []
+    for line in lines:
+        entry = decode_sound(line)
+        if entry is None or (entry.seq, entry.prev_hash) != (seq, prev):
+            break
+        found.append(entry)
+        seq, prev = seq + 1, entry.entry_hash
+    return found
+
+
 def _refuse_newer(file: RunFile, line: bytes) -> None:
     """A later format may have other fields, which must not be called damage; a line with our fields can be no other."""
     try:
         decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, LookupError):
+    except _UNREADABLE:
+        with contextlib.suppress(*_UNREADABLE, TypeError, LookupError):
             found = msgspec.json.decode(line)["inputs"]["format"]
             if isinstance(found, int) and found > FORMAT:
                 raise NewerFormat(path=file.path, found=found, known=FORMAT) from None
