@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.durable import kernel, process
-from holdfast.durable.kernel import Kernel, disk_error, forget_cached, perform, perform_sync, write_all
+from holdfast.durable.kernel import Kernel, disk_error, forget_cached, perform, perform_sync, sync_failed, write_all
 from holdfast.errors import AlreadyExists, DiskError, FileMissing, Poisoned
 
 _serial = itertools.count()
@@ -216,11 +216,11 @@ class Appender:
         if self._failure is not None:
             raise self._poisoned() from self._failure
         try:
-            perform_sync(kernel.calls.fdatasync, self._fd, "sync", self.path)
-        except DiskError as failure:
-            self._failure = failure
+            kernel.calls.fdatasync(self._fd)
+        except OSError as error:
+            self._failure = sync_failed("sync", self.path, error)
             forget_cached(self._fd)
-            raise
+            raise self._failure from error
 
     def _poisoned(self) -> Poisoned:
         return Poisoned(path=self.path, reason=self._failure.reason if self._failure else "")

@@ -83,8 +83,11 @@ def perform_sync(act: Callable[[int], object], fd: int, operation: str, path: Pa
     try:
         act(fd)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise SyncFailed(operation=operation, path=path, reason=reason) from error
+        raise sync_failed(operation, path, error) from error
+
+
+def sync_failed(operation: str, path: Path, error: OSError) -> SyncFailed:
+    return SyncFailed(operation=operation, path=path, reason=error.strerror or str(error))
 
 
 def perform(operation: str, path: Path, act: Callable[..., T], *args: object) -> T:
