@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # `make fuzz` asks for more examples; the fast tests must be the same every time.
@@ -11,3 +12,10 @@ settings.register_profile(
     "fuzz", max_examples=EXAMPLES or 1, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("fuzz" if EXAMPLES else "fast")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every property test is one that `make fuzz` deepens."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.fuzz)
