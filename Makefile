@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 KILLS ?= 200
 EXAMPLES ?= 2000
 
-.PHONY: test check demo bench crash fuzz pythons lock clean
+.PHONY: test check demo docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n 2
@@ -18,6 +18,10 @@ check: $(VENV)/ready
 
 demo: $(VENV)/ready
 	@$(BIN)/python tools/demo.py
+
+# Writes the diagrams and tables in docs/ anew from the tables in the source.
+docs: $(VENV)/ready
+	@$(BIN)/python tools/diagrams.py
 
 # Ratios against a reference in the same run; writes build/bench.json. `make bench ARGS="--quick"` for a short look.
 bench: $(VENV)/ready

@@ -68,6 +68,25 @@ class FormatBroken(InputError):
     data root, name another with --data-root."""
 
 
+class ConfigError(InputError):
+    """{place} sets {key} to {value}. Allowed is {allowed}. Nothing was changed; correct it, then start again."""
+
+
+class SettingUnknown(ConfigError):
+    """{place} sets {key} to {value}, and there is no such setting there. {allowed} Nothing was changed; correct it,
+    then start again."""
+
+
+class SettingTwice(ConfigError):
+    """{place} sets {key} to {value}, but {first} sets it too. Allowed is {allowed}. Nothing was changed; remove one,
+    then start again."""
+
+
+class ConfigUnreadable(ConfigError):
+    """{place} cannot be read as configuration: {reason}. Allowed is {allowed}. Nothing was changed; correct the file,
+    then start again."""
+
+
 # -- disk -------------------------------------------------------------------------------------------------------------
 
 
@@ -109,6 +128,18 @@ class JournalCorrupt(HoldfastError):
     from a backup, or look at it with `holdfast log`."""
 
     exit_code = 4
+
+
+class EntryUnknown(HoldfastError):
+    """Entry {seq} of run {run} is a {decision_type}, which this Holdfast does not know. Nothing was changed; use the
+    newer Holdfast that wrote it."""
+
+    exit_code = 2
+
+
+class EntryUnfit(JournalCorrupt):
+    """Entry {seq} of run {run}, a {decision_type}, cannot be: {reason}. Nothing was changed or deleted; look at it
+    with `holdfast log`, or restore runtime/wal from a backup."""
 
 
 class JournalClosed(HoldfastError):
@@ -185,6 +216,51 @@ class SegmentDamaged(HoldfastError):
     exit_code = 4
 
 
+# -- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class IllegalTransition(HoldfastError):
+    """{what} in state {state} cannot take the event {event}; the legal moves there: {moves}. Nothing was changed."""
+
+    exit_code = 9
+
+
+# -- backlog ----------------------------------------------------------------------------------------------------------
+
+
+class DefinitionInvalid(InputError):
+    """The task file {name} cannot be used: {problems}. Nothing was written; mend what is named, then try again."""
+
+
+class TaskExists(InputError):
+    """There is a task {task!r} already, in {path}. Nothing was written; choose another id, or edit that task."""
+
+
+class TaskFileMissing(InputError):
+    """There is no usable file of a task {task!r} in {path}. Nothing was changed; `holdfast list` shows what there is
+    and which files have problems."""
+
+
+class TaskFileChanged(HoldfastError):
+    """{path} has changed since it was read. It was left as it is; read it again, then make the change anew."""
+
+    exit_code = 10
+
+
+class TaskFilesDiffer(HoldfastError):
+    """Several files claim to be the task {task!r}, and they differ: {paths}. All were kept; join what they say in one
+    of them, and remove the others."""
+
+    exit_code = 10
+
+
+class BlockUnfit(HoldfastError):
+    """The block `{block}:` cannot be written to {path} without changing what else the file says. It was left as it
+    is; write its keys one per line, then try again."""
+
+    exit_code = 10
+
+
 # -- lock -------------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +280,27 @@ class TakeOverRefused(HoldfastError):
 class TakeOverFailed(Locked):
     """{path} was to be taken over from {holder}. That one is gone or was sent SIGKILL, but {reason}. No epoch was
     taken; start again once the lock is free."""
+
+
+# -- claims -----------------------------------------------------------------------------------------------------------
+
+
+class StaleEpoch(HoldfastError):
+    """This owner's epoch {epoch} is over: epoch {current} owns the data root now. Nothing was written."""
+
+    exit_code = 7
+
+
+class ClaimRefused(HoldfastError):
+    """The task {task} cannot be claimed: {reason}. Nothing was changed."""
+
+    exit_code = 9
+
+
+class ClaimLost(HoldfastError):
+    """The task {task} is no longer held by this claim of {worker}: {reason}. Nothing was changed."""
+
+    exit_code = 9
 
 
 # -- git --------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ version. Otherwise the journal is read from its beginning. They are never the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -83,13 +83,16 @@ def write(files: Files, position: Position, fold: Fold, pairing: Pairing) -> Non
     )
 
 
-def recover(chain: Chain, files: Files, new_fold: type[Fold]) -> tuple[Fold, Recovered]:
+def recover(chain: Chain, files: Files, new_fold: Callable[[], Fold], *, settle: bool = True) -> tuple[Fold, Recovered]:
     """Reads the journal into a fold and a pairing, from the checkpoint on where there is a good one.
+
+    Who builds on what was read settles it first; who only looks may leave the disk alone.
 
     A checkpoint that is whole but stands on an entry that the journal does not have is not passed over: then it is the
     journal that lost something, and `JournalCorrupt` says so.
     """
-    chain.settle()
+    if settle:
+        chain.settle()
     fold = new_fold()
     try:
         position, pairing = _load(files, fold)

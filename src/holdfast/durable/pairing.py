@@ -44,6 +44,12 @@ class Pairing:
         self._open = {(intent.run, intent.entry.seq): intent for intent in open_intents or []}
         self._executed = {(done.decision_type, done.key): done for done in executed or []}
 
+    def trial(self) -> Pairing:
+        """A pairing to try entries on: it begins as this one, and leaves this one as it is."""
+        trial = Pairing()
+        trial._open = dict(self._open)
+        return trial
+
     def open_intents(self) -> list[OpenIntent]:
         """Intents without an outcome, oldest first."""
         return list(self._open.values())

@@ -1,0 +1,8 @@
+"""The pure middle: records, tables and functions of their arguments alone.
+
+Invariants, for every module of this package:
+
+- No I/O, no clock, no paths, no randomness: a time or a name comes in as an argument, a decision goes out as a value.
+- Records are frozen; a changed record is a new one.
+- A state machine is a table. What the table does not name is refused, and the refusal can be written down.
+"""

@@ -1,0 +1,166 @@
+"""Every kind of journal entry: its decision type, its typed payload, and the version that first wrote it.
+
+Facts about tasks are named after the state they lead to, and carry the event of the task's state machine, so that the
+fold can check the move. Effects come in fives: `task_<effect>_intent`, written before, and one of `_confirmed`,
+`_failed`, `_abandoned` and `_parked`, which closes it and carries `intent`, the reference to it.
+
+A type that is not listed was written by a newer Holdfast. That is an error, not a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.errors import EntryUnfit, EntryUnknown
+
+
+class EntryLike(Protocol):
+    """What the fold needs of an entry; the journal's own record has more."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def timestamp(self) -> float: ...
+    @property
+    def decision_type(self) -> str: ...
+    @property
+    def inputs(self) -> dict[str, Any]: ...
+
+
+class Reference(msgspec.Struct, frozen=True):
+    run: str
+    seq: int
+    entry_hash: str
+
+
+class RunStarted(msgspec.Struct, frozen=True):
+    previous: Reference | None
+    format: int
+    epoch: int
+    holdfast: str
+
+
+class ReplayCompleted(msgspec.Struct, frozen=True):
+    """What recovery did: how many open intents it closed in which way, and how many claims it gave back."""
+
+    confirmed: int = 0
+    failed: int = 0
+    abandoned: int = 0
+    parked: int = 0
+    released: int = 0
+
+
+class TaskAdded(msgspec.Struct, frozen=True):
+    """`definition` is the blob that holds the file as it was. An imported task came with a state, without a journal."""
+
+    task: str
+    definition: str
+    state: TaskState = TaskState.OPEN
+    imported: bool = False
+    outcome: dict[str, Any] = {}
+
+
+class TaskEdited(msgspec.Struct, frozen=True):
+    task: str
+    definition: str
+
+
+class TaskMoved(msgspec.Struct, frozen=True):
+    """A move of the task's state machine. `outcome` is what its file shows: the result or the error."""
+
+    task: str
+    event: TaskEvent
+    reason: str
+    attempt: str = ""
+    agent: str = ""
+    outcome: dict[str, Any] = {}
+
+
+class MoveRefused(msgspec.Struct, frozen=True):
+    task: str
+    state: str
+    event: str
+    reason: str
+
+
+class TaskFlagged(msgspec.Struct, frozen=True):
+    """`parked`: why a person must decide, or empty. `not_before`: when it may be tried again, or 0."""
+
+    task: str
+    parked: str = ""
+    not_before: float = 0.0
+
+
+class TurnCompleted(msgspec.Struct, frozen=True):
+    task: str
+    attempt: str
+    turn: int
+    end_offset: int
+    snapshot: str = ""
+    usd: float = 0.0
+    tokens: int = 0
+
+
+class EffectIntended(msgspec.Struct, frozen=True):
+    task: str
+    attempt: str = ""
+
+
+class EffectClosed(msgspec.Struct, frozen=True):
+    intent: Reference
+    task: str
+    reason: str = ""
+
+
+MOVES: dict[str, TaskState] = {
+    "task_opened": TaskState.OPEN,
+    "task_claimed": TaskState.CLAIMED,
+    "task_started": TaskState.IN_PROGRESS,
+    "task_done": TaskState.DONE,
+    "task_closed": TaskState.CLOSED,
+    "task_failed": TaskState.FAILED,
+    "task_blocked": TaskState.BLOCKED,
+    "task_split": TaskState.WAITING_FOR_SUBTASKS,
+    "task_cancelled": TaskState.CANCELLED,
+    "task_orphaned": TaskState.ORPHANED,
+    "task_approval_requested": TaskState.PENDING_APPROVAL,
+}
+MOVE_TO = {state: name for name, state in MOVES.items()}
+
+EFFECTS = ("spawn", "verify", "land", "refresh", "publish")
+CLOSINGS = ("confirmed", "failed", "abandoned", "parked")
+
+PAYLOADS: dict[str, type[msgspec.Struct]] = {
+    "run_started": RunStarted,
+    "wal_replay_completed": ReplayCompleted,
+    "task_added": TaskAdded,
+    "task_edited": TaskEdited,
+    "task_move_refused": MoveRefused,
+    "task_flagged": TaskFlagged,
+    "turn_completed": TurnCompleted,
+    **dict.fromkeys(MOVES, TaskMoved),
+    **{f"task_{effect}_intent": EffectIntended for effect in EFFECTS},
+    **{f"task_{effect}_{closing}": EffectClosed for effect in EFFECTS for closing in CLOSINGS},
+}
+# The version of Holdfast's format that first wrote a type; all so far are of the first.
+VERSIONS: dict[str, int] = dict.fromkeys(PAYLOADS, 1)
+
+
+def payload(run: str, entry: EntryLike) -> msgspec.Struct:
+    """The typed payload of an entry."""
+    kind = PAYLOADS.get(entry.decision_type)
+    if kind is None:
+        raise EntryUnknown(run=run, seq=entry.seq, decision_type=entry.decision_type)
+    try:
+        return msgspec.convert(entry.inputs, kind)
+    except msgspec.ValidationError as error:
+        raise EntryUnfit(run=run, seq=entry.seq, decision_type=entry.decision_type, reason=error) from error
+
+
+def effect_of(decision_type: str) -> str:
+    """`spawn` of `task_spawn_intent`; empty for what is no intent of a known effect."""
+    name = decision_type.removeprefix("task_").removesuffix("_intent")
+    return name if decision_type == f"task_{name}_intent" and name in EFFECTS else ""

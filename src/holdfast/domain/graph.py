@@ -1,0 +1,168 @@
+"""Which task may be worked on next, and why another may not.
+
+A task is ready when it is open, nobody must decide on it, its time has come, and every task that it depends on is
+closed. Ready tasks come by priority (1 before 2), then by age, then by name.
+
+Choosing costs the logarithm of the number of tasks: what is ready stands in a heap, what waits for a time in another,
+and a change of one task looks only at those that depend on it. Entries of the heaps that no longer hold are dropped
+when they come up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.domain.task import TaskState
+
+SETTLED = TaskState.CLOSED
+HOPELESS = {TaskState.FAILED, TaskState.CANCELLED}
+
+
+class Node(msgspec.Struct, frozen=True):
+    """What the graph knows of a task. `priority` and `depends_on` are its definition's; the rest is the journal's."""
+
+    id: str
+    depends_on: Sequence[str] = ()
+    parent: str = ""
+    priority: int = 5
+    added_at: float = 0.0
+    state: TaskState = TaskState.OPEN
+    parked: str = ""
+    not_before: float = 0.0
+
+
+class Graph:
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._dependents: dict[str, set[str]] = defaultdict(set)
+        self._children: dict[str, set[str]] = defaultdict(set)
+        self._unmet: dict[str, int] = {}
+        self._ready: list[tuple[int, float, str]] = []
+        self._timed: list[tuple[float, str]] = []
+
+    def put(self, node: Node) -> None:
+        """Adds a task, or takes its new definition or state."""
+        before = self._nodes.get(node.id)
+        if before is not None:
+            self._unlink(before)
+        self._nodes[node.id] = node
+        for name in node.depends_on:
+            self._dependents[name].add(node.id)
+        if node.parent:
+            self._children[node.parent].add(node.id)
+        self._unmet[node.id] = sum(not self._is_settled(name) for name in node.depends_on)
+        self._offer(node)
+        was_settled = before is not None and before.state is SETTLED
+        if was_settled != (node.state is SETTLED):
+            self._tell_dependents(node.id, -1 if node.state is SETTLED else 1)
+
+    def remove(self, name: str) -> None:
+        node = self._nodes.pop(name)
+        self._unlink(node)
+        del self._unmet[name]
+        if node.state is SETTLED:
+            self._tell_dependents(name, 1)
+
+    def next_ready(self, now: float) -> str | None:
+        """The task to take first, or None. It stays ready until its state is put anew."""
+        self._wake(now)
+        while self._ready:
+            priority, added_at, name = self._ready[0]
+            node = self._nodes.get(name)
+            if (
+                node is not None
+                and (node.priority, node.added_at) == (priority, added_at)
+                and self._is_ready(node, now)
+            ):
+                return name
+            heapq.heappop(self._ready)
+        return None
+
+    def ready(self, now: float) -> Iterator[str]:
+        """All that are ready, in order. For a person to look at: it costs a pass over them."""
+        self._wake(now)
+        seen: set[str] = set()
+        for priority, added_at, name in sorted(self._ready):
+            node = self._nodes.get(name)
+            fits = node is not None and (node.priority, node.added_at) == (priority, added_at)
+            if node is not None and fits and name not in seen and self._is_ready(node, now):
+                seen.add(name)
+                yield name
+
+    def next_moment(self) -> float | None:
+        """When the first task that only waits for its time may be ready."""
+        while self._timed:
+            moment, name = self._timed[0]
+            node = self._nodes.get(name)
+            if node is not None and node.not_before == moment:
+                return moment
+            heapq.heappop(self._timed)
+        return None
+
+    def reasons_to_wait(self, name: str, now: float) -> list[str]:
+        """Why a task is not ready, in words; empty for one that is."""
+        node = self._nodes[name]
+        if node.state is TaskState.WAITING_FOR_SUBTASKS:
+            return [f"its subtask {child} is {self._nodes[child].state}" for child in self.open_subtasks(name)]
+        reasons = [] if node.state is TaskState.OPEN else [f"it is {node.state}"]
+        if node.parked:
+            reasons.append(f"a person must decide: {node.parked}")
+        if node.not_before > now:
+            reasons.append(f"not before {node.not_before:.0f}")
+        return reasons + [self._word(dependency) for dependency in node.depends_on if not self._is_settled(dependency)]
+
+    def open_subtasks(self, name: str) -> list[str]:
+        return sorted(child for child in self._children[name] if self._nodes[child].state is not SETTLED)
+
+    def hopeless(self, name: str) -> list[str]:
+        """The dependencies of a task that failed or were cancelled, so that it cannot go on by itself."""
+        known = (self._nodes.get(dependency) for dependency in self._nodes[name].depends_on)
+        return [node.id for node in known if node is not None and node.state in HOPELESS]
+
+    def _word(self, dependency: str) -> str:
+        node = self._nodes.get(dependency)
+        if node is None:
+            return f"it depends on {dependency}, which there is not"
+        if node.state in HOPELESS:
+            return f"it depends on {dependency}, which is {node.state}"
+        return f"it waits for {dependency}, which is {node.state}"
+
+    def _is_settled(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and node.state is SETTLED
+
+    def _is_ready(self, node: Node, now: float) -> bool:
+        waits = node.parked or node.not_before > now or self._unmet[node.id]
+        return node.state is TaskState.OPEN and not waits
+
+    def _offer(self, node: Node) -> None:
+        if node.state is not TaskState.OPEN or node.parked or self._unmet[node.id]:
+            return
+        if node.not_before:
+            heapq.heappush(self._timed, (node.not_before, node.id))
+        else:
+            heapq.heappush(self._ready, (node.priority, node.added_at, node.id))
+
+    def _wake(self, now: float) -> None:
+        while self._timed and self._timed[0][0] <= now:
+            moment, name = heapq.heappop(self._timed)
+            node = self._nodes.get(name)
+            if node is not None and node.not_before == moment and self._is_ready(node, now):
+                heapq.heappush(self._ready, (node.priority, node.added_at, name))
+
+    def _tell_dependents(self, name: str, change: int) -> None:
+        for dependent in self._dependents[name]:
+            if dependent in self._unmet:
+                self._unmet[dependent] += change * self._nodes[dependent].depends_on.count(name)
+                if change < 0:
+                    self._offer(self._nodes[dependent])
+
+    def _unlink(self, node: Node) -> None:
+        for name in node.depends_on:
+            self._dependents[name].discard(node.id)
+        if node.parent:
+            self._children[node.parent].discard(node.id)

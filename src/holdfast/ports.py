@@ -1,0 +1,91 @@
+"""The contracts between the parts, on one page. Adapters implement them; the engine knows nothing else of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.domain.state import State
+from holdfast.domain.task import TaskEvent
+from holdfast.durable.entry import Entry, Record, Ref
+from holdfast.durable.pairing import OpenIntent, Pairing
+
+# -- the ledger -------------------------------------------------------------------------------------------------------
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to work on one attempt. `token` tells it from every earlier and later claim of the same attempt."""
+
+    task: str
+    attempt: str
+    worker: str
+    token: str
+    until: float
+
+
+class Ledger(Protocol):
+    """Where decisions are written and tasks are handed out. Whoever returned from a call has it on stable storage.
+
+    `epoch` is the owner's: an append that names another is refused, so that an owner that was replaced while it slept
+    can change nothing any more.
+    """
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def pairing(self) -> Pairing: ...
+
+    def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
+        """Writes the records in this order. Raises StaleEpoch; raises EntryUnfit for what the state does not allow.
+
+        One that is refused refuses all. A crash may keep a first part of them, which nobody acknowledged: each record
+        must be good by itself, with those before it.
+        """
+
+    def claim(self, worker: str, task: str, *, lease_s: float) -> Claim:
+        """Hands out an open task, as a new attempt or continuing an orphaned one. Raises ClaimRefused."""
+
+    def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
+        """Extends the lease. Raises ClaimLost when the task is no longer this claim's."""
+
+    def expired(self, now: float) -> list[Claim]:
+        """Claims whose lease has run out: nobody takes them back by itself."""
+
+    def complete(self, claim: Claim, event: TaskEvent, reason: str, outcome: Mapping[str, Any]) -> Ref:
+        """Moves the task on, in the name of its claim. Raises ClaimLost when the task is no longer this claim's."""
+
+    def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
+        """Every entry behind the one named, then each new one as it comes; ends when `wait` answers False."""
+
+
+# -- effects ----------------------------------------------------------------------------------------------------------
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """The effect took place; `result` is what its outcome would have said."""
+
+    result: dict[str, Any] = {}
+
+
+class DidNotHappen(msgspec.Struct, frozen=True):
+    pass
+
+
+class InDoubt(msgspec.Struct, frozen=True):
+    """It cannot be told; a person must decide."""
+
+    reason: str
+
+
+Verdict = Happened | DidNotHappen | InDoubt
+
+
+class Effect(Protocol):
+    """A side effect outside the journal, with its twin that finds out after a crash whether it took place."""
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]: ...
+    def reconcile(self, intent: OpenIntent) -> Verdict: ...

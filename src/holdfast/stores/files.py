@@ -1,0 +1,216 @@
+"""The ledger on plain files: the default implementation of `ports.Ledger`.
+
+Opening one takes the data root's lock, reads the journal from its checkpoint on, and begins a run. From then on every
+record is tried on the state first, written when the state allows it, and folded in once it is on disk: memory never
+knows more than the journal, and the journal never holds what the fold would refuse.
+
+Leases live in memory only. After a restart nobody's heartbeat is known; recovery looks at the attempts themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.entries import MOVE_TO
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.durable import checkpoint
+from holdfast.durable.chain import Chain
+from holdfast.durable.checkpoint import Files, Recovered
+from holdfast.durable.entry import GENESIS, Entry, Record, Ref
+from holdfast.durable.journal import Journal, epoch_of, run_id
+from holdfast.durable.lock import DataLock
+from holdfast.durable.pairing import Pairing
+from holdfast.errors import ClaimLost, ClaimRefused, InputError, StaleEpoch
+from holdfast.layout import Layout
+from holdfast.ports import Claim
+
+CHECKPOINT_EVERY = 5000
+
+
+def checkpoint_files(layout: Layout) -> Files:
+    return Files(layout.tasks, layout.uncommitted, layout.idempotency)
+
+
+def read_state(layout: Layout) -> tuple[State, Recovered]:
+    """The state as it is on disk, for who only wants to look: takes no lock and writes nothing."""
+    fold, found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State, settle=False)
+    assert isinstance(fold, State)
+    return fold, found
+
+
+class FileLedger:
+    def __init__(self, layout: Layout, lock: DataLock, clock: Callable[[], float]) -> None:
+        self.layout = layout
+        self._lock = lock
+        self._clock = clock
+        self._now = clock()
+        self._mutex = threading.RLock()
+        self._leases: dict[str, Claim] = {}
+        fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
+        assert isinstance(fold, State)
+        self._state, self._pairing = fold, self.found.pairing
+        self._unsaved = self.found.entries_read
+        previous = self.found.end.ref if self.found.end else None
+        # The journal asks for the time while an append of ours is under way, and gets the moment that we fold with.
+        self._journal = Journal.start(layout.wal, lock.run, previous, clock=lambda: self._now)
+        started = next(entry for _, entry in Chain(layout.wal).entries(self.found.end) if entry.seq == 0)
+        self._take_in(started)
+
+    @classmethod
+    def open(cls, layout: Layout, *, take_over: bool = False, clock: Callable[[], float] = time.time) -> FileLedger:
+        """Becomes the owner of the data root, or raises Locked. `take_over` kills the owner that there is."""
+        runs = Chain(layout.wal).runs()
+        acquire = DataLock.take_over if take_over else DataLock.acquire
+        lock = acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_of(runs[-1].run) if runs else 0)
+        try:
+            return cls(layout, lock, clock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @property
+    def epoch(self) -> int:
+        return self._lock.epoch
+
+    @property
+    def run(self) -> str:
+        return self._lock.run
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def pairing(self) -> Pairing:
+        return self._pairing
+
+    def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
+        with self._mutex:
+            if epoch != self.epoch or not self._lock.is_intact():
+                raise StaleEpoch(epoch=epoch, current=self.epoch if epoch != self.epoch else "of somebody else")
+            self._now = self._clock()
+            self._try(records)
+            refs = self._journal.append_many(records)
+            for ref, record in zip(refs, records, strict=True):
+                self._take_in(_entry(ref, record, self._now))
+            if self._unsaved >= CHECKPOINT_EVERY:
+                self.save()
+            return refs
+
+    def claim(self, worker: str, task: str, *, lease_s: float) -> Claim:
+        with self._mutex:
+            known = self._state.tasks.get(task)
+            if known is None:
+                raise ClaimRefused(task=task, reason="there is no such task")
+            reason = _reason_to_refuse(known, self._clock())
+            if reason:
+                raise ClaimRefused(task=task, reason=reason)
+            attempt = known.attempt if known.continues else f"{task}.{known.attempts + 1}"
+            self._move(known, TaskEvent.AGENT_CLAIMS_TASK, TransitionReason.SCHEDULED, attempt=attempt, agent=worker)
+            claim = Claim(task, attempt, worker, f"{attempt}/{known.resumes}", self._now + lease_s)
+            self._leases[task] = claim
+            return claim
+
+    def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
+        with self._mutex:
+            self._expect_held(claim)
+            extended = msgspec.structs.replace(claim, until=self._clock() + lease_s)
+            self._leases[claim.task] = extended
+            return extended
+
+    def expired(self, now: float) -> list[Claim]:
+        with self._mutex:
+            return [claim for claim in self._leases.values() if claim.until < now]
+
+    def complete(self, claim: Claim, event: TaskEvent, reason: str, outcome: Mapping[str, Any]) -> Ref:
+        with self._mutex:
+            task = self._expect_held(claim)
+            return self._move(task, event, reason, attempt=claim.attempt, agent=claim.worker, outcome=dict(outcome))
+
+    def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
+        chain, read_to = Chain(self.layout.wal), None
+        while True:
+            for run, entry in chain.entries(read_to):
+                ref = Ref(run, entry.seq, entry.entry_hash)
+                if after is None:
+                    yield ref, entry
+                elif ref == after:
+                    after = None
+            if after is not None:
+                raise InputError(detail=f"the journal has no entry {after.seq} of run {after.run} with that hash")
+            read_to = chain.end
+            if not wait():
+                return
+
+    def save(self) -> None:
+        """Writes the checkpoint for the journal's end, so that the next start reads only what comes behind it."""
+        with self._mutex:
+            checkpoint.write(checkpoint_files(self.layout), self._journal.position(), self._state, self._pairing)
+            self._unsaved = 0
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._unsaved:
+                self.save()
+            self._journal.close()
+            self._lock.release()
+
+    def _try(self, records: Sequence[Record]) -> None:
+        """Raises what the fold would raise, before anything is written."""
+        trial, pairs = self._state.trial(), self._pairing.trial()
+        for number, record in enumerate(records):
+            entry = _entry(Ref(self.run, self._journal.position().ref.seq + 1 + number, GENESIS), record, self._now)
+            pairs.apply(self.run, entry)
+            trial.apply(self.run, entry)
+
+    def _take_in(self, entry: Entry) -> None:
+        self._pairing.apply(self.run, entry)
+        self._state.apply(self.run, entry)
+        self._unsaved += 1
+        held = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+        for name in [name for name in self._leases if self._state.tasks[name].state not in held]:
+            del self._leases[name]
+
+    def _move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Ref:
+        target = TASK.next(task.state, event)
+        inputs = {"task": task.id, "event": event, "reason": reason, **more}
+        return self.append(self.epoch, [Record(MOVE_TO[target], inputs)])[0]
+
+    def _expect_held(self, claim: Claim) -> Task:
+        task = self._state.tasks.get(claim.task)
+        if task is None:
+            raise ClaimLost(task=claim.task, worker=claim.worker, reason="there is no such task")
+        if (task.agent, f"{task.attempt}/{task.resumes}") != (claim.worker, claim.token):
+            holder = f"{task.agent} holds it as {task.attempt}" if task.agent else "nobody holds it"
+            raise ClaimLost(task=claim.task, worker=claim.worker, reason=f"it is {task.state}, and {holder}")
+        return task
+
+    def __enter__(self) -> FileLedger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _reason_to_refuse(task: Task, now: float) -> str:
+    if task.state is not TaskState.OPEN:
+        return f"it is {task.state}"
+    if task.parked:
+        return f"a person must decide first ({task.parked})"
+    return f"not before {task.not_before:.0f}" if task.not_before > now else ""
+
+
+def _entry(ref: Ref, record: Record, moment: float) -> Entry:
+    """An entry as the journal has it, but for the hashes of its neighbours, which no fold looks at."""
+    return Entry(
+        ref.seq, GENESIS, moment, record.decision_type, msgspec.to_builtins(record.inputs),
+        msgspec.to_builtins(record.output), record.actor, record.committed, ref.seq - 1, ref.entry_hash,
+    )  # fmt: skip

@@ -1,0 +1,368 @@
+"""The three state machines against the diagrams they were transcribed from, and the page that is written from them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.domain.agent import AGENT, AgentEvent, AgentState
+from holdfast.domain.fsm import (
+    AbortReason,
+    LifecycleEvent,
+    Machine,
+    RefusedMove,
+    Transition,
+    TransitionReason,
+    move,
+)
+from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
+from holdfast.domain.turn import TURN, TurnEvent, TurnState, turn_count
+from holdfast.errors import IllegalTransition
+
+REPOSITORY = Path(__file__).parent.parent
+PAGE = REPOSITORY / "docs" / "lifecycle.md"
+TOOL = REPOSITORY / "tools" / "diagrams.py"
+
+# The original diagrams, as they were drawn.
+TASK_DRAWN = """
+    [*] --> OPEN : dynamic creation
+    [*] --> PLANNED : plan mode
+    PLANNED --> OPEN : approved
+    PLANNED --> CANCELLED : rejected
+    OPEN --> CLAIMED : agent claims task
+    OPEN --> WAITING_FOR_SUBTASKS : decomposed before claim
+    OPEN --> CANCELLED : manual cancel
+    CLAIMED --> IN_PROGRESS : agent starts work
+    CLAIMED --> OPEN : unclaim / force-reassign
+    CLAIMED --> DONE : fast completion
+    CLAIMED --> FAILED : immediate failure
+    CLAIMED --> CANCELLED : manual cancel
+    CLAIMED --> WAITING_FOR_SUBTASKS : agent splits work
+    CLAIMED --> BLOCKED : dependency discovered
+    IN_PROGRESS --> DONE : agent reports success
+    IN_PROGRESS --> FAILED : agent reports failure
+    IN_PROGRESS --> BLOCKED : dependency discovered
+    IN_PROGRESS --> WAITING_FOR_SUBTASKS : agent decomposes task
+    IN_PROGRESS --> OPEN : requeue / force-reassign
+    IN_PROGRESS --> CANCELLED : manual cancel
+    IN_PROGRESS --> ORPHANED : heartbeat timeout / crash
+    ORPHANED --> DONE : partial work merged
+    ORPHANED --> FAILED : unrecoverable
+    ORPHANED --> OPEN : requeued for retry
+    BLOCKED --> OPEN : dependency resolved
+    BLOCKED --> CANCELLED : manual cancel
+    WAITING_FOR_SUBTASKS --> DONE : all subtasks completed
+    WAITING_FOR_SUBTASKS --> BLOCKED : subtask timeout escalation
+    WAITING_FOR_SUBTASKS --> CANCELLED : manual cancel
+    FAILED --> OPEN : retry (within max_retries)
+    DONE --> CLOSED : janitor verified + merged
+    DONE --> FAILED : verification rejected
+    CLOSED --> [*]
+    CANCELLED --> [*]
+"""
+# Where that drawing is silent: approval is governed by the table too.
+TASK_DECIDED = """
+    DONE --> PENDING_APPROVAL : approval requested
+    PENDING_APPROVAL --> DONE : approval granted
+    PENDING_APPROVAL --> FAILED : approval rejected
+    PENDING_APPROVAL --> CANCELLED : manual cancel
+"""
+AGENT_DRAWN = """
+    [*] --> starting : spawn()
+    starting --> working : process confirmed alive
+    starting --> dead : spawn failure / fast exit
+    working --> idle : task completed, awaiting reuse
+    working --> dead : crash / kill / timeout / circuit break
+    idle --> working : new task assigned
+    idle --> dead : idle recycled (resource reclaim)
+    dead --> [*]
+"""
+TURN_DRAWN = """
+    [*] --> IDLE
+    IDLE --> CLAIMING : task_claimed
+    CLAIMING --> SPAWNING : agent_spawned
+    CLAIMING --> FAILED : task_failed
+    SPAWNING --> RUNNING : agent_spawned
+    SPAWNING --> FAILED : task_failed
+    RUNNING --> TOOL_USE : tool_started
+    RUNNING --> COMPACTING : compact_needed
+    RUNNING --> VERIFYING : verify_requested
+    RUNNING --> FAILED : task_failed
+    TOOL_USE --> RUNNING : tool_completed
+    TOOL_USE --> FAILED : task_failed
+    COMPACTING --> RUNNING : verify_requested
+    COMPACTING --> FAILED : task_failed
+    VERIFYING --> COMPLETING : task_completed
+    VERIFYING --> RUNNING : compact_needed
+    VERIFYING --> FAILED : task_failed
+    COMPLETING --> REAPED : agent_reaped
+    FAILED --> REAPED : agent_reaped
+    REAPED --> [*]
+"""
+Drawn = list[tuple[str, str, str]]
+ARROW = re.compile(r"    (\w+|\[\*\]) --> (\w+|\[\*\])(?: : (.+))?")
+
+
+def drawn(text: str) -> Drawn:
+    """Each arrow of a diagram as (source, label, target)."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    arrows = [ARROW.fullmatch(line) for line in lines]
+    assert all(arrows), [line for line, arrow in zip(lines, arrows, strict=True) if not arrow]
+    return [(arrow[1], arrow[3] or "", arrow[2]) for arrow in arrows if arrow]
+
+
+def events_of(label: str) -> list[str]:
+    """A drawn label as event names: brackets and what follows a comma explain; a slash parts two events."""
+    bare = re.sub(r"\(.*?\)|,.*", "", label).replace("+", "and").replace("-", " ")
+    return ["_".join(name.split()) for name in bare.split("/")]
+
+
+def table_of(text: str) -> dict[tuple[str, str], str]:
+    steps = [step for step in drawn(text) if "[*]" not in (step[0], step[2])]
+    return {(source, event): target for source, label, target in steps for event in events_of(label)}
+
+
+CASES: list[tuple[Machine[Any, Any], type[StrEnum], str, int]] = [
+    (TASK, TaskEvent, TASK_DRAWN + TASK_DECIDED, 12),
+    (AGENT, AgentEvent, AGENT_DRAWN, 4),
+    (TURN, TurnEvent, TURN_DRAWN, 10),
+]
+each_machine = pytest.mark.parametrize(("machine", "events", "text", "count"), CASES, ids=["task", "agent", "turn"])
+
+
+@each_machine
+def test_every_state_and_event(machine: Machine[Any, Any], events: type[StrEnum], text: str, count: int) -> None:
+    expected = table_of(text)
+    assert len(machine.states) == count
+    assert {event for _, event in expected} == set(events)
+    assert len(machine.transitions) == len(expected)
+    for state in machine.states:
+        for event in events:
+            target = expected.get((state, event))
+            if target is not None:
+                assert machine.next(state, event) is machine.states(target)
+                continue
+            with pytest.raises(IllegalTransition) as refused:
+                machine.next(state, event)
+            assert (refused.value.machine, refused.value.state, refused.value.event) == (machine.name, state, event)
+        assert machine.legal(state) == {
+            event: target for (source, event), target in expected.items() if source == state
+        }
+
+
+@each_machine
+def test_beginnings_and_ends(machine: Machine[Any, Any], events: type[StrEnum], text: str, count: int) -> None:
+    assert set(machine.initial) == {target for source, _, target in drawn(text) if source == "[*]"}
+    assert machine.terminal == {source for source, _, target in drawn(text) if target == "[*]"}
+    for state in machine.terminal:
+        assert machine.legal(state) == {}
+        for event in events:
+            with pytest.raises(IllegalTransition, match="legal moves there: none"):
+                move(machine, "subject", state, event, TransitionReason.SCHEDULED, "test", 1.0)
+
+
+@each_machine
+def test_every_state_is_reached_and_can_end(
+    machine: Machine[Any, Any], events: type[StrEnum], text: str, count: int
+) -> None:
+    def reached(begin: set[Any], steps: set[tuple[Any, Any]]) -> set[Any]:
+        found: set[Any] = set()
+        while begin - found:
+            found |= begin
+            begin = {target for source, target in steps if source in found}
+        return found
+
+    steps = {(step.source, step.target) for step in machine.transitions}
+    assert reached(set(machine.initial), steps) == set(machine.states)
+    assert reached(set(machine.terminal), {(target, source) for source, target in steps}) == set(machine.states)
+
+
+@each_machine
+def test_the_diagram_has_every_arrow(machine: Machine[Any, Any], events: type[StrEnum], text: str, count: int) -> None:
+    head, body = machine.mermaid().split("\n", 1)
+    assert head == "stateDiagram-v2"
+    made = drawn(body)
+    assert table_of(body) == table_of(text)
+    assert {(source, target) for source, _, target in made} == {(source, target) for source, _, target in drawn(text)}
+    assert len(made) == len(set(made)) == len({(source, target) for source, _, target in made})
+
+
+def test_failed_is_left_by_retry_alone() -> None:
+    assert TASK.legal(TaskState.FAILED) == {TaskEvent.RETRY: TaskState.OPEN}
+
+
+def test_states_are_spelled_by_their_names() -> None:
+    for state in [*TaskState, *TurnState]:
+        assert state.value == state.name
+    for word in [*AgentState, *TaskEvent, *AgentEvent, *TurnEvent, *AbortReason, *TransitionReason]:
+        assert word.value == word.name.lower()
+
+
+def test_two_moves_on_one_event_are_no_machine() -> None:
+    twice = Transition(TaskState.OPEN, TaskEvent.MANUAL_CANCEL, TaskState.CLOSED)
+    with pytest.raises(ValueError, match="OPEN has two moves on manual_cancel"):
+        replace(TASK, transitions=(*TASK.transitions, twice))
+
+
+def test_legal_moves_given_out_are_a_copy() -> None:
+    TASK.legal(TaskState.CLOSED)[TaskEvent.RETRY] = TaskState.OPEN
+    assert TASK.legal(TaskState.CLOSED) == {}
+
+
+# -- moves ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_is_recorded_and_read_back_typed() -> None:
+    made = move(TASK, "t1", TaskState.IN_PROGRESS, TaskEvent.CRASH, AbortReason.CRASHED, "recovery", 12.5)
+    assert made == LifecycleEvent(
+        machine="task",
+        subject="t1",
+        source=TaskState.IN_PROGRESS,
+        event=TaskEvent.CRASH,
+        target=TaskState.ORPHANED,
+        reason=TransitionReason.CRASHED,
+        actor="recovery",
+        at=12.5,
+    )
+    line = msgspec.json.encode(made)
+    assert line == (
+        b'{"machine":"task","subject":"t1","source":"IN_PROGRESS","event":"crash","target":"ORPHANED",'
+        b'"reason":"crashed","actor":"recovery","at":12.5}'
+    )
+    back = msgspec.json.decode(line, type=LifecycleEvent[TaskState, TaskEvent])
+    assert back == made
+    assert back.target is TaskState.ORPHANED and back.event is TaskEvent.CRASH
+    assert back.reason is TransitionReason.CRASHED
+
+
+def test_a_record_of_another_machine_is_not_taken() -> None:
+    made = move(AGENT, "a1", AgentState.IDLE, AgentEvent.IDLE_RECYCLED, AbortReason.RECLAIMED, "loop", 1.0)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode(made), type=LifecycleEvent[TaskState, TaskEvent])
+
+
+def test_a_refused_move_says_what_is_legal_and_carries_its_record() -> None:
+    with pytest.raises(IllegalTransition) as refused:
+        move(TASK, "t1", TaskState.FAILED, TaskEvent.CRASH, AbortReason.CRASHED, "recovery", 2.0)
+    error = refused.value
+    assert str(error) == (
+        "The task t1 in state FAILED cannot take the event crash; the legal moves there: retry → OPEN. "
+        "Nothing was changed."
+    )
+    assert error.legal == {TaskEvent.RETRY: TaskState.OPEN}
+    refusal = RefusedMove(
+        "task", "t1", TaskState.FAILED, TaskEvent.CRASH, TransitionReason.CRASHED, actor="recovery", at=2.0
+    )
+    assert error.refusal == refusal
+    assert msgspec.json.decode(msgspec.json.encode(refusal), type=RefusedMove[TaskState, TaskEvent]) == refusal
+
+
+def test_next_names_the_machine_when_no_subject_is_known() -> None:
+    with pytest.raises(
+        IllegalTransition, match=r"^A turn in state IDLE cannot take the event task_failed; .*: task_claimed"
+    ):
+        TURN.next(TurnState.IDLE, TurnEvent.TASK_FAILED)
+
+
+def test_every_abort_reason_is_a_reason_to_move() -> None:
+    aborting = {reason.value for reason in TransitionReason if reason.aborts}
+    assert aborting == {reason.value for reason in AbortReason}
+    assert not TransitionReason.REQUESTED_BY_PERSON.aborts
+    for reason in AbortReason:
+        made = move(TASK, "t1", TaskState.OPEN, TaskEvent.MANUAL_CANCEL, reason, "test", 1.0)
+        assert made.reason.name == reason.name
+
+
+# -- folders and turns ------------------------------------------------------------------------------------------------
+
+
+def test_every_state_has_its_folder() -> None:
+    folders = {
+        "open": {"PLANNED", "OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"},
+        "claimed": {"CLAIMED", "IN_PROGRESS", "ORPHANED", "DONE", "PENDING_APPROVAL"},
+        "closed": {"CLOSED", "CANCELLED"},
+        "failed": {"FAILED"},
+    }
+    assert {state: folder for folder, states in folders.items() for state in states} == FOLDER_OF
+    assert set(FOLDER_OF) == set(TaskState)
+
+
+def test_a_turn_is_a_return_from_a_tool() -> None:
+    start = [TurnEvent.TASK_CLAIMED, TurnEvent.AGENT_SPAWNED, TurnEvent.AGENT_SPAWNED]
+    tool = [TurnEvent.TOOL_STARTED, TurnEvent.TOOL_COMPLETED]
+    compacting = [TurnEvent.COMPACT_NEEDED, TurnEvent.VERIFY_REQUESTED]
+    assert turn_count([]) == turn_count(start) == turn_count(start + tool[:1]) == 0
+    assert turn_count(start + tool) == 1
+    assert turn_count(start + tool + compacting + tool + [TurnEvent.TOOL_STARTED, TurnEvent.TASK_FAILED]) == 2
+    with pytest.raises(IllegalTransition):
+        turn_count([TurnEvent.TOOL_COMPLETED])
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def diagrams() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("diagrams", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    done = subprocess.run([sys.executable, TOOL, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for machine, *_ in CASES:
+        assert f"```mermaid\n{machine.mermaid()}```\n" in PAGE.read_text()
+
+
+@each_machine
+def test_a_changed_table_makes_the_page_stale(
+    diagrams: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    machine: Machine[Any, Any],
+    events: type[StrEnum],
+    text: str,
+    count: int,
+) -> None:
+    page = tmp_path / "lifecycle.md"
+    page.write_text(PAGE.read_text())
+    assert diagrams.main(["--check"], page) == 0
+    changed = replace(machine, transitions=machine.transitions[:-1])
+    monkeypatch.setattr(diagrams, "MACHINES", [changed if one is machine else one for one in diagrams.MACHINES])
+    assert diagrams.main(["--check"], page) == 1
+    assert "run `make docs`" in capsys.readouterr().err
+    assert page.read_text() == PAGE.read_text()
+    assert diagrams.main([], page) == 0
+    assert diagrams.main(["--check"], page) == 0
+    assert changed.mermaid() in page.read_text()
+
+
+def test_a_page_edited_by_hand_is_stale_and_its_prose_is_kept(diagrams: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "lifecycle.md"
+    page.write_text(PAGE.read_text().replace("FAILED --> OPEN : retry\n", "") + "\nMore prose.\n")
+    assert diagrams.main(["--check"], page) == 1
+    assert diagrams.main([], page) == 0
+    assert page.read_text() == PAGE.read_text() + "\nMore prose.\n"
+
+
+def test_a_part_without_its_place_is_an_error(diagrams: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "lifecycle.md"
+    page.write_text(PAGE.read_text().replace("<!-- generated: turn table -->", ""))
+    before = page.read_text()
+    with pytest.raises(SystemExit, match="turn table"):
+        diagrams.main([], page)
+    assert page.read_text() == before

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies
+
+from holdfast.domain.graph import Graph, Node
+from holdfast.domain.task import TaskState
+
+NAMES = "abcdef"
+nodes = strategies.builds(
+    Node,
+    id=strategies.sampled_from(NAMES),
+    depends_on=strategies.lists(strategies.sampled_from(NAMES), max_size=3),
+    parent=strategies.sampled_from(["", "a", "b"]),
+    priority=strategies.integers(1, 3),
+    added_at=strategies.sampled_from([0.0, 1.0, 2.0]),
+    state=strategies.sampled_from(
+        [TaskState.OPEN, TaskState.OPEN, TaskState.CLOSED, TaskState.FAILED, TaskState.CLAIMED]
+    ),
+    parked=strategies.sampled_from(["", "", "why"]),
+    not_before=strategies.sampled_from([0.0, 0.0, 5.0, 10.0]),
+)
+
+
+def expected(known: dict[str, Node], now: float) -> list[str]:
+    """Ready tasks by going through all of them: what the graph must find without doing so."""
+
+    def settled(name: str) -> bool:
+        return name in known and known[name].state is TaskState.CLOSED
+
+    ready = [
+        node
+        for node in known.values()
+        if node.state is TaskState.OPEN
+        and not node.parked
+        and node.not_before <= now
+        and all(map(settled, node.depends_on))
+    ]
+    return [node.id for node in sorted(ready, key=lambda node: (node.priority, node.added_at, node.id))]
+
+
+@given(
+    steps=strategies.lists(
+        strategies.tuples(nodes | strategies.sampled_from(NAMES), strategies.sampled_from([0.0, 5.0, 12.0])),
+        max_size=40,
+    )
+)
+def test_the_graph_finds_what_a_pass_over_all_tasks_finds(steps: list[tuple[Node | str, float]]) -> None:
+    graph, known, now = Graph(), dict[str, Node](), 0.0
+    for step, moment in steps:
+        now = max(now, moment)
+        if isinstance(step, Node):
+            known[step.id] = step
+            graph.put(step)
+        elif step in known:
+            del known[step]
+            graph.remove(step)
+        want = expected(known, now)
+        assert list(graph.ready(now)) == want
+        assert graph.next_ready(now) == (want[0] if want else None)
+        for name, node in known.items():
+            if node.state is TaskState.OPEN:
+                assert (graph.reasons_to_wait(name, now) == []) == (name in want)
+
+
+def test_order_is_priority_then_age_then_name() -> None:
+    graph = Graph()
+    for name, priority, age in (("d", 2, 0.0), ("c", 1, 9.0), ("b", 1, 3.0), ("a", 1, 9.0)):
+        graph.put(Node(name, priority=priority, added_at=age))
+    assert list(graph.ready(0.0)) == ["b", "a", "c", "d"]
+
+
+def test_a_dependency_makes_wait_and_its_end_lets_go() -> None:
+    graph = Graph()
+    graph.put(Node("second", depends_on=["first"]))
+    graph.put(Node("first", state=TaskState.IN_PROGRESS))
+    assert graph.next_ready(0.0) is None
+    assert graph.reasons_to_wait("second", 0.0) == ["it waits for first, which is IN_PROGRESS"]
+    graph.put(Node("first", state=TaskState.CLOSED))
+    assert graph.next_ready(0.0) == "second" and graph.reasons_to_wait("second", 0.0) == []
+
+
+@pytest.mark.parametrize("state", [TaskState.FAILED, TaskState.CANCELLED])
+def test_a_task_that_waits_for_one_that_failed_says_so(state: TaskState) -> None:
+    graph = Graph()
+    graph.put(Node("first", state=state))
+    graph.put(Node("second", depends_on=["first", "gone"]))
+    assert graph.hopeless("second") == ["first"]
+    assert graph.reasons_to_wait("second", 0.0) == [
+        f"it depends on first, which is {state}",
+        "it depends on gone, which there is not",
+    ]
+
+
+def test_parents_wait_for_their_subtasks() -> None:
+    graph = Graph()
+    graph.put(Node("parent", state=TaskState.WAITING_FOR_SUBTASKS))
+    graph.put(Node("one", parent="parent"))
+    graph.put(Node("two", parent="parent", state=TaskState.CLOSED))
+    assert graph.open_subtasks("parent") == ["one"]
+    assert graph.reasons_to_wait("parent", 0.0) == ["its subtask one is OPEN"]
+    graph.put(Node("one", parent="parent", state=TaskState.CLOSED))
+    assert graph.open_subtasks("parent") == []
+
+
+def test_a_task_with_a_time_waits_for_it() -> None:
+    graph = Graph()
+    graph.put(Node("later", not_before=100.0))
+    graph.put(Node("sooner", not_before=50.0))
+    assert graph.next_ready(0.0) is None and graph.next_moment() == 50.0
+    assert graph.next_ready(60.0) == "sooner"
+    graph.put(Node("sooner", state=TaskState.CLAIMED))
+    assert graph.next_ready(60.0) is None and graph.next_moment() == 100.0
+    assert graph.next_ready(100.0) == "later"

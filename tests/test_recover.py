@@ -1,0 +1,208 @@
+"""Recovery with real small effects: a file, a child process, a git ref."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import errors
+from holdfast.domain.task import TaskState
+from holdfast.durable import disk
+from holdfast.durable.chain import Chain
+from holdfast.durable.entry import Record
+from holdfast.durable.pairing import OpenIntent
+from holdfast.durable.root import create_root
+from holdfast.engine.recover import recover
+from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Verdict
+from holdfast.stores.files import FileLedger
+from holdfast.testing.recorder import Recorder
+from ledger_contract import added
+from support import each_disk, record, scratch
+
+
+class FileEffect:
+    """Writes a file; afterwards its content tells."""
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        disk.replace(Path(intent.entry.inputs["path"]), b"made")
+        return {"size": 4}
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        path = Path(intent.entry.inputs["path"])
+        return Happened({"size": path.stat().st_size}) if path.exists() else DidNotHappen()
+
+
+class ProcessEffect:
+    """Starts a child that leaves a mark; without the mark, and with no child, nobody knows how far it came."""
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        script = "import sys; open(sys.argv[1], 'w').write('ran')"
+        return {"code": subprocess.run([sys.executable, "-c", script, intent.entry.inputs["mark"]]).returncode}
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        if Path(intent.entry.inputs["mark"]).exists():
+            return Happened({"code": 0})
+        return InDoubt("the child may have run without leaving its mark")
+
+
+class RefEffect:
+    """Moves a git ref; the ref tells."""
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        self._git(intent, "update-ref", "refs/heads/target", intent.entry.inputs["new"], intent.entry.inputs["old"])
+        return {"at": intent.entry.inputs["new"]}
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        at = self._git(intent, "rev-parse", "refs/heads/target")
+        return Happened({"at": at}) if at == intent.entry.inputs["new"] else DidNotHappen()
+
+    @staticmethod
+    def _git(intent: OpenIntent, *command: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", intent.entry.inputs["repo"], *command], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+
+class BrokenEffect:
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        raise AssertionError("recovery performs nothing")
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        raise errors.GitFailed(command="rev-parse", path="/x", code=128, stderr="no repository")
+
+
+EFFECTS: dict[str, Effect] = {"spawn": ProcessEffect(), "land": RefEffect(), "publish": FileEffect()}
+
+
+def open_ledger(base: Path, clock: Callable[[], float] = time.time) -> FileLedger:
+    return FileLedger.open(create_root(base / ".sdd"), clock=clock)
+
+
+def intend(ledger: FileLedger, effect: str, **inputs: str) -> OpenIntent:
+    ledger.append(ledger.epoch, [Record(f"task_{effect}_intent", {"task": "t", **inputs}, committed=False)])
+    return ledger.pairing.open_intents()[-1]
+
+
+def closings(base: Path) -> list[tuple[str, str, dict[str, Any]]]:
+    found = [entry for _, entry in Chain(base / ".sdd" / "runtime" / "wal").entries() if "intent" in entry.inputs]
+    return [(entry.decision_type, entry.inputs["reason"], entry.output) for entry in found]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> tuple[Path, str, str]:
+    path = tmp_path / "repo"
+    identity = {**os.environ, "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@t", "GIT_COMMITTER_NAME": "t"}
+    identity["GIT_COMMITTER_EMAIL"] = "t@t"
+
+    def git(*command: str) -> str:
+        done = subprocess.run(["git", "-C", str(path), *command], check=True, capture_output=True, env=identity)
+        return done.stdout.decode().strip()
+
+    path.mkdir()
+    git("init", "-q")
+    commits = []
+    for message in ("old", "new"):
+        git("commit", "-q", "--allow-empty", "-m", message)
+        commits.append(git("rev-parse", "HEAD"))
+    git("update-ref", "refs/heads/target", commits[0])
+    return path, commits[0], commits[1]
+
+
+def test_what_happened_is_confirmed_what_did_not_is_failed_what_nobody_knows_is_parked(
+    tmp_path: Path, repo: tuple[Path, str, str]
+) -> None:
+    path, old, new = repo
+    ledger = open_ledger(tmp_path)
+    ledger.append(ledger.epoch, [added("t")])
+    done, open_file, mark = tmp_path / "done", tmp_path / "open", tmp_path / "mark"
+    FileEffect().perform(intend(ledger, "publish", path=str(done)))
+    intend(ledger, "publish", path=str(open_file))
+    RefEffect().perform(intend(ledger, "land", repo=str(path), old=old, new=new))
+    intend(ledger, "spawn", mark=str(mark))
+    ledger._lock.release()
+
+    with open_ledger(tmp_path) as again:
+        counts, told = recover(again, EFFECTS, time.time(), 3600)
+        assert (counts.confirmed, counts.failed, counts.parked, counts.abandoned) == (2, 1, 1, 0)
+        assert again.pairing.open_intents() == [] and "task_spawn_parked" in again.state.tasks["t"].parked
+    assert closings(tmp_path) == [
+        ("task_publish_confirmed", "found done after a crash", {"size": 4}),
+        ("task_publish_failed", "not_started", {}),
+        ("task_land_confirmed", "found done after a crash", {"at": new}),
+        ("task_spawn_parked", "the child may have run without leaving its mark", {}),
+    ]
+    assert [item.how for item in told] == ["confirmed", "failed", "confirmed", "parked"]
+    assert not open_file.exists() and not mark.exists(), "recovery performed something"
+    last = [entry for _, entry in Chain(again.layout.wal).entries()][-1]
+    assert last.decision_type == "wal_replay_completed" and last.inputs["confirmed"] == 2
+
+
+def test_what_is_too_old_is_abandoned_unless_it_happened(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path, clock=lambda: 1000.0)
+    ledger.append(ledger.epoch, [added("t")])
+    (tmp_path / "done").write_text("made")
+    intend(ledger, "publish", path=str(tmp_path / "done"))
+    intend(ledger, "publish", path=str(tmp_path / "open"))
+    intend(ledger, "spawn", mark=str(tmp_path / "mark"))
+    ledger._lock.release()
+    with open_ledger(tmp_path, clock=lambda: 9000.0) as again:
+        counts, told = recover(again, EFFECTS, 9000.0, 3600)
+    assert (counts.confirmed, counts.abandoned, counts.failed, counts.parked) == (1, 2, 0, 0)
+    assert "8000 s old" in told[1].reason
+
+
+def test_an_effect_that_nobody_knows_or_that_cannot_be_asked_is_parked(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.append(ledger.epoch, [added("t")])
+    intend(ledger, "verify")
+    intend(ledger, "land")
+    ledger._lock.release()
+    with open_ledger(tmp_path) as again:
+        counts, told = recover(again, {"land": BrokenEffect()}, time.time(), 3600)
+    assert counts.parked == 2
+    assert "nothing here knows" in told[0].reason and "looking for it failed" in told[1].reason
+
+
+def test_stale_claims_are_released_and_cost_no_attempt(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.append(ledger.epoch, [added("a"), added("b")])
+    ledger.claim("worker", "a", lease_s=60)
+    ledger._lock.release()
+    with open_ledger(tmp_path) as again:
+        counts, _ = recover(again, {}, time.time(), 3600)
+        assert counts.released == 1 and again.state.tasks["a"].state is TaskState.OPEN
+        assert again.claim("other", "a", lease_s=60).attempt == "a.1" and again.state.tasks["a"].attempts == 1
+
+
+def test_recovery_survives_a_power_cut_at_every_operation_and_closes_each_intent_once() -> None:
+    with scratch() as base:
+        ledger = open_ledger(base)
+        ledger.append(ledger.epoch, [added("t")])
+        (base / "done").write_text("made")
+        for name in ("done", "open"):
+            intend(ledger, "publish", path=str(base / name))
+        ledger._lock.release()
+        ledger._journal._file.close()
+
+        def program(recorder: Recorder) -> None:
+            with open_ledger(base) as again:
+                recover(again, EFFECTS, time.time(), 3600)
+                recorder.mark("recovered")
+
+        disks = 0
+        for _, root in each_disk(record(base, program), limit=12):
+            with open_ledger(root) as second:
+                recover(second, EFFECTS, time.time(), 3600)
+                assert second.pairing.open_intents() == []
+            found = closings(root)
+            assert [kind for kind, _, _ in found] == ["task_publish_confirmed", "task_publish_failed"]
+            disks += 1
+        assert disks > 30

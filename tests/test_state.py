@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, strategies
+
+from holdfast import errors
+from holdfast.domain import entries
+from holdfast.domain.state import State, fold
+from holdfast.domain.task import TASK, TaskEvent, TaskState
+
+RUN = "000001-a"
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """As much of an entry as the fold looks at."""
+
+    seq: int
+    timestamp: float
+    decision_type: str
+    inputs: dict[str, Any]
+
+
+def facts(*given: tuple[str, dict[str, Any]]) -> list[tuple[str, Fact]]:
+    return [(RUN, Fact(seq, 100.0 + seq, kind, inputs)) for seq, (kind, inputs) in enumerate(given)]
+
+
+def added(task: str = "t", **more: Any) -> tuple[str, dict[str, Any]]:
+    return "task_added", {"task": task, "definition": "d1", **more}
+
+
+def moved(kind: str, event: TaskEvent, **more: Any) -> tuple[str, dict[str, Any]]:
+    return kind, {"task": "t", "event": event, "reason": "test", **more}
+
+
+CLAIM = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.1", agent="claude")
+START = moved("task_started", TaskEvent.AGENT_STARTS_WORK)
+
+
+def test_a_task_goes_from_open_to_closed() -> None:
+    story = [
+        added(),
+        CLAIM,
+        START,
+        ("turn_completed", {"task": "t", "attempt": "t.1", "turn": 1, "end_offset": 9, "usd": 0.5, "tokens": 7}),
+        moved("task_done", TaskEvent.AGENT_REPORTS_SUCCESS),
+        moved("task_closed", TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome={"commit": "abc"}),
+    ]
+    task = fold(facts(*story)).tasks["t"]
+    assert (task.state, task.attempts, task.attempt, task.agent) == (TaskState.CLOSED, 1, "t.1", "")
+    assert (task.turns, task.usd, task.tokens, task.outcome) == (1, 0.5, 7, {"commit": "abc"})
+    assert (task.added_at, task.changed_at) == (100.0, 105.0)
+
+
+def test_a_continued_orphan_costs_no_attempt_and_a_retry_does() -> None:
+    orphaned = [
+        added(),
+        CLAIM,
+        START,
+        moved("task_orphaned", TaskEvent.CRASH),
+        moved("task_opened", TaskEvent.REQUEUED_FOR_RETRY),
+    ]
+    task = fold(facts(*orphaned, CLAIM)).tasks["t"]
+    assert (task.attempts, task.resumes) == (1, 1)
+    failed = [*orphaned, CLAIM, START, moved("task_failed", TaskEvent.AGENT_REPORTS_FAILURE)]
+    again = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.2", agent="codex")
+    task = fold(facts(*failed, moved("task_opened", TaskEvent.RETRY), again)).tasks["t"]
+    assert (task.attempts, task.resumes, task.attempt, task.agent) == (2, 0, "t.2", "codex")
+
+
+def test_an_approval_is_remembered_until_the_work_is_thrown_back() -> None:
+    asked = [added(), CLAIM, moved("task_done", TaskEvent.FAST_COMPLETION)]
+    asked.append(moved("task_approval_requested", TaskEvent.APPROVAL_REQUESTED))
+    granted = [*asked, moved("task_done", TaskEvent.APPROVAL_GRANTED)]
+    assert not fold(facts(*asked)).tasks["t"].approved
+    assert fold(facts(*granted)).tasks["t"].approved
+    thrown_back = [*granted, moved("task_failed", TaskEvent.VERIFICATION_REJECTED)]
+    assert not fold(facts(*thrown_back)).tasks["t"].approved
+
+
+def test_flags_stand_beside_the_state() -> None:
+    state = fold(facts(added(), ("task_flagged", {"task": "t", "not_before": 500.0})))
+    assert state.tasks["t"].not_before == 500.0 and state.tasks["t"].state is TaskState.OPEN
+    intent = {"run": RUN, "seq": 1, "entry_hash": "0" * 64}
+    closing = ("task_land_parked", {"intent": intent, "task": "t", "reason": "nobody knows"})
+    state = fold(facts(added(), ("task_land_intent", {"task": "t"}), closing))
+    assert state.tasks["t"].parked == "task_land_parked: nobody knows"
+    assert fold(facts(added(), ("task_flagged", {"task": "t"}))).tasks["t"].parked == ""
+
+
+def test_imported_tasks_keep_their_state_and_outcome() -> None:
+    task = fold(facts(added(state="CLOSED", imported=True, outcome={"commit": "abc"}))).tasks["t"]
+    assert task.state is TaskState.CLOSED and task.outcome == {"commit": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("story", "reason"),
+    [
+        ([CLAIM], "there is no task 't'"),
+        ([added(), added()], "was added before"),
+        ([added(), START], "OPEN"),
+        ([added(), moved("task_closed", TaskEvent.AGENT_CLAIMS_TASK)], "leads from OPEN to CLAIMED"),
+        ([added(), ("task_claimed", {"task": "t"})], "event"),
+        ([added(), ("task_claimed", {"task": "t", "event": "bribe", "reason": "x"})], "bribe"),
+        ([("task_edited", {"task": "t", "definition": "d"})], "there is no task"),
+    ],
+)
+def test_what_cannot_be_is_an_error_that_names_the_entry(story: list[tuple[str, dict[str, Any]]], reason: str) -> None:
+    with pytest.raises(errors.EntryUnfit, match=rf"Entry {len(story) - 1} of run {RUN}.*{reason}"):
+        fold(facts(*story))
+
+
+def test_an_unknown_type_is_refused_by_name() -> None:
+    with pytest.raises(errors.EntryUnknown, match="a task_teleported, which this Holdfast does not know"):
+        fold(facts(added(), ("task_teleported", {"task": "t"})))
+
+
+def test_every_type_has_a_payload_a_version_and_a_move_for_each_state_but_the_first() -> None:
+    assert set(entries.VERSIONS) == set(entries.PAYLOADS)
+    reached = {transition.target for transition in TASK.transitions}
+    assert set(entries.MOVE_TO) == reached
+    assert entries.effect_of("task_land_intent") == "land"
+    assert entries.effect_of("task_land_confirmed") == entries.effect_of("task_fly_intent") == ""
+
+
+@given(data=strategies.data())
+def test_any_legal_walk_folds_and_survives_a_checkpoint(data: strategies.DataObject) -> None:
+    story: list[tuple[str, dict[str, Any]]] = []
+    model: dict[str, TaskState] = {}
+    for _ in range(data.draw(strategies.integers(1, 40))):
+        task = data.draw(strategies.sampled_from("abc"))
+        if task not in model:
+            model[task] = data.draw(strategies.sampled_from([TaskState.OPEN, TaskState.PLANNED]))
+            story.append(added(task, state=model[task]))
+            continue
+        legal = TASK.legal(model[task])
+        if legal:
+            event = data.draw(strategies.sampled_from(sorted(legal)))
+            model[task] = legal[event]
+            inputs = {"task": task, "event": event, "reason": "walk", "attempt": f"{task}.1", "agent": "x"}
+            story.append((entries.MOVE_TO[model[task]], inputs))
+    whole = fold(facts(*story))
+    assert {name: task.state for name, task in whole.tasks.items()} == model
+    cut = data.draw(strategies.integers(0, len(story)))
+    first = fold(facts(*story)[:cut])
+    second = State()
+    second.load(list(first.dump()))
+    for run, entry in facts(*story)[cut:]:
+        second.apply(run, entry)
+    assert second.tasks == whole.tasks and list(second.dump()) == list(whole.dump())

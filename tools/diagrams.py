@@ -1,0 +1,92 @@
+"""`make docs`: writes the generated parts of docs/lifecycle.md from the tables in holdfast.domain.
+
+The page is prose with places for what is generated:
+
+    <!-- generated: task diagram -->
+    …
+    <!-- end -->
+
+Everything between the two lines is replaced; the prose around them is left alone. With `--check` nothing is written,
+and the exit code says whether the page is what the tables say.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from holdfast.domain.agent import AGENT
+from holdfast.domain.fsm import AbortReason, Machine, TransitionReason
+from holdfast.domain.task import FOLDER_OF, TASK
+from holdfast.domain.turn import TURN
+from holdfast.durable import disk
+
+PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
+MACHINES: tuple[Machine[Any, Any], ...] = (TASK, AGENT, TURN)
+PLACE = re.compile(r"(?P<begin><!-- generated: (?P<name>[^\n]+) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL)
+
+
+def main(arguments: Sequence[str], page: Path = PAGE) -> int:
+    old = page.read_text()
+    new = render(old)
+    if new == old:
+        return 0
+    if "--check" in arguments:
+        print(f"{page} is not what the tables say; run `make docs`", file=sys.stderr)
+        return 1
+    disk.replace(page, new.encode())
+    print(f"{page} written")
+    return 0
+
+
+def render(page: str) -> str:
+    """The page with every generated part made anew. Each part must have its place, and each place its part."""
+    wanted = parts()
+    found = [place["name"] for place in PLACE.finditer(page)]
+    if sorted(found) != sorted(wanted):
+        sys.exit(f"The page has places for {sorted(found)}, and {sorted(wanted)} are generated. Nothing was written.")
+    return PLACE.sub(lambda place: f"{place['begin']}\n{wanted[place['name']]}\n{place['end']}", page)
+
+
+def parts() -> dict[str, str]:
+    made = {"task folders": folders(), "abort reasons": words(AbortReason)}
+    made["other reasons"] = words([reason for reason in TransitionReason if not reason.aborts])
+    for machine in MACHINES:
+        made[f"{machine.name} diagram"] = f"```mermaid\n{machine.mermaid()}```\n"
+        made[f"{machine.name} table"] = moves(machine)
+    return made
+
+
+def moves(machine: Machine[Any, Any]) -> str:
+    """One row per move; a terminal state has one row that says so."""
+    rows = []
+    for state in machine.states:
+        name = f"{state} (initial)" if state in machine.initial else str(state)
+        legal = machine.legal(state)
+        rows += [(name, f"`{event}`", str(target)) for event, target in legal.items()] or [(name, "none", "terminal")]
+    return table(("state", "event", "next state"), rows)
+
+
+def folders() -> str:
+    names = dict.fromkeys(FOLDER_OF.values())
+    return table(
+        ("folder", "states"),
+        [(f"`backlog/{name}/`", ", ".join(state for state in FOLDER_OF if FOLDER_OF[state] == name)) for name in names],
+    )
+
+
+def words(reasons: type[StrEnum] | Sequence[StrEnum]) -> str:
+    return ", ".join(f"`{reason}`" for reason in reasons) + "\n"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
