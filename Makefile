@@ -19,9 +19,10 @@ check: $(VENV)/ready
 demo: $(VENV)/ready
 	@$(BIN)/python tools/demo.py
 
-# Writes the diagrams and tables in docs/ anew from the tables in the source.
+# Writes the generated parts of docs/ anew: diagrams and tables, the commands' options, the exit codes.
 docs: $(VENV)/ready
 	@$(BIN)/python tools/diagrams.py
+	@$(BIN)/python tools/clidocs.py
 
 # Ratios against a reference in the same run; writes build/bench.json. `make bench ARGS="--quick"` for a short look.
 bench: $(VENV)/ready

@@ -49,18 +49,23 @@ def each_disk(recorder: Recorder, **options: Any) -> Iterator[tuple[list[Any], P
 def each_fault(program: Callable[[Recorder], object], *codes: int) -> Iterator[tuple[Recorder, BaseException | None]]:
     """Runs `program` from an empty folder once for each of its operations and errno (none: power cut), failing there.
 
-    Yields the recorder, whose fault is known to have fired, and what the program raised.
+    With an errno, opening what exists fails too, each time once. Yields the recorder, whose fault is known to have fired, and what the program raised.
     """
     with scratch() as base:
         (base / "whole").mkdir()
-        count = len(record(base / "whole", program).calls)
-        assert count > 0
-        for index in range(count):
+        whole = record(base / "whole", program)
+        assert whole.calls
+        steps = [(index, False) for index in range(len(whole.calls))]
+        steps += [(index, True) for index in range(len(whole.opens)) if codes]
+        for index, is_open in steps:
             for code in codes or (None,):
-                root = base / f"{index}-{code}"
+                root = base / f"{index}-{code}{'-open' if is_open else ''}"
                 root.mkdir()
                 recorder = Recorder(root)
-                recorder.die_at(index) if code is None else recorder.fail_at(index, code)
+                if code is None:
+                    recorder.die_at(index)
+                else:
+                    (recorder.fail_open_at if is_open else recorder.fail_at)(index, code)
                 raised: BaseException | None = None
                 with disk.use_kernel(recorder):
                     try:

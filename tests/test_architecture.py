@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.commands import COMMANDS
+
 SOURCE = Path(__file__).parent.parent / "src"
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -34,12 +36,21 @@ LINES_MAX, FUNCTION_LINES_MAX = 400, 70
 TOO_LONG: dict[str, int] = {}
 
 DOOR = {"holdfast.durable.disk", "holdfast.durable.kernel"}
+# Only the door, and the double that stands in for it, may take the system calls in hand.
+MAY_USE_KERNEL = DOOR | {"holdfast.testing.recorder", "holdfast.testing.powercut"}
+# Modules that write files by ways of their own.
+FORBIDDEN_IMPORTS = {"mmap", "sqlite3", "zipfile", "tarfile", "shelve", "dbm", "tempfile", "fileinput"}
+# What a pure layer has no business with.
+IMPURE = {
+    "os", "io", "pathlib", "subprocess", "socket", "shutil", "time", "random", "threading", "asyncio", "signal", "sys",
+}  # fmt: skip
 # Nothing of the package may call these, by whatever name the module was imported.
 FORBIDDEN_CALLS = {
     "os": {
         "write", "pwrite", "writev", "pwritev", "sendfile", "copy_file_range", "truncate", "ftruncate",
         "posix_fallocate", "fsync", "fdatasync", "sync", "rename", "renames", "replace", "link", "symlink", "unlink",
         "remove", "removedirs", "rmdir", "mkdir", "makedirs", "mkfifo", "mknod", "chmod", "chown", "utime",
+        "fdopen", "system", "popen",
     },
     "shutil": {
         "copy", "copy2", "copyfile", "copyfileobj", "copytree", "move", "rmtree", "unpack_archive", "make_archive",
@@ -52,8 +63,9 @@ FORBIDDEN_METHODS = {
     "write_text", "write_bytes", "touch", "unlink", "rmdir", "mkdir", "rename", "symlink_to", "hardlink_to", "chmod",
     "fsync", "fdatasync", "makedirs", "rmtree",
 }  # fmt: skip
+READING_FLAGS = {f"os.{name}" for name in ("O_RDONLY", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK")}
 # Objects whose methods of the same name lead through the door.
-THROUGH_THE_DOOR = {"disk", "staged", "kernel", "calls", "super"}
+THROUGH_THE_DOOR = {"disk", "staged", "kernel", "calls", "super", "structs"}
 
 
 def layer_of(part: str) -> int | None:
@@ -109,13 +121,20 @@ def disk_writes(source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (found := _forbidden(node, aliases)):
             yield f"line {node.lineno}: {found}"
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name):
+            module = aliases.get(node.value.id, ("", ""))[0]
+            if module in ("os", "shutil") and node.attr in FORBIDDEN_CALLS[module]:
+                yield f"line {node.lineno}: {module}.{node.attr}"
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+            yield from (f"line {node.lineno}: import of {name}" for name in names if name in FORBIDDEN_IMPORTS)
 
 
 def _forbidden(call: ast.Call, aliases: dict[str, tuple[str, str]]) -> str:
     function = call.func
     if isinstance(function, ast.Name):
         module, name = aliases.get(function.id, ("", ""))
-        if name in FORBIDDEN_CALLS.get(module, ()):
+        if name in FORBIDDEN_CALLS.get(module, ()) or (module, name) == ("os", "open"):
             return f"{module}.{name}"
         return "open for writing" if function.id == "open" and _writes(call, 1) else ""
     if not isinstance(function, ast.Attribute):
@@ -128,7 +147,10 @@ def _forbidden(call: ast.Call, aliases: dict[str, tuple[str, str]]) -> str:
     if function.attr in FORBIDDEN_CALLS.get(module, ()):
         return f"{module}.{function.attr}"
     if module == "os" and function.attr == "open":
-        return "" if "O_RDONLY" in ast.unparse(call) else "os.open for writing"
+        flags = set(ast.unparse(call.args[1]).split(" | ")) if len(call.args) > 1 else set()
+        return "" if "os.O_RDONLY" in flags and flags <= READING_FLAGS else "os.open for writing"
+    if function.attr == "replace" and len(call.args) == 1 and not call.keywords and owner_name not in THROUGH_THE_DOOR:
+        return ".replace() of a path"
     if function.attr == "open" and owner_name not in THROUGH_THE_DOOR and _writes(call, 1 if module else 0):
         return "open for writing"
     if function.attr in FORBIDDEN_METHODS and owner_name not in THROUGH_THE_DOOR and module not in MODULES:
@@ -155,6 +177,40 @@ def test_imports_keep_the_layers_and_lead_to_real_files(module: str) -> None:
 def test_only_the_door_writes(module: str) -> None:
     if module not in DOOR:
         assert list(disk_writes(MODULES[module].read_text())) == []
+
+
+def impurities(source: str) -> Iterator[str]:
+    for name, line in imports(ast.parse(source), "domain"):
+        if name.split(".")[0] in IMPURE:
+            yield f"line {line}: import of {name}"
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("open", "print", "input")
+        ):
+            yield f"line {node.lineno}: {node.func.id}()"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("holdfast.domain")])
+def test_the_domain_does_no_input_and_no_output(module: str) -> None:
+    assert list(impurities(MODULES[module].read_text())) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_door_makes_system_calls(module: str) -> None:
+    used = [name for name, _ in imports(ast.parse(MODULES[module].read_text()), module)]
+    assert module in MAY_USE_KERNEL or "holdfast.durable.kernel" not in used
+
+
+def test_every_command_is_a_real_function() -> None:
+    for place, _ in COMMANDS.values():
+        module, _, function = place.partition(":")
+        assert module in MODULES, place
+        defined = [
+            node.name for node in ast.parse(MODULES[module].read_text()).body if isinstance(node, ast.FunctionDef)
+        ]
+        assert function in defined, place
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -199,6 +255,14 @@ def test_the_layer_check_can_say_no(module: str, source: str) -> None:
         "import os; os.open('a', os.O_WRONLY)",
         "import shutil; shutil.rmtree('a')",
         "import tempfile; tempfile.mkdtemp()",
+        "path.replace(other)",
+        "from os import open; open('a', 1)",
+        "import os; os.open('a', os.O_RDWR | os.O_RDONLY)",
+        "import os; sync = os.fsync; sync(3)",
+        "import os; os.fdopen(3, 'w')",
+        "import os; os.system('rm a')",
+        "import sqlite3",
+        "import mmap",
     ],
 )
 def test_the_door_check_can_say_no(source: str) -> None:
@@ -212,3 +276,8 @@ def test_the_door_check_can_say_no(source: str) -> None:
 )  # fmt: skip
 def test_the_door_check_lets_reading_pass(source: str) -> None:
     assert list(disk_writes(source)) == []
+
+
+@pytest.mark.parametrize("source", ["import os", "from pathlib import Path", "import time", "open('a')"])
+def test_the_purity_check_can_say_no(source: str) -> None:
+    assert list(impurities(source))

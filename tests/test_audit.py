@@ -28,7 +28,7 @@ def test_the_format_on_disk(tmp_path: Path) -> None:
     assert (first["file"], first["previous"], first["prev_hmac"]) == (D1, None, "0" * 64)
     assert (second["seq"], second["prev_hmac"]) == (1, first["hmac"])
     assert (third["seq"], third["prev_hmac"]) == (0, second["hmac"])
-    assert (third["file"], third["previous"]) == (D2, {"file": D1, "seq": 1})
+    assert (third["file"], third["previous"]) == (D2, {"file": D1, "seq": 1, "size": (tmp_path / D1).stat().st_size})
 
 
 def test_the_hmac_is_over_the_exact_bytes_before_it(tmp_path: Path) -> None:
@@ -47,16 +47,90 @@ def test_appending_goes_on_where_an_earlier_life_ended(tmp_path: Path) -> None:
     assert seals.verify(tmp_path, KEY).sound
 
 
-def test_a_clock_that_goes_back_never_writes_into_an_older_day(tmp_path: Path) -> None:
+def write_at(folder: Path, *moments_s: float, seal: bool = False) -> list[str]:
+    """One record at each moment, each in a life of its own; returns the file of each."""
+    files = []
+    for number, now in enumerate(moments_s):
+        before = {path.name: path.stat().st_size for path in folder.glob("*.jsonl")}
+        with audit.Log(folder, KEY, clock=Clock(now)) as log:
+            log.append(f"{number}", "tests")
+        files += [path.name for path in folder.glob("*.jsonl") if before.get(path.name) != path.stat().st_size]
+        if seal:
+            seals.seal(folder, KEY, clock=Clock(now))
+    return files
+
+
+@pytest.mark.parametrize("one_life", [True, False])
+def test_a_clock_that_goes_back_a_little_never_writes_into_an_older_day(tmp_path: Path, one_life: bool) -> None:
     clock = Clock()
     log = audit.Log(tmp_path, KEY, clock=clock)
-    for move in (0, DAY_S, -3 * DAY_S, 0):
-        clock.now += move
-        log.append(f"{move}", "tests")
-    clock.now = NOON - 9 * DAY_S
-    audit.Log(tmp_path, KEY, clock=clock).append("later life", "tests")
-    assert audit_chain.day_files(tmp_path) == [D1, D2]
-    assert len(lines_of(tmp_path / D2)) == 4 and seals.verify(tmp_path, KEY).sound
+    for days in (0, 2, 1, 0, 1):
+        clock.now = NOON + days * DAY_S
+        if not one_life:
+            log = audit.Log(tmp_path, KEY, clock=clock)
+        log.append(f"{days}", "tests")
+    assert audit_chain.day_files(tmp_path) == [D1, D3]
+    assert len(lines_of(tmp_path / D3)) == 4 and seals.verify(tmp_path, KEY).sound
+
+
+@pytest.mark.parametrize("seal", [False, True], ids=["unsealed", "sealed"])
+def test_a_clock_that_was_far_ahead_does_not_draw_later_records_there(tmp_path: Path, seal: bool) -> None:
+    far = 4e9  # 2096-10-02
+    moments = (NOON, far, NOON, NOON, NOON + DAY_S, far + DAY_S, NOON + 2 * DAY_S, far, far + DAY_S, far + 2 * DAY_S)
+    expected = [D1, "2096-10-02", D2, D2, D2, "2096-10-03", D3, "2096-10-04", "2096-10-04", "2096-10-04"]
+    files = write_at(tmp_path, *moments, seal=seal)
+    assert files == [name.removesuffix(".jsonl") + ".jsonl" for name in expected]
+    assert events(tmp_path) == [str(number) for number in range(len(moments))] == events(tmp_path, None)
+    report = seals.verify(tmp_path, KEY)
+    assert report.sound and (report.days, report.records) == (6, len(moments))
+    seals.seal(tmp_path, KEY)
+    # The order of the links is as good as that of the dates: what is tampered with in between is named.
+    name = "2096-10-03.jsonl"
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content + b"garbage")
+    assert (name, 0, "added") in found(tmp_path)
+    (tmp_path / name).unlink()
+    assert (name, 0, "removed") in found(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    assert found(tmp_path) == []
+
+
+def test_days_in_a_row_that_are_taken_are_passed_over_without_a_file_for_each_record(tmp_path: Path) -> None:
+    ahead = [NOON + (20 + day) * DAY_S for day in range(6)]
+    write_at(tmp_path, NOON, *ahead, NOON + DAY_S)
+    assert write_at(tmp_path, *[NOON + 20 * DAY_S] * 3) == ["2026-12-11.jsonl"] * 3
+    assert seals.verify(tmp_path, KEY).sound
+
+
+@pytest.mark.parametrize("name", ["9999-99-99.jsonl", "2026-02-30.jsonl", "2096-01-01.jsonl", D2, "2020-01-01.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"garbage, an added day\n"], ids=["empty", "garbage"])
+def test_a_file_that_somebody_added_draws_no_record_and_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    fill(tmp_path, 1)
+    (tmp_path / name).write_bytes(content)
+    written = write_at(tmp_path, NOON + DAY_S, NOON + 2 * DAY_S)
+    assert written == ([D3, D3] if name == D2 else [D2, D3])
+    assert (tmp_path / name).read_bytes() == content
+    assert found(tmp_path) == found(tmp_path, None) == [(name, 0, "added")]
+    with pytest.raises(errors.AuditCorrupt, match="added"):
+        list(audit_chain.read(tmp_path, KEY))
+
+
+@pytest.mark.parametrize("now", [1e20, -1e20, float("nan"), float("inf"), -float("inf"), 253402300800.0, -1.0])
+def test_a_clock_out_of_range_writes_nothing(tmp_path: Path, now: float) -> None:
+    log = audit.Log(tmp_path, KEY, clock=lambda: now)
+    with pytest.raises(errors.InputError, match="the clock says"):
+        log.append("x", "tests")
+    assert list(tmp_path.iterdir()) == []
+    fill(tmp_path, 1)
+    with pytest.raises(errors.InputError, match="the clock says"):
+        seals.seal(tmp_path, KEY, clock=lambda: now)
+    assert seals.seal_files(tmp_path) == []
+
+
+def test_the_last_day_of_all_may_be_taken(tmp_path: Path) -> None:
+    (tmp_path / "9999-12-31.jsonl").write_bytes(b"")
+    with pytest.raises(errors.InputError, match="a file for each day"):
+        audit.Log(tmp_path, KEY, clock=lambda: 253402300799.0).append("x", "tests")
 
 
 def test_many_threads_share_one_log(tmp_path: Path) -> None:
@@ -124,16 +198,6 @@ def test_a_whole_record_that_lost_only_its_line_end_is_kept(tmp_path: Path) -> N
     (tmp_path / D1).write_bytes((tmp_path / D1).read_bytes()[:-1])
     audit.Log(tmp_path, KEY, clock=Clock()).append("after", "tests")
     assert events(tmp_path) == ["0.0", "0.1", "after"] and not seals.verify(tmp_path, KEY).torn
-
-
-def test_days_that_hold_nothing_but_torn_bytes_are_passed_over(tmp_path: Path) -> None:
-    fill(tmp_path, 1)
-    (tmp_path / D2).write_bytes(b"")
-    (tmp_path / D3).write_bytes(b'{"seq":0,')
-    audit.Log(tmp_path, KEY, clock=Clock(NOON + 3 * DAY_S)).append("after", "tests")
-    report = seals.verify(tmp_path, KEY)
-    assert report.sound and (report.days, report.records) == (2, 2)
-    assert [(torn.file, torn.line) for torn in report.torn] == [(D3, 1)]
 
 
 def test_a_complete_object_without_a_valid_hmac_is_never_torn(tmp_path: Path) -> None:
@@ -210,6 +274,7 @@ def test_a_log_whose_sync_failed_takes_no_more_records_not_even_on_another_day(t
     with disk.use_kernel(recorder):
         log = audit.Log(tmp_path, KEY, clock=clock)
         log.append("one", "tests")
+        log.append("and the file stays open", "tests")
         recorder.fail_at(len(recorder.calls) + 1, errno.EIO)
         with pytest.raises(errors.SyncFailed):
             log.append("two", "tests")
@@ -228,9 +293,8 @@ def die_before_the_sync(folder: Path) -> None:
     with scratch() as elsewhere:
         fill(elsewhere, 2)
         first, second = lines_of(elsewhere / D1)
+    disk.create(folder / D1, first)
     killed = disk.open_append(folder / D1)
-    killed.append(first)
-    killed.sync()
     killed.append(second)
     killed.close()
 

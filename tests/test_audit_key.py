@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.durable import audit, audit_key
+from holdfast.durable import audit, audit_key, disk
 from holdfast.durable.audit_key import Key
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record
@@ -80,6 +81,32 @@ def test_a_new_key_survives_a_power_cut_once_it_was_given_out(tmp_path: Path) ->
             (root / "config" / "key").chmod(0o600)
         again = audit_key.load_key(root / "root", root / "config" / "key", {})
         assert not acknowledged or same(again, given_out[0])
+
+
+def test_what_a_crash_left_beside_the_key_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    (folder / "deeper").mkdir(parents=True)
+    left, deeper, other = ".hf-1-2-00000000-3.tmp", "deeper/.hf-1-2-00000000-3.tmp", "mine.tmp"
+    for create, key_exists, expected in ((False, True, True), (True, True, False), (True, False, False)):
+        for name in (left, deeper, other):
+            (folder / name).write_bytes(b"half a key")
+        (folder / "key").unlink(missing_ok=True)
+        if key_exists:
+            (folder / "key").touch(mode=0o600)
+            (folder / "key").write_bytes(b"k" * 32)
+        audit_key.load_key(tmp_path / "root", folder / "key", {}, create=create)
+        assert (folder / left).exists() == expected
+        assert (folder / deeper).exists() and (folder / other).exists()
+
+
+def test_a_leftover_that_cannot_be_removed_does_not_stop_the_key(tmp_path: Path) -> None:
+    path = key_file(tmp_path)
+    (tmp_path / ".hf-1-2-00000000-3.tmp").write_bytes(b"")
+    recorder = Recorder(tmp_path)
+    recorder.fail_at(0, errno.EROFS)
+    with disk.use_kernel(recorder):
+        assert same(audit_key.load_key(tmp_path / "root", path, {}), Key(b"k" * 32))
+    assert [call.kind for call in recorder.fired] == ["unlink"]
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {

@@ -268,7 +268,7 @@ def test_a_source_that_fails_leaves_nothing(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "cas")
     with pytest.raises(ValueError, match="the source broke"):
         blobs.put_stream(breaks())
-    with pytest.raises(TypeError):
+    with pytest.raises(errors.InputError, match="this is NoneType"):
         blobs.put_stream(NotReady())
     assert list((tmp_path / "cas").iterdir()) == [] and blobs.stats().puts == 0
 
@@ -293,3 +293,50 @@ def test_strangers_in_the_folder_are_passed_over(tmp_path: Path) -> None:
     file_of(tmp_path / "cas", TWO).parent.mkdir()
     file_of(tmp_path / "cas", TWO).mkdir()
     assert flaws(blobs) == {sha(TWO): errors.DiskError}
+
+
+@pytest.mark.parametrize("size", [100, 5 << 20])
+def test_a_blob_changed_in_place_while_it_is_served_never_comes_to_its_end(tmp_path: Path, size: int) -> None:
+    blobs = Blobs(tmp_path / "cas")
+    data = bytes(range(256)) * (size // 256) + b"end"
+    for change in (lambda file: file.seek(len(data) - 3) and file.write(b"rot"), lambda file: file.truncate(50)):
+        digest = blobs.put(data)
+        stream = blobs.open_stream(digest)
+        with file_of(tmp_path / "cas", data).open("r+b") as file:
+            change(file)
+        served = b""
+        with pytest.raises(errors.BlobCorrupt, match=digest):
+            for chunk in stream:
+                served += chunk
+        assert data.startswith(served) and len(served) < len(data)
+
+
+def test_what_is_no_bytes_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "cas")
+    wrong: list[Callable[[Any], object]] = [
+        lambda bad: blobs.put("x" if bad is None else bad),
+        blobs.put_stream,
+        lambda bad: blobs.put_stream([bad]),
+        lambda bad: blobs.put_many([bad]),
+        lambda bad: blobs.put(b"x", metadata=bad or ["a"]),
+    ]
+    for bad, put in itertools.product((None, "x", 5, io.StringIO("x")), wrong):
+        with pytest.raises(errors.InputError, match=r"blob.*Nothing was changed"):
+            put(bad)
+    for bad_stream in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
+        with pytest.raises(errors.InputError, match="a blob's stream"):
+            blobs.put_stream(bad_stream)  # type: ignore[arg-type]
+    assert blobs.put(bytearray(b"abc")) == blobs.put_stream([memoryview(b"abc")]) == sha(b"abc")
+    assert list(blobs.digests()) == [sha(b"abc")] and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_store_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / ("x" * 300))
+    looks: list[Callable[[], object]] = [
+        lambda: blobs.has(sha(ONE)),
+        lambda: list(blobs.digests()),
+        lambda: list(blobs.verify_all()),
+    ]
+    for look in looks:
+        with pytest.raises(errors.DiskError, match="Could not read .*xxx.*File name too long"):
+            look()

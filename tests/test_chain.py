@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from holdfast import errors
-from holdfast.durable import archive
+from holdfast.durable import archive, disk
 from holdfast.durable import chain as chain_module
 from holdfast.durable.chain import Chain, Torn
 from holdfast.durable.entry import GENESIS, Entry, Record, Ref, decode_sound, encode_middle, put_together, seal
@@ -265,6 +267,40 @@ def test_the_chain_goes_on_over_the_archive(tmp_path: Path) -> None:
     assert archive.archive_ended_runs(tmp_path) == []
     (tmp_path / "archive" / f"{RUN_A}.wal.jsonl.zst").unlink()
     assert isinstance(outcome(tmp_path)[1], errors.JournalCorrupt)
+
+
+def test_tier_3_of_an_archive_every_flipped_byte_is_an_error_that_names_it(tmp_path: Path) -> None:
+    whole = build(tmp_path, runs=2)
+    archive.archive_ended_runs(tmp_path)
+    path = tmp_path / "archive" / f"{RUN_A}.wal.jsonl.zst"
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+        found, error = outcome(tmp_path)
+        assert found == whole[: len(found)]
+        # A bit that means nothing to zstd changes nothing; any other is seen.
+        assert found == whole or (isinstance(error, errors.JournalCorrupt) and RUN_A in str(error)), at
+    for cut in range(len(content)):
+        path.write_bytes(content[:cut])
+        found, error = outcome(tmp_path)
+        # Only zstd's own checksum may be missing without the loss of a record.
+        assert found == whole or (isinstance(error, errors.JournalCorrupt) and found == whole[: len(found)])
+
+
+def test_a_copy_that_does_not_read_back_never_replaces_the_original(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path, runs=2)
+    replace = disk.replace
+
+    def write_another(path: Path, data: Iterable[bytes]) -> None:
+        whole = zstandard.ZstdDecompressor().stream_reader(b"".join(data)).read()
+        replace(path, zstandard.compress(whole[:-1]))
+
+    monkeypatch.setattr(disk, "replace", write_another)
+    with pytest.raises(errors.JournalCorrupt, match="does not read back"):
+        archive.archive_ended_runs(tmp_path)
+    assert (tmp_path / f"{RUN_A}.wal.jsonl").exists()
 
 
 def test_a_position_inside_an_archived_run_still_serves(tmp_path: Path) -> None:

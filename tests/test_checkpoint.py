@@ -222,6 +222,27 @@ def test_executed_keys_are_bounded_and_the_same_from_scan_and_checkpoint(
     assert recover(tmp_path / "alone")[1].pairing.executed() == tail
 
 
+def test_a_key_used_again_is_young_again_and_still_means_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "EXECUTED_MAX", 2)
+    with Journal.start(tmp_path, "000001-a", None) as journal:
+        for key in "abac":
+            journal.append("task_added", {"idempotency_key": key})
+    executed = recover(tmp_path)[1].pairing.executed()
+    assert [(done.key, done.seq) for done in executed] == [("a", 1), ("c", 4)]
+
+
+def test_a_fold_line_with_a_line_end_in_it_costs_a_scan(tmp_path: Path) -> None:
+    class Careless(Counts):
+        def dump(self) -> Iterable[bytes]:
+            return [b"one\ntwo"]
+
+    journal = build(tmp_path)
+    checkpoint.write(files(tmp_path), journal.position(), Careless(), Pairing())
+    assert "2 lines, and says 1" in recover(tmp_path)[1].scanned
+
+
 def test_power_cut_at_every_operation_of_a_checkpoint(tmp_path: Path) -> None:
     def program(recorder: Recorder) -> None:
         journal = build(tmp_path)

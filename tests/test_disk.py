@@ -4,12 +4,18 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast import errors
 from holdfast.durable import disk, process
+from holdfast.durable.audit import Log
+from holdfast.durable.audit_key import Key
+from holdfast.durable.chain import Chain
+from holdfast.durable.journal import Journal
+from holdfast.durable.jsonl import Ledger
 from holdfast.testing.recorder import PowerCut, Recorder
 from support import each_disk, each_fault, record
 
@@ -227,3 +233,96 @@ def test_a_recycled_pid_does_not_keep_a_leftover(tmp_path: Path) -> None:
 def test_mode_is_kept_private_from_the_first_byte(tmp_path: Path) -> None:
     disk.replace(tmp_path / "key", b"secret", mode=0o600)
     assert os.stat(tmp_path / "key").st_mode & 0o777 == 0o600
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
+
+WRITERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], bool]]] = {
+    "mkdir": (disk.mkdir, Path.is_dir),
+    "mkdir below": (lambda folder: disk.mkdir(folder / "a" / "b"), lambda folder: (folder / "a" / "b").is_dir()),
+    "open_append": (lambda folder: disk.open_append(folder / "log"), lambda folder: (folder / "log").is_file()),
+    "ledger": (
+        lambda folder: Ledger(folder / "events.jsonl").append({"n": 1}),
+        lambda folder: [line.record["n"] for line in Ledger(folder / "events.jsonl").read()] == [1],
+    ),
+    "audit": (
+        lambda folder: Log(folder, Key(b"k" * 40)).append("event", "actor"),
+        lambda folder: folder.is_dir() and len(list(folder.iterdir())) == 1,
+    ),
+    "journal": (
+        lambda folder: Journal.start(folder, "000001-a", None),
+        lambda folder: len(list(Chain(folder).entries())) == 1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "holds"), WRITERS.values(), ids=WRITERS)
+def test_a_folder_that_its_maker_did_not_live_to_sync_is_made_certain_of(
+    tmp_path: Path, write: Callable[[Path], object], holds: Callable[[Path], bool]
+) -> None:
+    def program(recorder: Recorder) -> None:
+        recorder.mkdir(tmp_path / "made")
+        write(tmp_path / "made")
+        recorder.mark("acknowledged")
+
+    seen = 0
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        assert not acknowledged or holds(root / "made")
+        seen += bool(acknowledged)
+    assert seen
+
+
+def test_a_folder_is_made_certain_of_once_and_again_when_it_is_another(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    recorder = Recorder(tmp_path)
+    with disk.use_kernel(recorder):
+        for _ in range(3):
+            disk.mkdir(tmp_path / "old")
+            disk.mkdir(tmp_path / "new")
+        assert [(call.kind, call.path) for call in recorder.calls] == [("sync", "."), ("mkdir", "new"), ("sync", ".")]
+        (tmp_path / "old").rename(tmp_path / "away")
+        (tmp_path / "old").mkdir()
+        disk.mkdir(tmp_path / "old")
+        assert len(recorder.calls) == 4
+
+
+def test_a_folder_above_that_may_not_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert record(tmp_path, lambda _: disk.mkdir(tmp_path / "mine")).calls == []
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "replace": lambda root: disk.replace(root / "a", b"new"),
+    "replace_together": lambda root: disk.replace_together({root / "a": b"new", root / "b" / "c": b"new"}),
+    "create": lambda root: disk.create(root / "n", b"new"),
+    "open_append": lambda root: disk.open_append(root / "n"),
+    "mkdir": lambda root: disk.mkdir(root / "n"),
+    "rename": lambda root: disk.rename(root / "a", root / "b" / "n"),
+    "unlink": lambda root: disk.unlink(root / "a"),
+    "rmdir": lambda root: disk.rmdir(root / "empty"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_folder_that_cannot_be_opened_for_its_sync_is_not_changed(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    def laid(root: Path) -> dict[Path, bytes]:
+        found = sorted(root.rglob("*"))
+        return {path.relative_to(root): path.read_bytes() if path.is_file() else b"" for path in found}
+
+    def program(recorder: Recorder) -> None:
+        for folder in ("b", "empty"):
+            (recorder.root / folder).mkdir()
+        for file in ("a", "b/c"):
+            (recorder.root / file).write_bytes(b"old")
+        recorder.before = laid(recorder.root)  # type: ignore[attr-defined]
+        change(recorder.root)
+
+    tried = 0
+    for recorder, raised in each_fault(program, errno.EMFILE):
+        if recorder.fired[0].kind == "open":
+            assert isinstance(raised, errors.DiskError) and laid(recorder.root) == recorder.before  # type: ignore[attr-defined]
+            tried += 1
+    assert tried

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import json
+import os
+import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -193,39 +197,140 @@ def test_no_thread_is_left_waiting() -> None:
         assert len(read(wal)) == 1 + 12 * (400 + sum(number % 3 for number in range(400)))
 
 
-def test_who_finds_the_lead_free_at_the_last_look_wakes_those_behind_it(tmp_path: Path) -> None:
-    """The narrow case: the leader lets go between the looks of a caller, and another queues up meanwhile."""
+class Hit(Exception):
+    """What a signal handler raises, wherever the main thread happens to be."""
+
+
+@pytest.fixture
+def hits() -> Iterator[None]:
+    def raise_hit(*_: object) -> None:
+        raise Hit
+
+    previous = signal.signal(signal.SIGALRM, raise_hit)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_signal_handler_that_raises_stops_nobody_else(hits: None, others: int) -> None:
+    """Struck at any moment of an append, the journal answers the others: it acknowledges or refuses."""
+    chance = random.Random(others)
+    for _ in range(40):
+        with scratch() as wal:
+            journal = Journal.start(wal, "000001-a", None)
+            stop, answers = threading.Event(), list[object]()
+
+            def work() -> None:
+                try:
+                    while not stop.is_set():
+                        journal.append("work")
+                except errors.HoldfastError as error:
+                    answers.append(error)
+
+            def ask() -> None:
+                try:
+                    answers.append(journal.append("asked"))
+                except errors.HoldfastError as error:
+                    answers.append(error)
+
+            threads = [threading.Thread(target=work, daemon=True) for _ in range(others)]
+            for thread in threads:
+                thread.start()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.0008))
+                while True:
+                    journal.append("main")
+            except (Hit, errors.Poisoned):
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            asking = threading.Thread(target=ask, daemon=True)
+            asking.start()
+            asking.join(20)
+            stop.set()
+            for thread in threads:
+                thread.join(20)
+            assert not any(thread.is_alive() for thread in [asking, *threads]), "somebody waits for ever"
+            assert answers and not any(isinstance(answer, Hit) for answer in answers)
+            journal.close()
+            list(Chain(wal).entries())
+
+
+def test_a_signal_handler_may_not_append_to_the_journal_that_it_interrupted(tmp_path: Path) -> None:
+    answers: list[object] = []
+
+    class Signalling(Recorder):
+        def fdatasync(self, fd: int) -> None:
+            if armed:
+                armed.clear()
+                os.kill(os.getpid(), signal.SIGUSR1)
+            super().fdatasync(fd)
+
+    def append_too(*_: object) -> None:
+        try:
+            journal.append("from the handler")
+        except errors.InputError as error:
+            answers.append(error)
+
+    armed = [True]
+    previous = signal.signal(signal.SIGUSR1, append_too)
+    try:
+        armed.clear()
+        with disk.use_kernel(Signalling(tmp_path)):
+            journal = Journal.start(tmp_path, "000001-a", None)
+            armed.append(True)
+            journal.append("work")
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert "a signal handler may not append" in str(answers[0])
+    assert [kind for _, _, kind in read(tmp_path)] == ["run_started", "work"]
+
+
+def test_a_forked_child_cannot_write_into_its_parents_journal(tmp_path: Path) -> None:
     journal = Journal.start(tmp_path, "000001-a", None)
-    done: list[Ref] = []
-    threads = [threading.Thread(target=lambda: done.append(journal.append("work")), daemon=True) for _ in range(2)]
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            journal.append("from the child")
+        except errors.JournalClosed:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    journal.append("from the parent")
+    journal.close()
+    assert [kind for _, _, kind in read(tmp_path)] == ["run_started", "from the parent"]
 
-    class Lead:
-        looks = 0
 
-        def __init__(self) -> None:
-            self.lock = threading.Lock()
-            self.release = self.lock.release
+def test_bad_facts_leave_no_run_file(tmp_path: Path) -> None:
+    with pytest.raises(errors.InputError):
+        Journal.start(tmp_path, "000001-a", None, facts={"x": object()})
+    assert list(tmp_path.iterdir()) == []
 
-        def acquire(self, blocking: bool = True) -> bool:
-            if threading.current_thread() is threading.main_thread():
-                self.looks += 1
-                if self.looks == 3:
-                    threads[1].start()
-                    while len(journal._queue) < 3:
-                        time.sleep(0.001)
-                    self.lock.release()
-            return self.lock.acquire(blocking)
 
-    lead = Lead()
-    lead.lock.acquire()
-    journal._lead = lead  # type: ignore[assignment]
-    threads[0].start()
-    while len(journal._queue) < 1:
-        time.sleep(0.001)
-    done.append(journal.append("work"))
-    for thread in threads:
-        thread.join(10)
-    assert lead.looks >= 3 and len(done) == 3
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record("x", [1]),  # type: ignore[arg-type]
+        Record(None),  # type: ignore[arg-type]
+        Record("x", actor=None),  # type: ignore[arg-type]
+        Record("x", committed=1),  # type: ignore[arg-type]
+        Record("x", {}, "output"),  # type: ignore[arg-type]
+        Record("x", {"deep": functools.reduce(lambda inner, _: [inner], range(300), [])}),
+    ],
+)
+def test_what_the_reader_would_not_take_is_refused(tmp_path: Path, record: Record) -> None:
+    with Journal.start(tmp_path, "000001-a", None) as journal:
+        for act in (
+            lambda: journal.append_many([record]),
+            lambda: journal.append(
+                record.decision_type, record.inputs, record.output, actor=record.actor, committed=record.committed
+            ),
+        ):
+            with pytest.raises(errors.InputError):
+                act()
+        journal.append("good", {"deep": functools.reduce(lambda inner, _: [inner], range(150), [])})
+    assert [kind for _, _, kind in read(tmp_path)] == ["run_started", "good"]
 
 
 def test_closing_waits_for_the_batch_under_way(tmp_path: Path) -> None:
@@ -281,6 +386,35 @@ def test_awaiting_writers_share_syncs(tmp_path: Path) -> None:
     assert len(refs) == 641 and len(hashes) == 643, "the cancelled append is still written"
     assert all(hashes[ref.seq] == ref.entry_hash for ref in refs)
     assert sum(call.kind == "sync" for call in recorder.calls) < 60
+
+
+def test_cancelled_waiters_have_still_appended(tmp_path: Path) -> None:
+    async def work() -> None:
+        awaiting = AwaitingJournal(journal)
+        for number in range(3):
+            awaiting.append("work", {"number": number}).cancel()
+        await awaiting.close()
+
+    with Journal.start(tmp_path, "000001-a", None) as journal:
+        asyncio.run(work())
+    assert [kind for _, _, kind in read(tmp_path)] == ["run_started", "work", "work", "work"]
+
+
+def test_an_error_of_any_kind_reaches_those_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        awaiting = AwaitingJournal(journal)
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                await asyncio.wait_for(awaiting.append("work"), 10)
+        await awaiting.close()
+
+    def fail(middles: list[bytes]) -> list[Ref]:
+        raise MemoryError
+
+    with Journal.start(tmp_path, "000001-a", None) as journal:
+        monkeypatch.setattr(journal, "append_encoded", fail)
+        asyncio.run(work())
+        monkeypatch.undo()
 
 
 def test_awaiting_writers_hear_of_a_failed_sync(tmp_path: Path) -> None:
@@ -399,7 +533,7 @@ def test_a_signal_while_waiting_does_not_stop_the_others(tmp_path: Path) -> None
             slow.set()
             threads = [threading.Thread(target=lambda: done.append(journal.append("work"))) for _ in range(3)]
             threads[0].start()
-            while not journal._lead.locked():
+            while journal._free:
                 pass
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(Alarm):

@@ -148,6 +148,7 @@ def test_a_cut_at_any_byte_leaves_exactly_the_records_before_it(tmp_path: Path) 
     ledger = ledger_in(tmp_path, clock=lambda: 1.0)
     ends = [0, *(ledger.append({"n": n, "text": 'é"\\' * n}) for n in range(4))]
     content = ledger.path.read_bytes()
+    ledger.close()
     for cut in range(len(content) + 1):
         (tmp_path / "events.jsonl").write_bytes(content[:cut])
         again, skips = ledger_in(tmp_path, clock=lambda: 1.0), list[Skip]()
@@ -156,6 +157,7 @@ def test_a_cut_at_any_byte_leaves_exactly_the_records_before_it(tmp_path: Path) 
         assert again.end() == ends[len(whole)]
         again.append({"n": 9})
         found = numbers(again, 0, skips)
+        again.close()
         # Only a record that lacks nothing but its newline may come to life by the next one's fresh line.
         assert found == [*whole, 9] or (found == [*whole, len(whole), 9] and cut + 1 == ends[len(whole) + 1])
 
@@ -193,3 +195,9 @@ def test_a_cursor_inside_a_line_or_past_the_end(tmp_path: Path) -> None:
         numbers(ledger_in(tmp_path / "empty"), 1)
     with pytest.raises(errors.InputError, match="-1 is no cursor"):
         numbers(ledger, -1)
+
+
+def test_a_path_with_a_nul_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    for path in (tmp_path / "a\0b.jsonl", tmp_path / "a\0b" / "events.jsonl"):
+        with pytest.raises(errors.InvalidName, match="NUL"):
+            Ledger(path)

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import itertools
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast import errors
+from holdfast.durable import disk
 from holdfast.durable.jsonl import Skip
+from holdfast.testing.recorder import Recorder
 from jsonl_support import grown, ledger_in, names, numbers
 
 
@@ -211,3 +217,85 @@ def test_segments_dropped_while_reading_are_reported(tmp_path: Path) -> None:
         writer.append({"n": 8})
     assert [line.record["n"] for line in lines] == [7, 8]
     assert len(skips) == 1 and "retention" in skips[0].reason
+
+
+# -- one writer -------------------------------------------------------------------------------------------------------
+
+
+def test_a_rotation_that_meets_the_descriptor_limit_loses_nothing(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    with disk.use_kernel(recorder):
+        ledger = ledger_in(tmp_path, rotate_bytes_max=60, clock=lambda: 1.0)
+        for n in range(3):
+            ledger.append({"n": n})
+        recorder.fail_open_at(len(recorder.opens), errno.EMFILE)
+        for n in range(3, 9):
+            ledger.append({"n": n})
+        assert [call.kind for call in recorder.fired] == ["open"]
+    assert numbers(ledger) == list(range(9))
+    ledger.close()
+    with ledger_in(tmp_path, rotate_bytes_max=60, clock=lambda: 1.0) as again:
+        again.append({"n": 9})
+    assert numbers(again) == list(range(10))
+
+
+def test_a_second_writer_is_refused_and_nothing_is_lost_over_a_rotation(tmp_path: Path) -> None:
+    one, two = ledger_in(tmp_path, rotate_bytes_max=60), ledger_in(tmp_path)
+    for n in range(4):
+        one.append({"n": n})
+        with pytest.raises(errors.InUse, match=r"events\.jsonl is being written by another") as refused:
+            two.append({"n": 99})
+        assert isinstance(refused.value, errors.Locked)
+    one.close()
+    two.append({"n": 4})
+    with pytest.raises(errors.InUse):
+        one.append({"n": 99})
+    assert numbers(one) == numbers(two) == [0, 1, 2, 3, 4]
+    two.close()
+    one.append({"n": 5})
+    assert numbers(two) == list(range(6))
+
+
+def test_a_writer_in_another_process_is_refused_too(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from holdfast.durable.jsonl import Ledger
+Ledger(Path(sys.argv[1])).append({"n": 99})
+"""
+    command = [sys.executable, "-c", program, tmp_path / "events.jsonl"]
+    with ledger_in(tmp_path) as ledger:
+        ledger.append({"n": 0})
+        refused = subprocess.run(command, capture_output=True, text=True)
+        assert refused.returncode == 1 and "InUse" in refused.stderr
+    assert subprocess.run(command).returncode == 0 and numbers(ledger) == [0, 99]
+
+
+def test_a_file_that_was_sealed_while_it_was_being_opened_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, late, real = ledger_in(tmp_path), ledger_in(tmp_path), fcntl.flock
+    other.append({"n": 0})
+
+    def flock(fd: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", real)
+        other.rotate()
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(errors.InUse):
+        late.append({"n": 99})
+    other.append({"n": 1})
+    assert numbers(other) == [0, 1]
+
+
+def test_a_failed_opening_lets_go_of_the_live_file(tmp_path: Path) -> None:
+    grown(tmp_path)
+    recorder = Recorder(tmp_path)
+    with disk.use_kernel(recorder):
+        recorder.fail_at(0, errno.EIO)
+        with pytest.raises(errors.SyncFailed):
+            ledger_in(tmp_path, retain_bytes_max=0).append({"n": 99})
+    with ledger_in(tmp_path) as ledger:
+        ledger.append({"n": 7})
+    assert numbers(ledger) == list(range(8))

@@ -34,7 +34,8 @@ def test_a_proof_can_be_checked_by_hand_from_the_description_alone(tmp_path: Pat
     proof = json.loads(proofs.prove(tmp_path, D2, 0).document())
     day = proof["day"]
     records_root = digest(b"\1", digest(b"\0", proof["line"].encode()), bytes.fromhex(proof["record_path"][0]))
-    leaf = "\n".join([day["file"], str(day["records"]), day["last_hmac"], records_root.hex()]).encode()
+    fields = [day["file"], str(day["records"]), day["last_hmac"], records_root.hex(), str(day["size"]), day["sha256"]]
+    leaf = "\n".join(fields).encode()
     root = digest(b"\1", bytes.fromhex(proof["day_path"][0]), digest(b"\0", leaf))
     assert root.hex() == seal.root and json.loads(proof["line"])["event"] == "1.0"
 
@@ -78,6 +79,8 @@ def test_a_proof_cannot_be_turned_into_one_of_another_place(tmp_path: Path) -> N
         {"day": day | {"records": 2}},
         {"day": day | {"file": D2}},
         {"day": day | {"last_hmac": "0" * 64}},
+        {"day": day | {"size": day["size"] + 1}},
+        {"day": day | {"sha256": "0" * 64}},
         {"day_index": 1},
         {"day_count": 3},
         {"day_path": []},
@@ -132,7 +135,20 @@ def test_a_proof_is_made_past_torn_bytes_and_unsealed_records(tmp_path: Path) ->
     assert proofs.check_proof(proofs.prove(tmp_path, D1, 2).document(), seal.root).event == "after"
 
 
-@pytest.mark.parametrize("day", ["yesterday", "../secrets", "2026-11-15.json", ""])
+def test_what_has_the_wrong_type_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    (seal,) = fill(tmp_path, 1, seal_after=(0,))
+    document = proofs.prove(tmp_path, D1, 0).document()
+    for seq in ("a", None, 0.0):
+        with pytest.raises(errors.InputError, match="is no number of a record"):
+            proofs.prove(tmp_path, D1, seq)  # type: ignore[arg-type]
+    for root in (None, 1, b"00"):
+        with pytest.raises(errors.InputError, match="64 hexadecimal digits"):
+            proofs.check_proof(document, root)  # type: ignore[arg-type]
+    with pytest.raises(errors.ProofInvalid, match="cannot be read"):
+        proofs.check_proof(None, seal.root)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("day", ["yesterday", "../secrets", "2026-11-15.json", "", "2026-13-99", "20261115", None])
 def test_a_day_that_is_none_is_refused(tmp_path: Path, day: str) -> None:
     with pytest.raises(errors.InvalidName, match="a date such as"):
         proofs.prove(tmp_path, day, 0)

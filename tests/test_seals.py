@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -58,10 +59,7 @@ def test_a_cut_or_flip_of_any_byte_of_a_sealed_log_is_reported(keyed: bool) -> N
             content = (folder / name).read_bytes()
             for at, cut, wrong in damaged(content):
                 (folder / name).write_bytes(wrong)
-                # Of a file's last byte, its line end, nothing depends: the record before it is whole.
-                only_line_end = cut and at == len(content) - 1
-                files = {file for file, _, _ in found(folder, key)}
-                assert not files if only_line_end else name in files, (name, at, cut)
+                assert name in {file for file, _, _ in found(folder, key)}, (name, at, cut)
             (folder / name).write_bytes(content)
 
 
@@ -211,11 +209,74 @@ def test_a_seal_names_a_closed_day_that_was_extended_and_the_days_after_it_remov
     assert sorted(found(tmp_path)) == [(D2, 0, "added"), (D3, 0, "removed")]
 
 
+def tear(path: Path, garbage: bytes = b'{"seq":9,"pre') -> None:
+    with path.open("ab") as file:
+        file.write(garbage)
+
+
+INSERTED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "in front": lambda x: [b"garbage\n", *x],
+    "in between": lambda x: [x[0], b"garbage\n", *x[1:]],
+    "behind": lambda x: [*x, b"garbage\n"],
+    "line ends": lambda x: [x[0], b"\n\n", *x[1:]],
+    "zeros": lambda x: [*x, bytes(9)],
+}
+
+
+@pytest.mark.parametrize("how", INSERTED)
+@pytest.mark.parametrize("sealed", [False, True], ids=["unsealed", "sealed"])
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
+def test_a_closed_day_cannot_be_torn(tmp_path: Path, how: str, sealed: bool, keyed: bool) -> None:
+    """Closed by the record that follows, also when the seal does not know of that one yet."""
+    fill(tmp_path, 2, 2, 1, seal_after=(0, 1) if sealed else ())
+    for name in (D1, D2):
+        content = (tmp_path / name).read_bytes()
+        rewrite(tmp_path / name, INSERTED[how])
+        assert found(tmp_path, KEY if keyed else None) == [(name, 0, "added")]
+        with pytest.raises(errors.AuditCorrupt):
+            seals.seal(tmp_path, KEY)
+        (tmp_path / name).write_bytes(content)
+    assert found(tmp_path) == []
+
+
+def test_the_sealed_part_of_the_open_day_keeps_its_bytes_and_the_rest_may_be_torn(tmp_path: Path) -> None:
+    fill(tmp_path, 2, 2, seal_after=(1,))
+    rewrite(tmp_path / D2, INSERTED["in between"])
+    assert found(tmp_path) == [(D2, 0, "edited")]
+    rewrite(tmp_path / D2, lambda x: [x[0], *x[2:]])
+    tear(tmp_path / D2)
+    report = seals.verify(tmp_path, KEY)
+    assert report.sound and [torn.file for torn in report.torn] == [D2]
+
+
+def test_what_was_torn_before_a_day_was_closed_stays_torn_and_its_bytes_stay_the_same(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    tear(tmp_path / D1)
+    seals.seal(tmp_path, KEY, clock=Clock())
+    audit.Log(tmp_path, KEY, clock=Clock()).append("same day", "tests")
+    tear(tmp_path / D1, b"torn again")
+    assert seals.verify(tmp_path, KEY).sound
+    for day in (1, 2):
+        audit.Log(tmp_path, KEY, clock=Clock(NOON + day * DAY_S)).append("later", "tests")
+        assert seals.verify(tmp_path, KEY).sound
+    seals.seal(tmp_path, KEY)
+    report = seals.verify(tmp_path, KEY)
+    assert report.sound and [(torn.file, torn.line) for torn in report.torn] == [(D1, 3), (D1, 5)]
+    content = (tmp_path / D1).read_bytes()
+    for wrong in (content.replace(b"torn again", b"TORN AGAIN"), content.replace(b'9,"pre', b'8,"pre')):
+        assert wrong != content
+        (tmp_path / D1).write_bytes(wrong)
+        assert found(tmp_path) == [(D1, 0, "edited")]
+    for wrong, what in ((content + b"x", "added"), (content[:-1], "truncated")):
+        (tmp_path / D1).write_bytes(wrong)
+        assert found(tmp_path) == [(D1, 0, what)]
+
+
 def test_a_forged_seal_is_named_and_not_held_against_the_log(tmp_path: Path) -> None:
     """Its days and root agree with each other; only the next seal knows better, key or not."""
     first, _ = fill(tmp_path, 1, 1, seal_after=(0, 1))
     path = tmp_path / "merkle" / first.file
-    days = [seals.Day(D1, 1, "0" * 64, "1" * 64)]
+    days = [seals.Day(D1, 1, "0" * 64, "1" * 64, 300, "2" * 64)]
     forged = msgspec.structs.replace(first, days=days, root=seals.day_root(days))
     path.write_bytes(msgspec.json.encode(forged) + b"\n")
     for key in (KEY, None):
@@ -298,7 +359,9 @@ def test_seals_sort_in_the_order_of_sealing_even_when_the_clock_goes_back(tmp_pa
 
 def test_an_empty_log_verifies_and_cannot_be_sealed(tmp_path: Path) -> None:
     report = seals.verify(tmp_path / "none", KEY)
-    assert report.sound and (report.days, report.records, report.seals) == (0, 0, 0)
+    assert report.sound and report.missing and (report.days, report.records, report.seals) == (0, 0, 0)
+    (tmp_path / "none").mkdir()
+    assert seals.verify(tmp_path / "none", KEY) == msgspec.structs.replace(report, missing=False)
     with pytest.raises(errors.InputError, match="no record to seal"):
         seals.seal(tmp_path / "none", KEY)
 
@@ -308,6 +371,34 @@ def test_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "merkle" / made[0].file).unlink()
     (tmp_path / "merkle" / made[0].file).mkdir()
     assert found(tmp_path) == [(f"merkle/{made[0].file}", 0, "unreadable")]
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for act in (lambda: seals.verify(tmp_path / "file", KEY), lambda: audit.Log(tmp_path / "file", KEY)):
+        with pytest.raises(errors.DiskError, match=f"{tmp_path / 'file'}:"):
+            act()
+    (tmp_path / "merkle").write_bytes(b"x")
+    with pytest.raises(errors.DiskError, match="merkle: Not a directory"):
+        seals.verify(tmp_path, KEY)
+
+
+def test_a_folder_that_may_not_be_read_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 1, seal_after=(0,))
+
+    def refuse(path: object) -> object:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.scandir", refuse)
+    for act in (lambda: seals.verify(tmp_path, KEY), lambda: audit.Log(tmp_path, KEY)):
+        with pytest.raises(errors.DiskError, match=f"Could not read {tmp_path}: Permission denied"):
+            act()
+    monkeypatch.undo()
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(errors.DiskError, match="merkle: Permission denied"):
+        seals.verify(tmp_path, KEY)
 
 
 def test_a_flood_of_findings_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

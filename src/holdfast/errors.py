@@ -7,6 +7,7 @@ line returns for it; docs list the codes.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any, ClassVar
 
@@ -19,6 +20,10 @@ class HoldfastError(Exception):
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
         super().__init__(_sentence(type(self), facts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is copied and pickled by its positional arguments, and this one takes none.
+        return functools.partial(type(self), **self.facts), (), self.__dict__
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -87,6 +92,15 @@ class ConfigUnreadable(ConfigError):
     then start again."""
 
 
+class NotInRepository(InputError):
+    """{path} is not in a git work tree ({reason}). Nothing was changed; go to your repository, or make one with
+    `git init`."""
+
+
+class NotInitialised(InputError):
+    """There is no Holdfast in {repo} yet: {path} is missing. Nothing was changed; type `holdfast init`."""
+
+
 # -- disk -------------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +154,10 @@ class EntryUnknown(HoldfastError):
 class EntryUnfit(JournalCorrupt):
     """Entry {seq} of run {run}, a {decision_type}, cannot be: {reason}. Nothing was changed or deleted; look at it
     with `holdfast log`, or restore runtime/wal from a backup."""
+
+
+class NoSuchEntry(InputError):
+    """There is no {what} in {wal}. Nothing was changed; `holdfast log` shows what there is."""
 
 
 class JournalClosed(HoldfastError):
@@ -225,6 +243,24 @@ class IllegalTransition(HoldfastError):
     exit_code = 9
 
 
+class TaskUnknown(InputError):
+    """There is no task {task!r} here. Nothing was changed; {hint}"""
+
+
+class NothingParked(HoldfastError):
+    """Nothing of the task {task} waits for a decision: it is {state}. Nothing was changed; `holdfast show {task}` tells
+    what it waits for."""
+
+    exit_code = 9
+
+
+class TaskIsFinal(HoldfastError):
+    """The task {task} is {state}, and an edit of its definition would count for nothing. Nothing was written; add a
+    new task."""
+
+    exit_code = 9
+
+
 # -- backlog ----------------------------------------------------------------------------------------------------------
 
 
@@ -269,6 +305,11 @@ class Locked(HoldfastError):
     --take-over`."""
 
     exit_code = 7
+
+
+class InUse(Locked):
+    """{path} is being written by another process, or by another part of this one. Nothing was written; wait until that
+    one has closed it, then try again."""
 
 
 class TakeOverRefused(HoldfastError):
@@ -325,6 +366,13 @@ class NotAWorktree(InputError):
 class RestoreIncomplete(HoldfastError):
     """{path} was put back to {name}, but these still differ: {paths}. Nothing else was touched; stop what writes
     there, then restore again."""
+
+    exit_code = 8
+
+
+class SnapshotDamaged(HoldfastError):
+    """The snapshot {name} is not whole in {path}: {reason}. Nothing was changed; bring the object back from a copy of
+    the repository, or use another snapshot."""
 
     exit_code = 8
 

@@ -4,12 +4,14 @@
 - `projection`: derived from what is durable. It can be deleted, and is built again.
 - `ephemeral`: of use to the living processes only.
 
-This module names and checks; it writes nothing.
+Where the root itself is: `locate`. This module names and checks; it writes nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, overload
@@ -25,18 +27,42 @@ class Entry:
 
     relative: str
     durability: Durability
+    on_demand: bool = False
 
     @property
     def is_folder(self) -> bool:
-        """Folders are written with a slash at the end, and exist from the start."""
+        """Folders are written with a slash at the end, and exist from the start unless made `on_demand`."""
         return self.relative.endswith("/")
 
     @overload
     def __get__(self, layout: None, owner: type) -> Entry: ...
     @overload
-    def __get__(self, layout: Layout, owner: type) -> Path: ...
-    def __get__(self, layout: Layout | None, owner: type) -> Entry | Path:
+    def __get__(self, layout: Layout | Attempt, owner: type) -> Path: ...
+    def __get__(self, layout: Layout | Attempt | None, owner: type) -> Entry | Path:
         return self if layout is None else layout.root / self.relative
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The folder of one attempt. Its runner writes all of it but the projection and the verdict."""
+
+    root: Path
+
+    process = Entry("process.json", "durable")
+    alive = Entry("alive.lock", "durable")
+    exit = Entry("exit.json", "durable")
+    output = Entry("output.log", "durable")
+    turns = Entry("turns.jsonl", "durable")
+    traces = Entry("traces.jsonl", "durable")
+    spend = Entry("spend.jsonl", "durable")
+    provenance = Entry("provenance.jsonl", "durable")
+    events = Entry("events.jsonl", "durable")
+    verdict = Entry("verdict.json", "durable")
+    state = Entry("state.json", "projection")
+
+    def start(self, number: int) -> Path:
+        """Durable. Whoever creates it owns the start with this number, the runner or recovery."""
+        return self.root / f"start-{number}"
 
 
 @dataclass(frozen=True)
@@ -45,16 +71,30 @@ class Layout:
 
     format_file = Entry("format.json", "durable")
     config = Entry("config/", "durable")
+    settings = Entry("config/settings.yaml", "durable")
+    triggers = Entry("config/triggers.yaml", "durable")
+    mcp_servers = Entry("config/mcp_servers.yaml", "durable")
     backlog = Entry("backlog/", "durable")
+    backlog_open = Entry("backlog/open/", "durable")
+    backlog_claimed = Entry("backlog/claimed/", "durable")
+    backlog_closed = Entry("backlog/closed/", "durable")
+    backlog_failed = Entry("backlog/failed/", "durable")
+    backlog_issues = Entry("backlog/issues/", "durable")
     attempts = Entry("attempts/", "durable")
     cas = Entry("cas/", "durable")
     audit = Entry("audit/", "durable")
     seals = Entry("audit/merkle/", "durable")
     metrics = Entry("metrics/", "durable")
+    metrics_tasks = Entry("metrics/tasks.jsonl", "durable")
+    metrics_agents = Entry("metrics/agents.jsonl", "durable")
+    metrics_snapshots = Entry("metrics/snapshots.jsonl", "durable")
     sessions = Entry("sessions.jsonl", "durable")
     events = Entry("events.jsonl", "durable")
     runtime = Entry("runtime/", "ephemeral")
     lock = Entry("runtime/lock", "ephemeral")
+    server = Entry("runtime/server.json", "ephemeral")
+    signals = Entry("runtime/signals/", "ephemeral")
+    logs = Entry("runtime/logs/", "ephemeral")
     tasks = Entry("runtime/tasks.jsonl", "projection")
     wal = Entry("runtime/wal/", "durable")
     wal_archive = Entry("runtime/wal/archive/", "durable")
@@ -62,11 +102,18 @@ class Layout:
     uncommitted = Entry("runtime/wal/uncommitted.idx.json", "projection")
     worktrees = Entry("worktrees/", "durable")
     quarantine = Entry("quarantine/", "durable")
+    memory = Entry("memory/", "durable", on_demand=True)
+    plans = Entry("plans/", "durable", on_demand=True)
+    cache = Entry("cache/", "ephemeral", on_demand=True)
 
     def attempt(self, attempt: str) -> Path:
-        if "/" in attempt:
-            raise InvalidName(what="The attempt id", name=attempt, rule="it must be one name, without a slash")
-        return self.inside("attempts", attempt)
+        return self.inside("attempts", _one_name("The attempt id", attempt))
+
+    def attempt_files(self, attempt: str) -> Attempt:
+        return Attempt(self.attempt(attempt))
+
+    def worktree(self, task: str) -> Path:
+        return self.inside("worktrees", _one_name("The task id", task))
 
     def inside(self, *parts: str) -> Path:
         """Joins relative names below the root, and refuses every one that leads out of it, also through a symlink."""
@@ -80,9 +127,20 @@ class Layout:
         return path
 
 
-ENTRIES: tuple[Entry, ...] = tuple(entry for entry in vars(Layout).values() if isinstance(entry, Entry))
-FOLDERS: tuple[Entry, ...] = tuple(entry for entry in ENTRIES if entry.is_folder)
+def _entries(owner: type) -> tuple[Entry, ...]:
+    return tuple(entry for entry in vars(owner).values() if isinstance(entry, Entry))
+
+
+ENTRIES: tuple[Entry, ...] = _entries(Layout)
+ATTEMPT_ENTRIES: tuple[Entry, ...] = _entries(Attempt)
+FOLDERS: tuple[Entry, ...] = tuple(entry for entry in ENTRIES if entry.is_folder and not entry.on_demand)
 DURABILITY: dict[str, Durability] = {entry.relative: entry.durability for entry in ENTRIES}
+
+
+def _one_name(what: str, name: str) -> str:
+    if "/" in name:
+        raise InvalidName(what=what, name=name, rule="it must be one name, without a slash")
+    return name
 
 
 def _is_plain(name: str) -> bool:
@@ -91,3 +149,117 @@ def _is_plain(name: str) -> bool:
         return name not in ("", ".", "..") and b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:
         return False
+
+
+# -- where the root is ------------------------------------------------------------------------------------------------
+
+HOME_VARIABLE = "HOLDFAST_HOME"
+
+
+def _chosen_root(
+    *, option: str | None = None, environ: Mapping[str, str] | None = None, configured: str | None = None
+) -> tuple[str, str] | None:
+    """The shared data root that counts and where it was named; None: the repository's own.
+
+    A variable that is set but empty counts as not set, as everywhere in Unix; an empty option or setting is a mistake.
+    """
+    if option is not None:
+        return "--data-root", option
+    if home := (environ or {}).get(HOME_VARIABLE):
+        return HOME_VARIABLE, home
+    return None if configured is None else ("data_root", configured)
+
+
+def locate(
+    repo: Path,
+    *,
+    option: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    configured: str | None = None,
+) -> Layout:
+    """The data root of a repository, from its inputs alone: nothing is looked up.
+
+    `repo` is the real path of the repository's top folder, and its identity among those that share a root. A path that
+    begins with `~/` is below HOME; `configured` may be relative to the repository, where it is written. The others must
+    be absolute, so that the folder somebody happens to stand in never decides where the state is.
+    """
+    if not repo.is_absolute():
+        raise InvalidName(what="The repository", name=str(repo), rule="its path must be absolute")
+    chosen = _chosen_root(option=option, environ=environ, configured=configured)
+    if chosen is None:
+        return Layout(repo / ".sdd")
+    source, text = chosen
+    shared = _below_home(text, environ or {})
+    if source == "data_root" and text:
+        shared = repo / shared
+    if not shared.is_absolute() or "\0" in text:
+        rule = "it must be an absolute path, or begin with ~/ where HOME is set"
+        raise InvalidName(what=f"The data root of {source}", name=text, rule=rule)
+    return Layout(shared / slug(str(repo)))
+
+
+def _below_home(text: str, environ: Mapping[str, str]) -> Path:
+    home = environ.get("HOME", "")
+    return Path(home, text[2:]) if home and text.startswith("~/") else Path(text)
+
+
+# -- one folder name for any text -------------------------------------------------------------------------------------
+
+SLUG_LENGTH_MAX = 200
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
+_SLUG_PART = re.compile(r"=([0-9a-f]{2})|_([a-z_])|(\+)|([a-z0-9.-])")
+
+
+def slug(name: str) -> str:
+    """A folder name for any text: different texts have different ones, also where letters' case does not count.
+
+    Lower-case letters, digits, dots and dashes stay; `/` is `+`, `A` is `_a`, `_` is `__`, all else `=` and two
+    hexadecimal digits for each byte. No slug begins with a dot or a dash, or ends with a dot. `unslug` undoes it. One
+    that would be longer than 200 characters is cut, and ends with `~` and the text's SHA-256: it can no longer be
+    undone, and differs from every other one as surely as that hash does.
+    """
+    text = "".join(map(_slug_part, name)) or "="
+    if text[0] in ".-":
+        text = _hexadecimal(text[0]) + text[1:]
+    if text[-1] == ".":
+        text = text[:-1] + _hexadecimal(".")
+    if len(text) <= SLUG_LENGTH_MAX:
+        return text
+    import hashlib
+
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[: SLUG_LENGTH_MAX - len(digest) - 1]}~{digest}"
+
+
+def _slug_part(char: str) -> str:
+    if char in _PLAIN:
+        return char
+    if char == "/":
+        return "+"
+    if char == "_" or (char.isascii() and char.isupper()):
+        return "_" + char.lower()
+    return _hexadecimal(char)
+
+
+def _hexadecimal(char: str) -> str:
+    return "".join(f"={byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def unslug(text: str) -> str:
+    """The text that a slug stands for."""
+    found = b"".join(map(_unslug_part, _SLUG_PART.finditer(text)))
+    try:
+        name = found.decode("utf-8", "surrogatepass")
+        is_slug = slug(name) == text
+    except UnicodeDecodeError:
+        is_slug = False
+    if not is_slug:
+        raise InvalidName(what="The slug", name=text, rule="no name has it, or its name was too long to be kept in it")
+    return name
+
+
+def _unslug_part(found: re.Match[str]) -> bytes:
+    code, escaped, slash, plain = found.groups()
+    if code:
+        return bytes.fromhex(code)
+    return (escaped.upper() if escaped else "/" if slash else plain).encode()

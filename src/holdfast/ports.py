@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.domain.definition import Definition
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.yaml_text import Problem
 from holdfast.durable.entry import Entry, Record, Ref
 from holdfast.durable.pairing import OpenIntent, Pairing
 
@@ -89,3 +92,42 @@ class Effect(Protocol):
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]: ...
     def reconcile(self, intent: OpenIntent) -> Verdict: ...
+
+
+# -- the backlog ------------------------------------------------------------------------------------------------------
+
+
+class TaskFile(Protocol):
+    """One task's file: its definition, the backlog folder it stands in, and the SHA-256 of its content."""
+
+    @property
+    def definition(self) -> Definition: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def digest(self) -> str: ...
+
+
+class BacklogScan(Protocol):
+    """The whole backlog. `moved`: what a crash left in several folders. `problems` name the tasks that they stop."""
+
+    @property
+    def tasks(self) -> Mapping[str, TaskFile]: ...
+    @property
+    def moved(self) -> Mapping[str, Sequence[TaskFile]]: ...
+    @property
+    def problems(self) -> Sequence[Problem]: ...
+
+
+class BacklogFolder(Protocol):
+    """The files that people write. The folder a file stands in is a projection of the journal."""
+
+    def scan(self) -> BacklogScan: ...
+    def bare(self, task: str) -> bytes:
+        """A task's text without the blocks that Holdfast writes: what a person wrote."""
+
+    def add(self, task: bytes, name: str | None = None, folder: str = "open") -> TaskFile: ...
+    def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None) -> TaskFile: ...
+    def settle(self, task: str, folder: str) -> TaskFile: ...

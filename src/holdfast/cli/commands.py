@@ -1,21 +1,90 @@
-"""The commands. Each imports what it needs when it runs, so that `--help` stays fast."""
+"""The command's outer edge: the list of commands, and how their errors are shown.
+
+A command's module is imported only when the command runs, so that `--help` stays fast whatever there is to import.
+"""
 
 from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast import __version__
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+# Each command: the module and function that it is, and its line in `holdfast --help`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("holdfast.cli.tasks:init", "Make the data root of this repository."),
+    "add": ("holdfast.cli.editing:add", "Add a task, from options, a file or standard input."),
+    "list": ("holdfast.cli.tasks:list_tasks", "List the tasks with their states."),
+    "show": ("holdfast.cli.tasks:show", "Show one task: definition, state, and why it waits."),
+    "edit": ("holdfast.cli.editing:edit", "Change a task's definition, by options or in your editor."),
+    "cancel": ("holdfast.cli.moves:cancel", "Cancel a task."),
+    "retry": ("holdfast.cli.moves:retry", "Open a failed task again."),
+    "resolve": ("holdfast.cli.moves:resolve", "Decide what is parked or abandoned."),
+    "history": ("holdfast.cli.journal:history", "Tell a task's whole story from the journal."),
+    "log": ("holdfast.cli.journal:log", "Show the journal, filtered, followed, or as of a moment."),
+    "check": ("holdfast.cli.proof:check", "Prove that everything fits together."),
+    "seal": ("holdfast.cli.proof:seal", "Seal the audit log."),
+    "prove": ("holdfast.cli.proof:prove", "Prove one audit record, or check such a proof."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[name][0].partition(":")
+        command = getattr(importlib.import_module(module), function)
+        assert isinstance(command, click.Command)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes from the table: the group's own way would import every command to ask for its line of help."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=COMMANDS[name][1]) for name in COMMANDS if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="holdfast", message="%(prog)s %(version)s")
-def holdfast() -> None:
+@click.option("--data-root", metavar="FOLDER", help="Where the state is kept, if not in .sdd/ of the repository.")
+@click.pass_context
+def holdfast(ctx: click.Context, data_root: str | None) -> None:
     """Runs CLI coding agents over a backlog of tasks in a git repository, verifies what they made, and lands it.
 
     Kill anything, at any instant, and start again in the same folder: nothing that was acknowledged is lost, and no
     side effect is blindly repeated.
     """
+    ctx.obj = data_root
 
 
 def run() -> None:
-    holdfast()
+    try:
+        holdfast.main(standalone_mode=False)
+    except HoldfastError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("holdfast: stopped.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe, such as `head`, has enough.
+        sys.stderr.close()
+        sys.exit(0)

@@ -6,21 +6,27 @@
 
 `hmac` is the HMAC-SHA256 of the exact bytes of the line before `,"hmac"`, in hexadecimal: verifying needs no
 re-serialising. `prev_hmac` is the hmac of the record before, also across days, and 64 zeros for the very first. A
-day's first record (seq 0) also names its own `file` and the `previous` one with the seq of its last record, so that a
-day that is missing, renamed, cut or extended is seen even without a seal.
+day's first record (seq 0) also names its own `file` and the `previous` one, with the `seq` of its last record and its
+`size` in bytes, so that a day that is missing, renamed, cut or extended is seen even without a seal.
 
 - An append returns only when its record is on stable storage. The first failed write or sync is final.
 - One process writes at a time (it holds the data root's lock); its threads share one `Log`.
-- No record is ever written into an older file than the newest, whatever the clock says.
+- A day's file appears together with its first record, so a file without one is not of this log.
 - Torn is not corrupt: a crash may leave half a line, or zeros where pages were lost. The next record starts on a fresh
   line, and `audit_chain` tells the two apart.
+- A day is closed as soon as another follows it. After a step back of the clock the log goes on in its last day, if that
+  is at most DAYS_AHEAD_MAX days ahead. A last day further ahead comes from a clock that was wrong: the log comes back,
+  into the first day from today on that has no file, and the links, not the dates, give the order of the days.
 
-A cut exactly at a line's end of the newest day can only be seen against a seal (`seals`).
+What stands at the end of the chain hangs on nothing: that the newest records were cut off at a line's end, or that the
+newest days were removed altogether, can only be seen against a seal that covers them (`seals`), and that the newest
+seals were removed with them only against a root that is kept elsewhere.
 """
 
 from __future__ import annotations
 
 import datetime
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -29,13 +35,27 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.durable import disk
-from holdfast.durable.audit_chain import LINE_BYTES_MAX, NO_HMAC, Previous, Record, Tail, Walk, day_files, decode_record
+from holdfast.durable.audit_chain import (
+    LINE_BYTES_MAX,
+    NO_HMAC,
+    Previous,
+    Record,
+    Tail,
+    Walk,
+    date_of,
+    decode_record,
+    in_order,
+    moment,
+    name_of,
+)
 from holdfast.durable.audit_key import Key
 from holdfast.errors import DiskError, InputError, Poisoned
 
+DAYS_AHEAD_MAX = 2
+
 
 class Log:
-    """Appends to the newest day. Opening it verifies that day, and refuses a damaged one."""
+    """Appends to the last day. Opening it verifies that day, and refuses a damaged one."""
 
     def __init__(self, folder: Path, key: Key, *, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -45,12 +65,14 @@ class Log:
         self._appender: disk.Appender | None = None
         self._failure: DiskError | None = None
         disk.mkdir(folder)
-        names = day_files(folder)
-        self._newest = names[-1] if names else ""
-        self._tail = _last_record(folder, key, names)
+        self._tail = _last_record(folder, key)
+        self._tail_size = 0
         if self._tail is not None:
             # A record that a dead process wrote but never synced could still be lost, and nothing may follow it then.
-            disk.sync_file(folder / self._tail.file)
+            path = folder / self._tail.file
+            disk.sync_file(path)
+            with disk.reading(path):
+                self._tail_size = path.stat().st_size
 
     def append(self, event: str, actor: str, details: dict[str, Any] | None = None) -> Record:
         """Writes one record, and returns it when it is on stable storage."""
@@ -58,8 +80,7 @@ class Log:
             if self._failure is not None:
                 raise Poisoned(path=self._folder, reason=self._failure.facts["reason"]) from self._failure
             now = self._clock()
-            today = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%d.jsonl")
-            name = max(today, self._newest)
+            name = self._file_for(moment(now).date())
             content = {"timestamp": now, "event": event, "actor": actor, "details": details or {}}
             line, record = self._next(name, content)
             try:
@@ -71,12 +92,23 @@ class Log:
             self._tail = Tail(name, record.seq, record.hmac)
             return record
 
+    def _file_for(self, today: datetime.date) -> str:
+        last = date_of(self._tail.file) if self._tail else None
+        if last is not None and 0 <= (last - today).days <= DAYS_AHEAD_MAX:
+            return name_of(last)
+        day = today
+        while day != last and os.path.lexists(self._folder / name_of(day)):
+            if day == datetime.date.max:
+                raise InputError(detail=f"the audit log {self._folder} has a file for each day from {today} on")
+            day += datetime.timedelta(days=1)
+        return name_of(day)
+
     def _next(self, name: str, content: dict[str, Any]) -> tuple[bytes, Record]:
         tail = self._tail
         if tail is not None and tail.file == name:
             head: dict[str, Any] = {"seq": tail.seq + 1}
         else:
-            head = {"seq": 0, "file": name, "previous": Previous(tail.file, tail.seq) if tail else None}
+            head = {"seq": 0, "file": name, "previous": tail and Previous(tail.file, tail.seq, self._tail_size)}
         head["prev_hmac"] = tail.hmac if tail else NO_HMAC
         try:
             line = self._key.signed(head | content)
@@ -90,14 +122,18 @@ class Log:
 
     def _write(self, name: str, data: bytes) -> None:
         path = self._folder / name
-        if self._appender is None or self._appender.path != path:
+        if self._tail is None or self._tail.file != name:
             self.close()
+            disk.create(path, data)
+            self._tail_size = len(data)
+            return
+        if self._appender is None:
             self._appender = disk.open_append(path)
-            self._newest = name
             if _ends_inside_a_line(path):
                 data = b"\n" + data
         self._appender.append(data)
         self._appender.sync()
+        self._tail_size = self._appender.size
 
     def close(self) -> None:
         appender, self._appender = self._appender, None
@@ -111,9 +147,9 @@ class Log:
         self.close()
 
 
-def _last_record(folder: Path, key: Key, names: list[str]) -> Tail | None:
-    """The record that the next one follows. Only the newest day that has one is read, and it must be sound."""
-    for name in reversed(names):
+def _last_record(folder: Path, key: Key) -> Tail | None:
+    """The record that the next one follows. Only the last day that has one is read whole, and it must be sound."""
+    for name in reversed(in_order(folder, key)):
         walk = Walk(folder, key, whole=False)
         for _ in walk.day(name):
             pass
@@ -125,7 +161,7 @@ def _last_record(folder: Path, key: Key, names: list[str]) -> Tail | None:
 
 
 def _ends_inside_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
+    with disk.reading(path), path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - 1))
         return file.read(1) not in (b"", b"\n")

@@ -9,6 +9,7 @@ log.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import re
@@ -21,7 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from holdfast.durable import disk
-from holdfast.errors import AlreadyExists, AuditKeyUnusable
+from holdfast.errors import AlreadyExists, AuditKeyUnusable, DiskError
 
 VARIABLE = "HOLDFAST_AUDIT_KEY"
 KEY_BYTES_MIN = 32
@@ -70,6 +71,10 @@ def load_key(
     if path.is_relative_to(os.path.realpath(data_root)):
         _refuse(path, f"it lies inside the data root {data_root}, where whoever can edit the log can sign it too")
     found = _read(path)
+    if create:
+        # What a crash left beside the key may hold one; that it cannot be removed is no reason to refuse the key.
+        with contextlib.suppress(DiskError):
+            disk.sweep(path.parent, deep=False)
     if found is None and create:
         _create(path)
         found = _read(path)

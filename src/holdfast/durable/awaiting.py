@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.durable.entry import Record, Ref, encode_middle
 from holdfast.durable.journal import Journal
-from holdfast.errors import HoldfastError, JournalClosed
+from holdfast.errors import JournalClosed
 
 _Batch = tuple[list[bytes], list["asyncio.Future[Ref]"]]
 
@@ -29,6 +29,8 @@ class AwaitingJournal:
         self._futures: list[asyncio.Future[Ref]] = []
         self._busy = False
         self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._batches: SimpleQueue[_Batch | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="journal-writer", daemon=True)
         self._thread.start()
@@ -51,14 +53,15 @@ class AwaitingJournal:
         self._futures.append(future)
         if not self._busy:
             self._busy = True
+            self._idle.clear()
             self._loop.call_soon(self._hand_over)
         return future
 
     async def close(self) -> None:
         """Waits for what was appended, then ends the writer thread. The journal itself stays open."""
         self._closed = True
-        if self._futures:
-            await asyncio.wait(self._futures)
+        # Not for the futures: who was cancelled does not wait any more, but has appended.
+        await self._idle.wait()
         self._batches.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
@@ -67,21 +70,23 @@ class AwaitingJournal:
         if self._busy:
             self._batches.put((self._middles, self._futures))
             self._middles, self._futures = [], []
+        else:
+            self._idle.set()
 
     def _write(self) -> None:
         while (batch := self._batches.get()) is not None:
             middles, futures = batch
             refs: list[Ref] = []
-            failure: HoldfastError | None = None
+            failure: Exception | None = None
             try:
                 refs = self._journal.append_encoded(middles)
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001 - not swallowed: it is raised in those who wait for this batch
                 failure = error
             # The loop may have been closed meanwhile; then nobody waits for the answer.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._answer, futures, refs, failure)
 
-    def _answer(self, futures: list[asyncio.Future[Ref]], refs: list[Ref], failure: HoldfastError | None) -> None:
+    def _answer(self, futures: list[asyncio.Future[Ref]], refs: list[Ref], failure: Exception | None) -> None:
         if failure is None:
             for future, ref in zip(futures, refs, strict=True):
                 if not future.done():

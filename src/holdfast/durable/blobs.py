@@ -83,7 +83,6 @@ class Blobs:
         self._stats = Stats()
         self._stats_mutex = threading.Lock()
         self._failure: errors.SyncFailed | None = None
-        self._settled: set[Path] = set()
         # The very files that are known to be durable, so that only the first repeat of a put costs a sync.
         self._durable: dict[str, tuple[int, int, int]] = {}
 
@@ -91,6 +90,7 @@ class Blobs:
 
     def put(self, data: bytes, *, content_type: str = UNKNOWN_TYPE, metadata: Mapping[str, str] | None = None) -> str:
         """Stores `data` and returns its digest."""
+        data = _as_bytes(data)
         blob = self._path(hashlib.sha256(data).hexdigest())
         meta = blob_meta.describe(len(data), content_type, metadata)
         with self._acknowledging():
@@ -114,7 +114,7 @@ class Blobs:
         hasher, size = hashlib.sha256(), 0
         # The digest is known only at the end, so the content is staged above the folder that it belongs to.
         with self._acknowledging(), disk.Staged(self._settle(self.folder)) as staged:
-            for chunk in _chunks(source):
+            for chunk in map(_as_bytes, _chunks(source)):
                 hasher.update(chunk)
                 staged.write(chunk)
                 size += len(chunk)
@@ -131,7 +131,8 @@ class Blobs:
         rest = iter(items)
         digests: list[str] = []
         while batch := list(itertools.islice(rest, _BATCH_MAX)):
-            digests += self._put_batch([item if isinstance(item, NewBlob) else NewBlob(item) for item in batch])
+            blobs = [item if isinstance(item, NewBlob) else NewBlob(item) for item in batch]
+            digests += self._put_batch([blob._replace(data=_as_bytes(blob.data)) for blob in blobs])
         return digests
 
     def _put_batch(self, items: list[NewBlob]) -> list[str]:
@@ -181,9 +182,6 @@ class Blobs:
     def _settle(self, folder: Path) -> Path:
         """Makes certain of a folder and its entry: whoever made it may not have synced it yet."""
         disk.mkdir(folder)
-        if folder not in self._settled:
-            disk.sync_folder(folder.parent)
-            self._settled.add(folder)
         return folder
 
     @contextlib.contextmanager
@@ -224,15 +222,18 @@ class Blobs:
     def open_stream(self, digest: str) -> Iterator[bytes]:
         """The bytes in chunks, in constant memory, for the price of reading them twice.
 
-        The whole blob is verified before this returns, so that no byte of a corrupt one is ever handed out. What is
-        read afterwards is the very file that was verified, whatever takes its name meanwhile.
+        The whole blob is verified before this returns, so that no byte of a corrupt one is handed out. What is read
+        afterwards is the very file that was verified, whatever takes its name meanwhile; and should that be changed in
+        place while it is read, BlobCorrupt comes instead of the last chunk.
         """
         blob = self._path(digest)
         return _serve(_open_verified(blob), blob)
 
     def has(self, digest: str) -> bool:
         """Whether there is such a blob; only reading it tells whether it is intact."""
-        return self._path(digest).is_file()
+        blob = self._path(digest)
+        with disk.reading(blob):
+            return blob.is_file()
 
     def meta(self, digest: str) -> Meta:
         """The description. One that is missing or damaged raises BlobUndescribed; the blob itself can still be got."""
@@ -326,14 +327,33 @@ def _open_verified(blob: Path) -> BufferedReader:
 
 
 def _serve(file: BufferedReader, blob: Path) -> Iterator[bytes]:
+    hasher, held = hashlib.sha256(), b""
     with file, _reading(blob):
-        yield from _chunks(file)
+        for chunk in _chunks(file):
+            hasher.update(chunk)
+            if held:
+                yield held
+            held = chunk
+    _expect(blob, hasher.hexdigest())
+    if held:
+        yield held
 
 
 def _chunks(source: BinaryIO | Iterable[bytes]) -> Iterable[bytes]:
     # A file object is an iterable too, but of lines, and one line may be the whole file.
     read = getattr(source, "read", None)
-    return source if read is None else iter(lambda: read(_CHUNK_BYTES), b"")
+    if read is not None:
+        return iter(lambda: read(_CHUNK_BYTES), b"")
+    if isinstance(source, bytes | bytearray | memoryview) or not isinstance(source, Iterable):
+        kind = type(source).__name__
+        raise errors.InputError(detail=f"a blob's stream is a file object or gives bytes in chunks, and this is {kind}")
+    return source
+
+
+def _as_bytes(data: bytes) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise errors.InputError(detail=f"a blob is made of bytes, and this is {type(data).__name__}")
+    return bytes(data)
 
 
 def _names(folder: Path) -> list[str]:
@@ -341,6 +361,8 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise errors.DiskError(operation="read", path=folder, reason=error.strerror or str(error)) from error
 
 
 def _expect(blob: Path, found: str) -> None:

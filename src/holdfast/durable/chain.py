@@ -18,19 +18,18 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 import msgspec
 
 from holdfast.durable import disk
-from holdfast.durable.entry import GENESIS, TAIL, Entry, Ref, decode, decode_sound, sha256
+from holdfast.durable.entry import GENESIS, TAIL, UNREADABLE, Entry, Ref, decode, decode_sound, sha256
 from holdfast.durable.journal import FORMAT, RUN_STARTED, SUFFIX, Position, epoch_of, is_run_id, run_file
 from holdfast.errors import FileMissing, JournalCorrupt, NewerFormat
 
 ARCHIVED = SUFFIX + ".zst"
 _BUFFER = 1 << 20
 _BLOCK = 1 << 15
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Torn(msgspec.Struct, frozen=True):
@@ -52,15 +51,42 @@ class RunFile(msgspec.Struct, frozen=True):
     def open(self, offset: int = 0) -> IO[bytes]:
         """The run's bytes from `offset` on, whether the file is plain or archived."""
         if self.path.name.endswith(ARCHIVED):
-            import zstandard
-
-            archived = io.BufferedReader(zstandard.open(self.path, "rb"), _BUFFER)
+            archived = io.BufferedReader(_Unpacking(self.path), _BUFFER)
             while offset > 0:
                 offset -= len(archived.read(min(offset, _BUFFER))) or offset
             return archived
         plain = self.path.open("rb", buffering=_BUFFER)
         plain.seek(offset)
         return plain
+
+
+class _Unpacking(io.RawIOBase):
+    """An archived run's bytes. Where they do not unpack, the error names the file and how far they did."""
+
+    def __init__(self, path: Path) -> None:
+        import zstandard
+
+        self._path, self._error, self._offset = path, zstandard.ZstdError, 0
+        self._packed = path.open("rb")
+        self._unpacked = zstandard.ZstdDecompressor().stream_reader(self._packed, read_across_frames=True)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            got = self._unpacked.read(len(buffer))
+        except self._error as error:
+            raise JournalCorrupt(
+                path=self._path, offset=self._offset, reason=f"it does not unpack ({error})"
+            ) from error
+        buffer[: len(got)] = got
+        self._offset += len(got)
+        return len(got)
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
 
 
 class Chain:
@@ -94,7 +120,6 @@ class Chain:
         newest = [file for file in self.runs() if file.path.name.endswith(SUFFIX)][-1:]
         for file in newest:
             disk.sync_file(file.path)
-            disk.sync_folder(self.wal)
 
     def entries(self, after: Position | None = None) -> Iterator[tuple[str, Entry]]:
         """Every entry with its run, verified, in order; or only those behind a position that is known to be good."""
@@ -204,7 +229,7 @@ def _following(lines: list[bytes], seq: int, prev: str) -> list[Entry]:
     This is the hot path of every start. All lines of a block are decoded, hashed and compared together, which takes
     a good deal less time than one after the other; only a block that does not hold is gone through line by line.
     """
-    with contextlib.suppress(*_UNREADABLE):
+    with contextlib.suppress(*UNREADABLE, RecursionError):
         entries = list(map(decode, lines))
         digests = [sha256(line[:-TAIL]).hexdigest() for line in lines]
         if (
@@ -228,8 +253,8 @@ def _refuse_newer(file: RunFile, line: bytes) -> None:
     """A later format may have other fields, which must not be called damage; a line with our fields can be no other."""
     try:
         decode(line)
-    except _UNREADABLE:
-        with contextlib.suppress(*_UNREADABLE, TypeError, LookupError):
+    except (*UNREADABLE, RecursionError):
+        with contextlib.suppress(*UNREADABLE, RecursionError, TypeError, LookupError):
             found = msgspec.json.decode(line)["inputs"]["format"]
             if isinstance(found, int) and found > FORMAT:
                 raise NewerFormat(path=file.path, found=found, known=FORMAT) from None

@@ -148,4 +148,7 @@ def _disassemble(path: Path) -> tuple[_Head, list[bytes]]:
         raise _Unusable(f"{path.name} does not read ({error})") from error
     if head.format != FORMAT:
         raise _Unusable(f"{path.name} has format {head.format}, and this Holdfast writes format {FORMAT}")
-    return head, body.split(b"\n")[:-1]
+    lines = body.split(b"\n")[:-1]
+    if len(lines) != head.lines:
+        raise _Unusable(f"{path.name} has {len(lines)} lines, and says {head.lines}")
+    return head, lines

@@ -11,16 +11,31 @@ that `sweep` can tell a crash's leftovers from the work of a process that is sti
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from holdfast.durable import kernel, process
-from holdfast.durable.kernel import Kernel, disk_error, forget_cached, perform, perform_sync, sync_failed, write_all
-from holdfast.errors import AlreadyExists, DiskError, FileMissing, Poisoned
+from holdfast.durable.kernel import (
+    FOLDER,
+    Kernel,
+    changing,
+    disk_error,
+    forget_cached,
+    perform,
+    perform_sync,
+    remember,
+    retried,
+    settle,
+    sync_failed,
+    sync_path,
+    write_all,
+)
+from holdfast.errors import AlreadyExists, DiskError, FileMissing, InUse, Poisoned
 
 _serial = itertools.count()
 _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})-\d+\.tmp")
@@ -75,14 +90,14 @@ class Staged:
     def publish(self, target: Path) -> None:
         """Gives the content its name, replacing what stood there."""
         self.sync()
-        self.rename(target)
-        sync_folder(target.parent)
+        with changing(target.parent):
+            self.rename(target)
 
     def publish_new(self, target: Path) -> None:
         """Gives the content its name, or raises AlreadyExists: of several writers exactly one succeeds."""
         self.sync()
-        self.link(target)
-        sync_folder(target.parent)
+        with changing(target.parent):
+            self.link(target)
 
     def rename(self, target: Path) -> None:
         """Only the rename: the caller has synced the content, and syncs the folder before it acknowledges."""
@@ -124,10 +139,9 @@ def replace_together(contents: Mapping[Path, bytes]) -> None:
         for temp, path in staged:
             temp.write(contents[path])
             temp.sync()
-        for temp, path in staged:
-            temp.rename(path)
-    for folder in {path.parent for path in contents}:
-        sync_folder(folder)
+        with changing(*(path.parent for path in contents)):
+            for temp, path in staged:
+                temp.rename(path)
 
 
 def create(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -145,7 +159,7 @@ class Batch:
         self._staged: list[tuple[Staged, Path, bool]] = []
         self._grown: set[Path] = set()
         # Opened before anything is written, so that a write-back error of ours is reported through it.
-        self._fd = perform("open", filesystem, kernel.calls.open, filesystem, os.O_RDONLY | os.O_DIRECTORY)
+        self._fd = perform("open", filesystem, kernel.calls.open, filesystem, FOLDER)
 
     def add(self, target: Path, data: bytes, *, keep: bool = False) -> None:
         """`keep`: when `target` exists by the time of publishing, it stays and `data` is dropped."""
@@ -231,17 +245,35 @@ class Appender:
             perform("close", self.path, kernel.calls.close, fd)
 
 
-def open_append(path: Path, *, exclusive: bool = False, mode: int = 0o644) -> Appender:
-    """Opens `path` for appending and makes its folder entry durable. `exclusive` demands that it is new."""
+def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mode: int = 0o644) -> Appender:
+    """Opens `path` for appending and makes its entry and that of its folder durable.
+
+    `exclusive` demands that it is new. `alone` holds its lock until it is closed, or raises InUse.
+    """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
-    fd = perform("open", path, kernel.calls.open, path, flags, mode)
-    try:
+    settle(path.parent)
+    with contextlib.ExitStack() as undo:
+        with changing(path.parent):
+            fd = perform("open", path, kernel.calls.open, path, flags, mode)
+            undo.callback(kernel.calls.close, fd)
+            if alone:
+                _take_lock(fd, path)
         size = os.fstat(fd).st_size
-        sync_folder(path.parent)
-    except BaseException:
-        kernel.calls.close(fd)
-        raise
+        undo.pop_all()
     return Appender(path, fd, size)
+
+
+def _take_lock(fd: int, path: Path) -> None:
+    try:
+        retried(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever held the lock until now may have moved the file away since it was opened here.
+        is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    except OSError as error:
+        raise disk_error("lock", path, error) from error
+    if not is_ours:
+        raise InUse(path=path)
 
 
 def rewrite(fd: int, data: bytes, path: Path) -> None:
@@ -266,55 +298,56 @@ def close_lock_file(fd: int, path: Path) -> None:
 
 
 def mkdir(path: Path, mode: int = 0o755) -> None:
-    """Creates `path` and what is missing above it; each new entry is durable in its parent before the next."""
-    if path.is_dir():
-        return
-    if path.parent != path:
-        mkdir(path.parent, mode)
-    try:
-        perform("create the folder", path, kernel.calls.mkdir, path, mode)
-    except AlreadyExists:
-        if not path.is_dir():
-            raise
-    sync_folder(path.parent)
+    """Creates `path` and what is missing above it; each entry is durable in its parent before the next is made.
+
+    A folder that is there already is made certain of too, once in a process: whoever made it may have died before its
+    sync, or be just about to do it.
+    """
+    if not path.is_dir():
+        if path.parent != path:
+            mkdir(path.parent, mode)
+        try:
+            with changing(path.parent):
+                perform("create the folder", path, kernel.calls.mkdir, path, mode)
+            remember(path)
+        except AlreadyExists:
+            if not path.is_dir():
+                raise
+    settle(path)
 
 
 def rename(source: Path, target: Path) -> None:
     """Moves `source` to `target`, also across folders. The new entry is durable before the old one is gone."""
-    perform("rename to", target, kernel.calls.rename, source, target)
-    sync_folder(target.parent)
-    if source.parent != target.parent:
-        sync_folder(source.parent)
+    with changing(target.parent, source.parent):
+        perform("rename to", target, kernel.calls.rename, source, target)
 
 
 def unlink(path: Path, *, missing_ok: bool = False) -> None:
     if missing_ok and not os.path.lexists(path):
         return
-    perform("unlink", path, kernel.calls.unlink, path)
-    sync_folder(path.parent)
+    with changing(path.parent):
+        perform("unlink", path, kernel.calls.unlink, path)
 
 
 def rmdir(path: Path) -> None:
-    perform("remove the folder", path, kernel.calls.rmdir, path)
-    sync_folder(path.parent)
+    with changing(path.parent):
+        perform("remove the folder", path, kernel.calls.rmdir, path)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder and all below it. Only the removal of `path` itself is synced."""
+    kernel.empty(path)
+    rmdir(path)
 
 
 def sync_folder(path: Path) -> None:
     """Makes the entries of a folder durable."""
-    _sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
+    sync_path(path, FOLDER)
 
 
 def sync_file(path: Path) -> None:
     """Makes the content of a file durable that another process wrote."""
-    _sync_path(path, os.O_RDONLY)
-
-
-def _sync_path(path: Path, flags: int, sync: Callable[[int], object] | None = None) -> None:
-    fd = perform("open", path, kernel.calls.open, path, flags)
-    try:
-        perform_sync(sync or kernel.calls.fsync, fd, "sync", path)
-    finally:
-        kernel.calls.close(fd)
+    sync_path(path, os.O_RDONLY)
 
 
 def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
@@ -323,7 +356,7 @@ def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
     A kernel that would hide an error from it gets `paths` instead, files and folders, one by one.
     """
     if _SYNCFS_REPORTS_ERRORS:
-        _sync_path(folder, os.O_RDONLY | os.O_DIRECTORY, kernel.calls.syncfs)
+        sync_path(folder, FOLDER, kernel.calls.syncfs)
     else:
         for path in paths:
             sync_file(path)
@@ -347,14 +380,14 @@ def is_leftover(name: str) -> bool:
     return not (same_boot and process.start_ticks(int(found["pid"])) == int(found["ticks"]))
 
 
-def sweep(folder: Path, *, skip: frozenset[str] = frozenset()) -> list[Path]:
+def sweep(folder: Path, *, skip: frozenset[str] = frozenset(), deep: bool = True) -> list[Path]:
     """Removes the temporary files that dead processes left below `folder`, and returns them.
 
-    Folders named in `skip` are not entered. Files of living processes, and any other file, stay.
+    Folders named in `skip` are not entered; without `deep`, none is. Files of living processes and all others stay.
     """
     swept: list[Path] = []
     for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in skip]
+        folders[:] = [name for name in folders if deep and name not in skip]
         for name in filter(is_leftover, files):
             path = Path(parent, name)
             # Two processes may sweep at once: the other's success is as good as ours.

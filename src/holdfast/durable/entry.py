@@ -18,6 +18,8 @@ import msgspec
 from holdfast.errors import InputError
 
 GENESIS = "0" * 64
+# Deeper JSON could be written, but not be read back everywhere: readers go down by recursion.
+DEPTH_MAX = 200
 HASH_FIELD = b',"entry_hash":"'
 # The field, 64 hexadecimal digits, the closing quote and brace, the newline.
 TAIL = len(HASH_FIELD) + 64 + 3
@@ -68,6 +70,8 @@ class Head(msgspec.Struct, frozen=True):
     synced: int
 
 
+# Not RecursionError: what was hashed when it was written can be read, if not from so deep a stack.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Entry).decode
 sha256 = hashlib.sha256
@@ -79,10 +83,29 @@ def encode_middle(record: Record) -> bytes:
 
 
 def encode_checked(record: Record | Head) -> bytes:
+    """Refuses what could be written but not be read back. (Infinities and NaN are written as null.)"""
     try:
-        return encode(record)
+        encoded = encode(record)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(detail=f"a {record.decision_type} record holds what JSON cannot ({error})") from error
+    fits = type(record.inputs) is type(record.output) is dict and record.committed in (True, False)
+    if not (fits and type(record.decision_type) is type(record.actor) is str and type(record.committed) is bool):
+        raise InputError(detail=f"a record of the type {record.decision_type!r} has fields of the wrong type")
+    if encoded.count(b"{") + encoded.count(b"[") > DEPTH_MAX and is_deeper(record.inputs, record.output):
+        raise InputError(detail=f"a {record.decision_type} record is nested more than {DEPTH_MAX} deep")
+    return encoded
+
+
+def is_deeper(*values: Any) -> bool:
+    """True for what is nested more than DEPTH_MAX deep, found level by level, without going down itself."""
+    for _ in range(DEPTH_MAX):
+        containers = [value for value in values if isinstance(value, dict | list | tuple)]
+        values = tuple(
+            inner for value in containers for inner in (value.values() if isinstance(value, dict) else value)
+        )
+        if not values:
+            return False
+    return True
 
 
 def put_together(seq: int, prev_hash: str, timestamp: bytes, middle: bytes, synced: int) -> bytes:
@@ -101,8 +124,9 @@ def decode_sound(line: bytes) -> Entry | None:
     """The entry, if the line is whole and its own hash fits; None for anything else."""
     if line[-TAIL : -TAIL + len(HASH_FIELD)] != HASH_FIELD or line[-3:] != b'"}\n':
         return None
-    try:
-        entry = decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    if sha256(line[:-TAIL]).hexdigest().encode() != line[-67:-3]:
         return None
-    return entry if entry.entry_hash == sha256(line[:-TAIL]).hexdigest() else None
+    try:
+        return decode(line)
+    except UNREADABLE:
+        return None

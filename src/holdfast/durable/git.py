@@ -8,6 +8,7 @@ quoting. Hooks and filesystem monitors never run, no index is written but the on
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.errors import GitFailed, GitUnusable
+from holdfast.errors import GitFailed, GitUnusable, NotAWorktree
 
 # The first with `core.fsync`: an older git would take the setting and sync nothing.
 MINIMUM = (2, 36)
@@ -41,6 +42,11 @@ class Result(msgspec.Struct, frozen=True):
     def fields(self) -> list[str]:
         """The parts of an answer given with `-z`. A name is bytes to git, and stays itself through `os.fsencode`."""
         return os.fsdecode(self.out).split("\0")[:-1]
+
+
+def readable(name: str) -> str:
+    """A file name as text that can be written anywhere: a byte that is not UTF-8 is shown as `\\xff`."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def environment(settings: Mapping[str, str], **variables: str) -> dict[str, str]:
@@ -91,3 +97,48 @@ def require_minimum() -> None:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """Where the parts of the user's repository are. `stores` are its object folders, alternates included."""
+
+    worktree: Path
+    git_dir: Path
+    common_dir: Path
+    stores: tuple[Path, ...]
+    hash_name: str
+    env: dict[str, str]
+
+    def run(
+        self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), inherit: tuple[int, ...] = ()
+    ) -> Result:
+        """Runs git on the repository itself: only to ask, or for refs under refs/holdfast."""
+        return run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
+
+
+def discover(worktree: Path) -> Repository:
+    require_minimum()
+    settings = {"core.fsync": "all", "core.filesRefLockTimeout": "500"}
+    env = environment(settings)
+    asked = [["--show-toplevel"], ["--absolute-git-dir"], ["--git-common-dir"], ["--git-path", "objects"]]
+    asked.append(["--show-object-format"])
+
+    def ask(*questions: str) -> str:
+        return run("rev-parse", "--path-format=absolute", *questions, cwd=worktree, env=env).line
+
+    try:
+        found = ask(*itertools.chain(*asked)).split("\n")
+        if len(found) != len(asked):
+            # A path with a newline in it.
+            found = [ask(*question) for question in asked]
+    except GitFailed as failure:
+        raise NotAWorktree(path=worktree, reason=failure.stderr) from failure
+    if not os.path.samefile(found[0], worktree):
+        raise NotAWorktree(path=worktree, reason=f"git says {found[0]}")
+    top, git_dir, common_dir, objects = map(Path, found[:4])
+    env = environment(settings, GIT_DIR=str(git_dir), GIT_WORK_TREE=str(top))
+    stores = [objects]
+    if (objects / "info" / "alternates").exists():
+        counted = run("count-objects", "-v", cwd=top, env=env).line.split("\n")
+        stores += [Path(line.removeprefix("alternate: ")) for line in counted if line.startswith("alternate: ")]
+    return Repository(top, git_dir, common_dir, tuple(filter(Path.is_dir, stores)), found[4], env)

@@ -4,6 +4,10 @@
 come leads, writes what all have queued, syncs once and wakes them; who comes meanwhile is the next batch, written only
 after this sync returned. A lone writer leads itself and pays nothing for it.
 
+The lead is a token in a list. It is taken by `del` and given back by an assignment, because between those and the
+`try` beside them the interpreter runs no signal handler: one that raises can interrupt a caller anywhere else, and
+costs the others at most PATIENCE_S, never the lead.
+
 After a failed write or sync the journal is poisoned: the waiting and every later caller get the error, and nothing is
 acknowledged any more in this process.
 """
@@ -13,8 +17,10 @@ from __future__ import annotations
 import _thread
 import contextlib
 import itertools
+import os
 import re
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +31,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.durable import disk
 from holdfast.durable.entry import GENESIS, Head, Record, Ref, encode, encode_checked, encode_middle, put_together, seal
-from holdfast.errors import DiskError, InvalidName, JournalClosed, Poisoned
+from holdfast.errors import DiskError, HoldfastError, InputError, InvalidName, JournalClosed, Poisoned
 
 FORMAT = 1
 SUFFIX = ".wal.jsonl"
@@ -34,12 +40,29 @@ RUN_STARTED = "run_started"
 _RUN_ID = re.compile(r"[0-9]{6,}-[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
+# How long a caller waits before it looks for itself whether anybody leads.
+PATIENCE_S = 1.0
+_TOKEN: list[None] = [None]
+
+
 class Position(msgspec.Struct, frozen=True):
     """The end of an entry: which one it is, and which bytes of its run file it stands in."""
 
     ref: Ref
     start: int
     end: int
+
+
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _close_in_forked_child() -> None:
+    """A forked child has the parent's descriptor and its count of entries: a line of its own would break the chain."""
+    for journal in _journals:
+        journal.forked = True
+
+
+os.register_at_fork(after_in_child=_close_in_forked_child)
 
 
 def run_id(epoch: int, now: float) -> str:
@@ -64,17 +87,21 @@ def run_file(wal: Path, run: str) -> Path:
 class _Waiting:
     """A caller that came while another was leading: its records, and what became of them."""
 
-    __slots__ = ("error", "gone", "leads", "middles", "next", "refs", "turn")
+    __slots__ = ("done", "error", "middles", "next", "refs", "turn")
 
     def __init__(self, middles: list[bytes]) -> None:
         self.middles = middles
         self.refs: list[Ref] = []
-        self.error: Exception | None = None
-        self.leads = False
-        self.gone = False
+        self.error: HoldfastError | None = None
+        self.done = False
         self.next: _Waiting | None = None
         self.turn = _thread.allocate_lock()
         self.turn.acquire()
+
+    def wake(self) -> None:
+        # Woken twice is as good as once.
+        with contextlib.suppress(RuntimeError):
+            self.turn.release()
 
 
 class Journal:
@@ -87,10 +114,13 @@ class Journal:
         # The last durable entry: sequence, hash, first byte, byte behind it. One tuple, so that it changes at once.
         self._last = (-1, GENESIS, 0, 0)
         self._closed = False
+        self.forked = False
         self._unsure = ""
         self._mutex = _thread.allocate_lock()
         self._queue: list[_Waiting] = []
-        self._lead = _thread.allocate_lock()
+        self._free: list[None] = [None]
+        self._leader = 0
+        _journals.add(self)
 
     @classmethod
     def start(
@@ -109,9 +139,14 @@ class Journal:
         path = run_file(wal, run)
         if previous is not None and epoch_of(previous.run) >= epoch_of(run):
             raise InvalidName(what="run id", name=run, rule=f"its epoch must be greater than that of {previous.run}")
-        journal = cls(run, disk.open_append(path, exclusive=True), clock)
         inputs = {"previous": previous, "format": FORMAT, "epoch": epoch_of(run), "holdfast": __version__}
-        journal.append(RUN_STARTED, {**inputs, **(facts or {})})
+        first = encode_middle(Record(RUN_STARTED, {**inputs, **(facts or {})}))
+        journal = cls(run, disk.open_append(path, exclusive=True), clock)
+        try:
+            journal.append_encoded([first])
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     def append(
@@ -124,42 +159,34 @@ class Journal:
         committed: bool = True,
     ) -> Ref:
         """Writes one entry. When this returns, it is on stable storage."""
-        if not self._lead.acquire(blocking=False):
+        me = _thread.get_ident()
+        try:
+            # Who waits already is not passed by.
+            del self._free[len(self._queue)]
+        except IndexError:
             record = Record(decision_type, inputs or {}, output or {}, actor, committed)
-            return self.append_encoded([encode_middle(record)])[0]
+            return self._queue_up([encode_middle(record)], me)[0]
         # Nobody else is writing: encoded in one go and straight to the disk, because after a sync the processor's
         # caches are cold, and every step costs several times what it does in a busy loop.
         try:
+            self._leader = me
             last, digest, _, end = self._last
             fields = (decision_type, inputs or {}, output or {}, actor, committed)
             line, digest = seal(encode_checked(Head(last + 1, digest, self._clock(), *fields, last))[:-1])
             self._write(line, (last + 1, digest, end, end + len(line)))
             return Ref(self.run, last + 1, digest)
         finally:
-            self._hand_on()
+            self._leader = 0
+            self._free[:] = _TOKEN
+            if self._queue:
+                self._queue[0].wake()
 
     def append_many(self, records: Sequence[Record]) -> list[Ref]:
         """Writes entries next to each other, for one sync."""
         return self.append_encoded([encode_middle(record) for record in records])
 
     def append_encoded(self, middles: list[bytes]) -> list[Ref]:
-        """Who finds nobody leading leads: a lone writer goes straight to the disk. Others queue up and wait."""
-        if self._lead.acquire(blocking=False):
-            try:
-                return self._commit(middles)
-            finally:
-                self._hand_on()
-        waiting = _Waiting(middles)
-        self._queue.append(waiting)
-        # The leader may have looked at the queue a moment before this caller was in it.
-        if self._lead.acquire(blocking=False):
-            waiting.leads = True
-            self._lead_all()
-        else:
-            self._wait(waiting)
-        if waiting.error is not None:
-            raise waiting.error
-        return waiting.refs
+        return self._queue_up(middles, _thread.get_ident())
 
     def position(self) -> Position:
         """Where the journal ends: the last entry that is durable."""
@@ -188,7 +215,7 @@ class Journal:
         return refs
 
     def _write(self, data: bytes, last: tuple[int, str, int, int]) -> None:
-        if self._closed:
+        if self._closed or self.forked:
             raise JournalClosed(run=self.run)
         if self._unsure:
             raise self._poisoned()
@@ -205,41 +232,44 @@ class Journal:
         self._last = last
         self._unsure = ""
 
-    def _hand_on(self) -> None:
-        """Lets go of the lead; who waits gets it, unless somebody came first, who then hands it on in turn."""
-        self._lead.release()
-        if self._queue and self._lead.acquire(blocking=False):
-            with self._mutex:
-                heir = self._queue[0] if self._queue else None
-                if heir is not None:
-                    heir.leads = True
-            if heir is not None:
-                heir.turn.release()
-            else:
-                self._lead.release()
-
-    def _wait(self, waiting: _Waiting) -> None:
-        """Waits for the leader's sync, or to be given the lead."""
+    def _queue_up(self, middles: list[bytes], me: int) -> list[Ref]:
+        """Waits until a leader has committed these records, or leads when nobody does."""
+        if self._leader == me:
+            raise InputError(detail="a signal handler may not append to the journal that it interrupted in an append")
+        waiting = _Waiting(middles)
+        self._queue.append(waiting)
         try:
-            waiting.turn.acquire()
-        except BaseException:
-            # A signal handler raised here: who leaves must take neither the lead nor anybody's waking along.
-            with self._mutex:
-                waiting.gone = True
-                if waiting in self._queue and not waiting.leads:
-                    self._queue.remove(waiting)
-            self._pass_on(waiting)
-            raise
-        self._pass_on(waiting)
+            while not waiting.done:
+                try:
+                    del self._free[0]
+                except IndexError:
+                    waiting.turn.acquire(timeout=PATIENCE_S)
+                    continue
+                try:
+                    self._leader = me
+                    self._lead_all()
+                finally:
+                    self._leader = 0
+                    self._free[:] = _TOKEN
+                    if self._queue:
+                        self._queue[0].wake()
+        finally:
+            self._leave(waiting)
+        if waiting.error is not None:
+            raise waiting.error
+        return waiting.refs
 
-    def _pass_on(self, waiting: _Waiting) -> None:
-        if waiting.leads:
-            self._lead_all()
-        elif waiting.next is not None:
-            waiting.next.turn.release()
+    def _leave(self, waiting: _Waiting) -> None:
+        """Wakes the next of the same batch; who was interrupted before its turn takes its records along."""
+        if waiting.next is not None:
+            waiting.next.wake()
+        if not waiting.done:
+            with self._mutex:
+                if waiting in self._queue:
+                    self._queue.remove(waiting)
 
     def _lead_all(self) -> None:
-        """Commits for all who wait, hands the lead on, and wakes the first of them, who wakes the next, and so on.
+        """Commits for all who wait, and wakes the first of them, who wakes the next, and so on.
 
         One after the other, because woken all at once they would only crowd for the interpreter's lock.
         """
@@ -254,18 +284,18 @@ class Journal:
                 waiting.refs = refs[start : start + len(waiting.middles)]
                 start += len(waiting.middles)
         except BaseException as error:
+            # What only this thread's signal handler raised is nothing that the others could understand.
             for waiting in batch:
-                waiting.error = error if isinstance(error, Exception) else self._poisoned()
-            if not isinstance(error, Exception):
+                waiting.error = error if isinstance(error, HoldfastError) else self._poisoned()
+            if not isinstance(error, HoldfastError):
                 raise
         finally:
-            self._hand_on()
-            with self._mutex:
-                asleep = [waiting for waiting in batch if not waiting.leads and not waiting.gone]
-                for waiting, following in itertools.pairwise(asleep):
-                    waiting.next = following
-            if asleep:
-                asleep[0].turn.release()
+            for waiting, following in itertools.pairwise(batch):
+                waiting.next = following
+            for waiting in batch:
+                waiting.done = True
+            if batch:
+                batch[0].wake()
 
     def _poisoned(self) -> Poisoned:
         return Poisoned(path=self._file.path, reason=self._unsure)

@@ -8,8 +8,9 @@
   never swallows it; readers pass over what is no record, and report it.
 - A *cursor* is a logical byte offset from the ledger's beginning, and stays true over rotations. The live file and all
   segments read as one.
-- One writer at a time, whose threads share the `Ledger`; readers in any number of processes, at any time. A reader may
-  see a record before its writer's sync has returned: who acts on it for good calls `settle` first.
+- One writer at a time, whose threads share the `Ledger`: it holds the live file's lock from its first append until it
+  is closed, and another one's append raises InUse. Readers in any number of processes, at any time. A reader may see a
+  record before its writer's sync has returned: who acts on it for good calls `settle` first.
 - Nothing is dropped unless `retain_*` says so, and then whole segments, oldest first, never the newest one: its name
   tells where the live file begins.
 - After a failed write or sync the ledger takes no more records. A rotation that cannot be done (a full disk, say) is
@@ -156,13 +157,17 @@ class Ledger:
 
     def _open(self) -> disk.Appender:
         disk.mkdir(self.path.parent)
-        self._upkeep()
-        self._base = newest_end(self._segments.listing())
-        self._began_s = self._first_second_from(self._base, otherwise=self._clock())
-        last_newline = lines.end(self._segments)
-        self._live = disk.open_append(self.path)
-        self._is_torn = last_newline < self._base + self._live.size
-        return self._live
+        with contextlib.ExitStack() as undo:
+            # First of all: only who holds the live file may cut it, or pack what was cut.
+            live = disk.open_append(self.path, alone=True)
+            undo.callback(live.close)
+            self._upkeep()
+            self._base = newest_end(self._segments.listing())
+            self._began_s = self._first_second_from(self._base, otherwise=self._clock())
+            self._is_torn = lines.end(self._segments) < self._base + live.size
+            undo.pop_all()
+        self._live = live
+        return live
 
     def _seal(self, live: disk.Appender) -> disk.Appender:
         """Cuts a segment off and begins a new live file. When the cut cannot be made, the live file goes on."""

@@ -11,13 +11,18 @@ import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import AlreadyExists, DiskError, DiskFull, FileMissing, SyncFailed
 
 T = TypeVar("T")
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_SETTLED_MAX = 10_000
+# The very folders whose entries this process knows to be durable.
+_settled: set[tuple[Path, int, int]] = set()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -120,3 +125,60 @@ def forget_cached(fd: int) -> None:
     # Linux marks a page clean after a failed write-back: a later reader would take from memory what the disk never got.
     with contextlib.suppress(OSError):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+# -- folders, whose entries are durable once they were synced themselves -----------------------------------------------
+
+
+def sync_path(path: Path, flags: int, sync: Callable[[int], object] | None = None) -> None:
+    with opened(path, flags) as fd:
+        perform_sync(sync or calls.fsync, fd, "sync", path)
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    fd = perform("open", path, calls.open, path, flags)
+    try:
+        yield fd
+    finally:
+        calls.close(fd)
+
+
+@contextlib.contextmanager
+def changing(*folders: Path) -> Iterator[None]:
+    """Around a change of entries, which is durable afterwards: first the folder named first.
+
+    The folders are opened before the change, so that between it and the sync nothing can fail but the sync itself.
+    """
+    with contextlib.ExitStack() as stack:
+        fds = {folder: stack.enter_context(opened(folder, FOLDER)) for folder in dict.fromkeys(folders)}
+        yield
+        for folder, fd in fds.items():
+            perform_sync(calls.fsync, fd, "sync", folder)
+
+
+def settle(folder: Path) -> None:
+    """Makes the entry of a folder durable that this process has not made certain of yet."""
+    # Where we may not even look, we cannot have made anything. One that is missing is for its user to stumble over.
+    if folder.is_dir() and _identity(folder) not in _settled and os.access(folder.parent, os.R_OK):
+        sync_path(folder.parent, FOLDER)
+        remember(folder)
+
+
+def remember(folder: Path) -> None:
+    if len(_settled) >= _SETTLED_MAX:
+        _settled.clear()
+    _settled.add(_identity(folder))
+
+
+def _identity(folder: Path) -> tuple[Path, int, int]:
+    found = perform("read", folder, folder.stat)
+    return folder, found.st_dev, found.st_ino
+
+
+def empty(folder: Path) -> None:
+    """Removes all below `folder`, symbolic links as such, and syncs nothing."""
+    for parent, folders, files in os.walk(folder, topdown=False):
+        for path in (Path(parent, name) for name in [*files, *folders]):
+            remove = calls.rmdir if path.is_dir() and not path.is_symlink() else calls.unlink
+            perform("remove", path, remove, path)

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.durable.entry import Entry, Ref
 from holdfast.errors import PairingBroken
 
-# The newest executed keys that are remembered. A fixed number, not an age: the same journal always gives the same set.
+# How many executed keys are remembered, those used last. A number, not an age: a journal always gives the same set.
 EXECUTED_MAX = 100_000
 
 
@@ -55,7 +55,7 @@ class Pairing:
         return list(self._open.values())
 
     def executed(self) -> list[Executed]:
-        """Oldest first."""
+        """The one used longest ago first."""
         return list(self._executed.values())
 
     def find_executed(self, decision_type: str, key: str) -> Executed | None:
@@ -78,7 +78,9 @@ class Pairing:
         self._note(Executed(intent.entry.decision_type, intent.entry.entry_hash, run, entry.seq))
 
     def _note(self, done: Executed) -> None:
-        self._executed[done.decision_type, done.key] = done
+        # A key that comes again is as young as its last use, and still means what happened first.
+        place = (done.decision_type, done.key)
+        self._executed[place] = self._executed.pop(place, done)
         if len(self._executed) > EXECUTED_MAX:
             del self._executed[next(iter(self._executed))]
 

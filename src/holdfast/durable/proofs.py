@@ -2,11 +2,12 @@
 
 A proof is a small JSON object:
 
-    format  seal  root  line  day {file records last_hmac records_root}  record_path  day_index  day_count  day_path
+    format  seal  root  line  day  record_path  day_index  day_count  day_path
 
-The stranger trusts only a root, published or handed over when the log was sealed. `line` is the record's exact line.
-From it and `record_path` follows the day's `records_root` (the record's own seq is its index, `records` the count);
-from the day's leaf and `day_path` follows the root. `seal` and `root` only say where it came from; they prove nothing.
+The stranger trusts only a root, published or handed over when the log was sealed. `line` is the record's exact line,
+and `day` is as it stands in the seal: `file records last_hmac records_root size sha256`. From the line and
+`record_path` follows the day's `records_root` (the record's own seq is its index, `records` the count); from the day's
+leaf and `day_path` follows the root. `seal` and `root` only say where it came from; they prove nothing.
 Each path is a list of hashes from the bottom up, one for each level of the tree, so a proof grows with the logarithm of
 the log. See `merkle` for the hashes and `seals` for a day's leaf.
 """
@@ -20,7 +21,7 @@ import msgspec
 from holdfast.durable import merkle
 from holdfast.durable.audit_chain import Record, Walk, day_file, parse
 from holdfast.durable.seals import Day, Seal, parse_seal, seal_files, seals_folder
-from holdfast.errors import AuditCorrupt, NotSealed, ProofInvalid
+from holdfast.errors import AuditCorrupt, InputError, NotSealed, ProofInvalid
 
 FORMAT = 1
 
@@ -43,6 +44,8 @@ class Proof(msgspec.Struct, frozen=True):
 def prove(folder: Path, day: str, seq: int) -> Proof:
     """Proves record `seq` of a day (a date or its file's name) against the newest seal that covers it. Needs no key."""
     file = day_file(day)
+    if not isinstance(seq, int):
+        raise InputError(detail=f"{seq!r} is no number of a record of {file}; they count from 0")
     seal, sealed = _newest_seal_of(folder, file, seq)
     line, record_path = _record_and_path(folder, seal, sealed, seq)
     day_index = seal.days.index(sealed)
@@ -94,12 +97,14 @@ def _record_and_path(folder: Path, seal: Seal, day: Day, seq: int) -> tuple[byte
 
 def check_proof(document: bytes, root: str) -> Record:
     """The proven record, if the log with this root holds it where the proof says; else ProofInvalid."""
+    if not isinstance(root, str):
+        raise InputError(detail=f"{root!r} is no root to check a proof against; give 64 hexadecimal digits")
     try:
         proof = msgspec.json.decode(document, type=Proof)
         record_path = [bytes.fromhex(step) for step in proof.record_path]
         day_path = [bytes.fromhex(step) for step in proof.day_path]
         line, leaf = proof.line.encode(), proof.day.leaf()
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ProofInvalid(reason=f"it cannot be read ({error})") from error
     if proof.format != FORMAT:
         raise ProofInvalid(reason=f"it has format {proof.format}, and this Holdfast reads format {FORMAT}")

@@ -2,13 +2,16 @@
 
 `audit/merkle/seal-<YYYYMMDDTHHMMSS.ffffff>Z.json` holds one JSON object, fields in this order:
 
-    format  sealed_at  previous {file sha256}  days [{file records last_hmac records_root}]  root  hmac
+    format  sealed_at  previous {file sha256}  days [{file records last_hmac records_root size sha256}]  root  hmac
 
 `hmac` signs the exact bytes before `,"hmac"`, as in the log: a seal cannot be forged without the key. (A record starts
 with `{"seq"`, a seal with `{"format"`, so neither passes for the other.) `previous` chains seal to seal by the hash of
-the file. `days` are all days that have a record, oldest first; `records_root` is the Merkle root over the exact bytes
-of the day's records (their lines, without the line end), and `root` the one over the days, each as its four fields
-joined by line ends. Names sort in the order of sealing, whatever the clock says.
+the file. `days` are all days in the order of their links; `records_root` is the Merkle root over the exact bytes of the
+day's records (their lines, without the line end), and `root` the one over the days, each as its six fields joined by
+line ends. Names sort in the order of sealing, whatever the clock says.
+
+`size` and `sha256` are of the whole file as it was, with all that a crash had torn by then: those bytes stay for ever
+what they were. The last day of a seal may grow until another day follows it; the others were closed.
 
 A seal that is written is durable, and so is every record that it covers. Whoever keeps a root elsewhere can tell when
 the log and its newest seals were cut back together; nothing inside the folder can.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable
@@ -26,7 +30,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.durable import disk, merkle
-from holdfast.durable.audit_chain import Finding, Findings, Torn, Walk
+from holdfast.durable.audit_chain import Finding, Findings, Torn, Walk, moment
 from holdfast.durable.audit_key import Key, signature
 from holdfast.errors import InputError
 
@@ -36,15 +40,17 @@ _MOMENT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class Day(msgspec.Struct, frozen=True):
-    """A day as far as it is sealed: its first `records` records."""
+    """A day as far as it is sealed: its first `records` records, and the first `size` bytes of its file."""
 
     file: str
     records: int
     last_hmac: str
     records_root: str
+    size: int
+    sha256: str
 
     def leaf(self) -> bytes:
-        return f"{self.file}\n{self.records}\n{self.last_hmac}\n{self.records_root}".encode()
+        return "\n".join(str(field) for field in msgspec.structs.astuple(self)).encode()
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -68,9 +74,14 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What verifying found. Without the key (`keyed` false), only links and sealed content were checked."""
+    """What verifying found. Without the key (`keyed` false), only links and sealed content were checked.
+
+    `missing`: there is no folder at all. A log that was never written to is sound; whether it should be there, only
+    the caller can tell.
+    """
 
     keyed: bool
+    missing: bool
     days: int
     records: int
     seals: int
@@ -107,7 +118,8 @@ def seal(folder: Path, key: Key, *, clock: Callable[[], float] = time.time) -> S
     if last is not None and last.days == days:
         return last
     # What was read may still be on its way to the disk, and a seal must never outlive a record that it covers.
-    disk.sync_file(folder / days[-1].file)
+    for day in set(days).difference(last.days if last else ()):
+        disk.sync_file(folder / day.file)
     disk.mkdir(seals_folder(folder))
     sealed_at = _moment_after(last, clock())
     fields = {"format": FORMAT, "sealed_at": sealed_at, "previous": examined.link, "days": days, "root": day_root(days)}
@@ -118,9 +130,9 @@ def seal(folder: Path, key: Key, *, clock: Callable[[], float] = time.time) -> S
 
 
 def _moment_after(last: Seal | None, now: float) -> str:
-    moment = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime(_MOMENT)
-    if last is None or moment > last.sealed_at:
-        return moment
+    present = moment(now).strftime(_MOMENT)
+    if last is None or present > last.sealed_at:
+        return present
     after = datetime.datetime.strptime(last.sealed_at, _MOMENT) + datetime.timedelta(microseconds=1)
     return after.strftime(_MOMENT)
 
@@ -130,9 +142,11 @@ def _moment_after(last: Seal | None, now: float) -> str:
 
 def seal_files(folder: Path) -> list[str]:
     """The names of the seals, oldest first."""
-    if not seals_folder(folder).exists():
-        return []
-    return sorted(path.name for path in seals_folder(folder).iterdir() if _SEAL_FILE.fullmatch(path.name))
+    with disk.reading(seals_folder(folder) if folder.is_dir() else folder):
+        try:
+            return sorted(filter(_SEAL_FILE.fullmatch, os.listdir(seals_folder(folder))))
+        except FileNotFoundError:
+            return []
 
 
 def parse_seal(content: bytes, key: Key | None) -> Seal | str:
@@ -158,6 +172,7 @@ def verify(folder: Path, key: Key | None) -> Report:
     examined = _Examination(folder, key)
     return Report(
         keyed=key is not None,
+        missing=not os.path.lexists(folder),
         days=len(examined.days),
         records=sum(day.records for day in examined.days),
         seals=examined.seals_count,
@@ -180,9 +195,10 @@ class _Examination:
         self._read_seals()
         walk = Walk(folder, key, findings=self.findings)
         self.torn = walk.torn
-        self._states: dict[str, dict[int, Day]] = {}
-        self.days = self._read_days(walk)
+        self._contents = self._read_days(walk)
+        self.days = [content.day for content in self._contents.values() if content.day is not None]
         self._compare()
+        walk.note_strays()
 
     def _read_seals(self) -> None:
         names = seal_files(self._folder)
@@ -220,47 +236,57 @@ class _Examination:
             stray = before.file if before else seal.file
             note(f"merkle/{stray}", 0, "added", f"{seal.file} follows {after}, and no seal follows this one")
 
-    def _read_days(self, walk: Walk) -> list[Day]:
-        days = []
-        sealed: dict[str, set[int]] = {}
+    def _read_days(self, walk: Walk) -> dict[str, _Content]:
+        sealed: dict[str, set[Day]] = {}
         for day in (day for seal in self.seals.values() for day in seal.days):
-            sealed.setdefault(day.file, set()).add(day.records)
-        for name in walk.names:
-            states = self._states[name] = _day_states(walk, name, sealed.get(name, set()))
-            if states:
-                days.append(states[max(states)])
+            sealed.setdefault(day.file, set()).add(day)
+        contents = {name: _Content(walk, name, sealed.get(name, set())) for name in walk.names}
         walk.finish()
-        return days
+        return contents
 
     def _compare(self) -> None:
         """Holds each seal against the log."""
         checked: set[tuple[Day, bool]] = set()
+        places = {name: place for place, name in enumerate(self._contents)}
         for seal in self.seals.values():
-            newest = seal.days[-1].file
+            last = seal.days[-1].file
             for day in seal.days:
-                if (day, day.file == newest) not in checked:
-                    checked.add((day, day.file == newest))
-                    self._compare_day(seal, day, closed=day.file != newest)
+                if (day, day.file == last) not in checked:
+                    checked.add((day, day.file == last))
+                    self._compare_day(seal, day, closed=day.file != last)
             known = {day.file for day in seal.days}
             for day in self.days:
-                if day.file < newest and day.file not in known:
+                if places[day.file] < places.get(last, 0) and day.file not in known:
                     self.findings.note(day.file, 0, "added", f"{seal.file} has later days, but not this one")
 
     def _compare_day(self, seal: Seal, day: Day, *, closed: bool) -> None:
-        states = self._states.get(day.file)
-        records = max(states, default=0) if states is not None else 0
-        if states is None:
+        content = self._contents.get(day.file)
+        if content is None:
             self.findings.note(day.file, 0, "removed", f"{seal.file} has it with {day.records} records")
         elif self.findings.concern(day.file):
             return
-        elif records < day.records:
-            self._note_missing(seal, day, records)
-        elif states.get(day.records) != day:
+        elif content.records < day.records:
+            self._note_missing(seal, day, content.records)
+        elif content.ends.get(day.records) != (day.last_hmac, day.records_root):
             reason = f"its first {day.records} records are not those that {seal.file} has"
             self.findings.note(day.file, 0, "edited", reason)
-        elif closed and records > day.records:
-            reason = f"it has {records} records, and {seal.file} closed it with {day.records}"
+        elif closed and content.records > day.records:
+            reason = f"it has {content.records} records, and {seal.file} closed it with {day.records}"
             self.findings.note(day.file, 0, "added", reason)
+        else:
+            self._compare_bytes(seal, day, content, closed=closed)
+
+    def _compare_bytes(self, seal: Seal, day: Day, content: _Content, *, closed: bool) -> None:
+        """What stands between and behind the records, too, is as it was."""
+        if content.size < day.size:
+            reason = f"{content.size} bytes are left of the {day.size} that {seal.file} has"
+            self.findings.note(day.file, 0, "truncated", reason)
+        elif closed and content.size > day.size:
+            reason = f"it has {content.size} bytes, and {seal.file} closed it with {day.size}"
+            self.findings.note(day.file, 0, "added", reason)
+        elif content.digests.get(day.size) != day.sha256:
+            reason = f"its first {day.size} bytes are not those that {seal.file} has"
+            self.findings.note(day.file, 0, "edited", reason)
 
     def _note_missing(self, seal: Seal, day: Day, records: int) -> None:
         reason = f"{records} records are left of the {day.records} that {seal.file} has"
@@ -271,16 +297,31 @@ class _Examination:
             self.findings.note(day.file, 0, "truncated", reason)
 
 
-def _day_states(walk: Walk, name: str, sealed: set[int]) -> dict[int, Day]:
-    """The day as it was at each of the `sealed` numbers of records, and as it is."""
-    tree = merkle.Tree()
-    states: dict[int, Day] = {}
-    hmac = ""
-    for line, record in walk.day(name):
-        tree.add(line)
-        hmac = record.hmac
-        if tree.count in sealed:
-            states[tree.count] = Day(name, tree.count, hmac, tree.root().hex())
-    if tree.count:
-        states[tree.count] = Day(name, tree.count, hmac, tree.root().hex())
-    return states
+class _Content:
+    """A day as it is read, and what it was at each number of records and of bytes at which it was `sealed`."""
+
+    def __init__(self, walk: Walk, name: str, sealed: set[Day]) -> None:
+        self.ends: dict[int, tuple[str, str]] = {}
+        self.digests: dict[int, str] = {}
+        self.size = 0
+        self._sizes = sorted({day.size for day in sealed if day.size > 0}, reverse=True)
+        self._hash = hashlib.sha256()
+        counts = {day.records for day in sealed}
+        tree, hmac = merkle.Tree(), ""
+        for line, record in walk.day(name, self._feed):
+            tree.add(line)
+            hmac = record.hmac
+            if tree.count in counts:
+                self.ends[tree.count] = hmac, tree.root().hex()
+        self.records = tree.count
+        whole = Day(name, tree.count, hmac, tree.root().hex(), self.size, self._hash.hexdigest())
+        self.day = whole if tree.count else None
+
+    def _feed(self, piece: bytes) -> None:
+        while self._sizes and self._sizes[-1] <= self.size + len(piece):
+            size = self._sizes.pop()
+            head, piece = piece[: size - self.size], piece[size - self.size :]
+            self._hash.update(head)
+            self.size, self.digests[size] = size, self._hash.hexdigest()
+        self._hash.update(piece)
+        self.size += len(piece)

@@ -46,6 +46,8 @@ class Segments:
         self._stem = live.name.removesuffix(SUFFIX)
         if not live.name.endswith(SUFFIX) or not self._stem:
             raise InvalidName(what="The ledger's file", name=live.name, rule=f"a name ending in {SUFFIX} is needed")
+        if "\0" in str(live):
+            raise InvalidName(what="The ledger's file", name=str(live), rule="a path cannot hold a NUL character")
         self._pattern = re.compile(rf"{re.escape(self._stem)}\.(\d{{16}})-(\d{{16}})\.jsonl(?:\.zst)?")
 
     def plain(self, segment: Segment) -> Path:

@@ -13,6 +13,11 @@ over any `.gitattributes`, turns off every conversion, so that what is stored is
 - The index is not synced, and belongs to one boot: after a power cut it could name objects that never reached the
   disk, so another boot starts from a new one.
 - An index that git refuses, or that names an object which is gone, is dropped and built again from the last snapshot.
+- Before git looks at the worktree, the index loses what must not be in it, whoever put it there and when: excluded
+  paths, files that are ignored by now and neither tracked by the user nor on the include list, and the gitlink of a
+  submodule in whose folder plain files stand, which git would not see behind it.
+- Files that the user's index keeps out of the worktree (sparse checkout) are not deleted: while they are absent, they
+  are held as the user's index has them. In a partial clone their content may not be here; then they are left out.
 """
 
 from __future__ import annotations
@@ -21,17 +26,20 @@ import contextlib
 import fcntl
 import os
 import stat
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 import msgspec
 
 from holdfast.durable import disk, git, process
-from holdfast.errors import GitFailed, Locked, NotAWorktree, PathEscapes
+from holdfast.errors import GitFailed, Locked, PathEscapes
 
 GITLINK = "160000"
+# Of a file that git writes, which it always does by renaming a new one over it; None where there is none.
+Stamp = tuple[int, ...] | None
 LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
 _ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
@@ -44,6 +52,7 @@ _SETTINGS = {
     "advice.addEmbeddedRepo": "false",
     "submodule.recurse": "false",
 }
+_TRACKED_AND_IGNORED = ("ls-files", "-z", "-c", "-i", "--exclude-standard")
 _PASSED_ON = r"^core\.(excludesfile|sharedrepository)$"
 
 
@@ -59,47 +68,9 @@ class Staged(msgspec.Struct, frozen=True):
     excluded: list[Excluded]
 
 
-class Repository(msgspec.Struct, frozen=True):
-    """Where the parts of the user's repository are. `stores` are its object folders, alternates included."""
-
-    worktree: Path
-    git_dir: Path
-    common_dir: Path
-    stores: tuple[Path, ...]
-    hash_name: str
-    env: dict[str, str]
-
-    def run(
-        self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), inherit: tuple[int, ...] = ()
-    ) -> git.Result:
-        """Runs git on the repository itself: only to ask, or for refs under refs/holdfast."""
-        return git.run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
-
-
-def discover(worktree: Path) -> Repository:
-    git.require_minimum()
-    settings = {"core.fsync": "all", "core.filesRefLockTimeout": "500"}
-    env = git.environment(settings)
-    folders = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--git-path", "objects")
-    asked = ("rev-parse", "--path-format=absolute", *folders, "--show-object-format")
-    try:
-        found = git.run(*asked, cwd=worktree, env=env).line.split("\n")
-    except GitFailed as failure:
-        raise NotAWorktree(path=worktree, reason=failure.stderr) from failure
-    if len(found) != 5 or not os.path.samefile(found[0], worktree):
-        raise NotAWorktree(path=worktree, reason=f"git says {found[0]}")
-    top, git_dir, common_dir, objects = map(Path, found[:4])
-    env = git.environment(settings, GIT_DIR=str(git_dir), GIT_WORK_TREE=str(top))
-    stores = [objects]
-    if (objects / "info" / "alternates").exists():
-        counted = git.run("count-objects", "-v", cwd=top, env=env).line.split("\n")
-        stores += [Path(line.removeprefix("alternate: ")) for line in counted if line.startswith("alternate: ")]
-    return Repository(top, git_dir, common_dir, tuple(filter(Path.is_dir, stores)), found[4], env)
-
-
 class Shadow:
     def __init__(self, worktree: Path, private: Path, include: Sequence[str], exclude: Sequence[str]) -> None:
-        self.repository = discover(worktree)
+        self.repository = git.discover(worktree)
         self.worktree = self.repository.worktree
         self._include = [_relative(name, self.worktree) for name in include]
         self._exclude = [_relative(name, self.worktree) for name in exclude]
@@ -108,11 +79,25 @@ class Shadow:
             self._exclude.append(str(self._private.resolve().relative_to(self.worktree.resolve())))
         self._git_dir = self._private / "git"
         self._index = self._private / f"index-{process.boot_id()}"
-        self._lock_fd = -1
-        self._user_index: tuple[int, ...] | None = None
-        self._written: tuple[tuple[int, ...] | None, str] | None = None
+        self._mutex = threading.Lock()
+        self._lock_fd, self._holder = -1, -1
+        self._forget()
         self._set_up()
         self._env = self._environment()
+
+    def _forget(self) -> None:
+        self._written: tuple[Stamp, str] | None = None
+        # Of the private index, as it was when it had the stamp: gitlinks, and what is held though absent.
+        self._listed: Stamp = None
+        self._links: list[str] = []
+        self._held: dict[str, str] = {}
+        self._ignored: set[str] = set()
+        # Of the user's index: what it tracks though ignored, what it keeps out of the worktree, and of that what is
+        # not in the object store.
+        self._user_index: Stamp = None
+        self._tracked: set[str] = set()
+        self._sparse: dict[str, str] = {}
+        self._unfetched: list[Excluded] = []
 
     # -- running git --------------------------------------------------------------------------------------------------
 
@@ -125,28 +110,33 @@ class Shadow:
     ) -> git.Result:
         """Runs git in the shadow; `variables` are set on top of its environment."""
         env = {**self._env, **variables}
-        inherit = () if self._lock_fd < 0 else (self._lock_fd,)
-        return git.run(*args, cwd=Path(env["GIT_WORK_TREE"]), env=env, stdin=stdin, codes=codes, inherit=inherit)
+        folder = Path(env["GIT_WORK_TREE"])
+        return git.run(*args, cwd=folder, env=env, stdin=stdin, codes=codes, inherit=self._inherited())
 
     def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.Result:
-        inherit = () if self._lock_fd < 0 else (self._lock_fd,)
-        return self.repository.run(*args, stdin=stdin, codes=codes, inherit=inherit)
+        return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
+
+    def _inherited(self) -> tuple[int, ...]:
+        """The lock, for git processes of the operation that holds it: another thread may only be looking."""
+        return (self._lock_fd,) if self._holder == threading.get_ident() else ()
 
     def scratch_index(self) -> Path:
         return self._private / "index-scratch"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Waits until no other operation, and no git process of a killed one, is at work here."""
+        """Waits until no other thread or process, and no git process of a killed one, is at work here."""
         path = self._private / "lock"
-        self._lock_fd = disk.open_lock_file(path)
-        try:
-            _await_flock(self._lock_fd, path)
-            self._sweep()
-            yield
-        finally:
-            fd, self._lock_fd = self._lock_fd, -1
-            disk.close_lock_file(fd, path)
+        with self._mutex:
+            fd = disk.open_lock_file(path)
+            try:
+                _await_flock(fd, path)
+                self._lock_fd, self._holder = fd, threading.get_ident()
+                self._sweep()
+                yield
+            finally:
+                self._lock_fd, self._holder = -1, -1
+                disk.close_lock_file(fd, path)
 
     # -- the private index --------------------------------------------------------------------------------------------
 
@@ -161,27 +151,77 @@ class Shadow:
         return self._stage()
 
     def forget_index(self) -> None:
-        self._written = self._user_index = None
+        self._forget()
         disk.unlink(self._index, missing_ok=True)
 
     def left_out(self, *which: str) -> list[str]:
         """What still differs from the index. A name that ends in a slash is a nested repository."""
         return self.run("ls-files", "-z", "-m", "-o", *which, "--", *self._everything()).fields()
 
+    def without_excluded(self, tree: str) -> tuple[str, list[Excluded]]:
+        """The tree but for what is excluded here, and for what could not stand without removing that."""
+        if not self._exclude:
+            return tree, []
+        names = self.run("ls-tree", "-r", "-z", "--name-only", tree).fields()
+        above = {str(parent) for name in self._exclude for parent in PurePosixPath(name).parents}
+        dropped = [name for name in names if name in above or _is_below(name, self._exclude)]
+        if not dropped:
+            return tree, []
+        here = {"GIT_INDEX_FILE": str(self.scratch_index())}
+        self.run("read-tree", tree, variables=here)
+        self._remove(dropped, here)
+        excluded = [Excluded(name, "it is excluded, and stays as it stands") for name in dropped]
+        return self.run("write-tree", variables=here).line, excluded
+
     def _stage(self) -> Staged:
+        self._read_user_index()
+        self._tidy()
         added = self.run("add", "-A", "--ignore-errors", "--", *self._everything(), codes=(0, 1))
         excluded = self._explain(added, self.left_out("--exclude-standard")) if added.code else []
         excluded += self._stage_ignored()
-        before = _stamp(self._index)
+        before = file_stamp(self._index)
         if self._written is None or self._written[0] != before:
             tree = self.run("write-tree").line
-            self._written = (_stamp(self._index), tree)
-        return Staged(self._written[1], excluded)
+            self._written = (file_stamp(self._index), tree)
+        return Staged(self._written[1], excluded + self._unfetched)
+
+    def _tidy(self) -> None:
+        """Takes from the index what must not be in it, so that git sees what stands in the worktree instead."""
+        dropped: list[str] = []
+        stamp = file_stamp(self._index)
+        if stamp is None or stamp != self._listed:
+            listed = [entry.split("\t", 1) for entry in self.run("ls-files", "-z", "-s", "-t").fields()]
+            self._listed = stamp
+            self._links = [name for facts, name in listed if facts[2:].startswith(GITLINK)]
+            self._held = {name: facts[2:] for facts, name in listed if facts.startswith("S ")}
+            dropped += [name for _, name in listed if _is_below(name, self._exclude)]
+        dropped += [name for name in self._links if _is_plain_folder(self.worktree / name)]
+        self._ignored = set(self.run(*_TRACKED_AND_IGNORED).fields())
+        if self._unwanted():
+            # The rules may have changed, and the user's index not.
+            self._tracked = set(self.run_real(*_TRACKED_AND_IGNORED).fields())
+        self._remove(dropped + self._unwanted())
+        self._hold_absent()
+
+    def _unwanted(self) -> list[str]:
+        wanted = {*self._include, *self._tracked}
+        return [name for name in self._ignored if not _is_below(name, wanted)]
+
+    def _hold_absent(self) -> None:
+        """Tells git not to look for what a sparse checkout keeps out of the worktree, as long as it is not there."""
+        absent = {name: facts for name, facts in self._sparse.items() if not os.path.lexists(self.worktree / name)}
+        if back := [name for name in self._held if name not in absent]:
+            self.run("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=_joined(back))
+        if new := [name for name, facts in absent.items() if self._held.get(name) != facts]:
+            entries = _joined([f"{absent[name]}\t{name}" for name in new])
+            self.run("update-index", "-z", "--index-info", stdin=entries)
+            self.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=_joined(new))
+        self._held = absent
 
     def _stage_ignored(self) -> list[Excluded]:
         """Adds what is ignored and wanted all the same: the include list, and what the user tracks."""
         excluded, wanted = [], []
-        for name in dict.fromkeys([*self._include, *self._newly_tracked_and_ignored()]):
+        for name in sorted({*self._include, *(self._tracked - self._ignored)}):
             path = self.worktree / name
             if path.parent.resolve() != self.worktree.resolve() / PurePosixPath(name).parent:
                 excluded.append(Excluded(name, "it lies behind a symbolic link"))
@@ -194,14 +234,27 @@ class Shadow:
                 excluded += self._explain(added, [name for name in self.left_out() if _is_below(name, wanted)])
         return excluded
 
-    def _newly_tracked_and_ignored(self) -> list[str]:
-        """Asked again only when the user's index has changed: what was added once stays in ours."""
-        stamp = _stamp(self.repository.git_dir / "index")
+    def _read_user_index(self) -> None:
+        """Asked again only when the user's index has changed."""
+        stamp = file_stamp(self.repository.git_dir / "index")
         if stamp == self._user_index:
-            return []
-        names = self.run_real("ls-files", "-z", "-c", "-i", "--exclude-standard").fields() if stamp else []
+            return
+        self._tracked = set(self.run_real(*_TRACKED_AND_IGNORED).fields())
+        listed = [entry[2:] for entry in self.run_real("ls-files", "-z", "-s", "-t").fields() if entry[:2] == "S "]
+        entries = {name: facts for facts, name in (entry.split("\t", 1) for entry in listed)}
+        sparse = {name: facts for name, facts in entries.items() if not _is_below(name, self._exclude)}
+        missing = self._missing({facts.split(" ")[1] for facts in sparse.values() if not facts.startswith(GITLINK)})
+        self._sparse = {name: facts for name, facts in sparse.items() if facts.split(" ")[1] not in missing}
+        reason = "it is outside the sparse checkout, and its content is not in the repository"
+        self._unfetched = [Excluded(name, reason) for name in sparse if name not in self._sparse]
         self._user_index = stamp
-        return names
+
+    def _missing(self, objects: set[str]) -> set[str]:
+        if not objects:
+            return set()
+        asked = "".join(f"{name}\n" for name in objects).encode()
+        answers = self.run("cat-file", "--batch-check", stdin=asked).line.split("\n")
+        return {answer.split(" ")[0] for answer in answers if answer.endswith(" missing")}
 
     def _explain(self, added: git.Result, names: list[str]) -> list[Excluded]:
         """Says why git could not add these, and takes them from the index; raises where no good reason is found."""
@@ -232,12 +285,11 @@ class Shadow:
         # and a broken one would then stop everything.
         listed = [entry.split("\t", 1) for entry in self.run("ls-files", "-z", "-s").fields()]
         links = [name for facts, name in listed if facts.startswith(GITLINK)]
-        nested = [name for name in links if os.path.lexists(self.worktree / name / ".git")]
-        self._remove(nested + [name for _, name in listed if _is_below(name, self._exclude)])
+        self._remove([name for name in links if os.path.lexists(self.worktree / name / ".git")])
 
-    def _remove(self, names: list[str]) -> None:
+    def _remove(self, names: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
         if names:
-            self.run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(names))
+            self.run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(names), variables=variables)
 
     def _everything(self) -> list[str]:
         return [":/", *(f":(top,exclude,literal){name}" for name in self._exclude)]
@@ -296,8 +348,15 @@ def _keep(path: Path, content: bytes) -> None:
     disk.replace(path, content)
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Changes whenever git has written the file, which it always does by renaming a new one over it."""
+def _is_plain_folder(path: Path) -> bool:
+    """Something stands in it, and it is no repository."""
+    if path.is_symlink() or not path.is_dir() or os.path.lexists(path / ".git"):
+        return False
+    with os.scandir(path) as entries:
+        return any(True for _ in entries)
+
+
+def file_stamp(path: Path) -> Stamp:
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -305,8 +364,10 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _is_below(name: str, tops: list[str]) -> bool:
-    return any(name == top or name.startswith(f"{top}/") for top in tops)
+def _is_below(name: str, tops: Collection[str]) -> bool:
+    while name and name not in tops:
+        name = name.rpartition("/")[0]
+    return bool(name)
 
 
 def _joined(names: list[str]) -> bytes:

@@ -7,11 +7,14 @@ before it. Any git reads them: `git diff refs/holdfast/attempts/T-1.1/turn-3 ref
 - What `take` returned from is on disk: every object that the tree before did not have, whoever wrote it (git leaves
   the loose objects of an agent's own commits unsynced), then the folders that hold them, only then the ref, its folder
   and every folder above.
-- Not held: ignored files (but those tracked by the user and those on the include list), the contents of submodules and
-  of nested repositories, of which only the commit is noted, empty folders, devices, pipes and sockets, and of a file's
-  mode all but the right to execute.
+- Not held: files that are ignored at the time (but those tracked by the user and those on the include list), the
+  contents of submodules and of nested repositories, of which only the commit is noted, empty folders, devices, pipes
+  and sockets, and of a file's mode all but the right to execute. Plain files in the folder of a submodule are held.
+- What a sparse checkout keeps out of the worktree is held as the user's index has it, and is not written by a restore.
+- Names in records are text: a byte that is not UTF-8 is shown as `\\xff`.
 - Not seen: a file rewritten in place to the same size within one second, whose time of change was then set back.
-- One operation at a time: the others wait. A kill at any moment leaves at worst garbage objects, which `git gc` takes.
+- One operation at a time, of all threads and processes: the others wait. A kill at any moment leaves at worst garbage
+  objects, which `git gc` takes.
 - After a failed sync this object refuses everything: what was not on disk then must not be taken for durable later.
 """
 
@@ -29,7 +32,8 @@ from typing import Literal
 import msgspec
 
 from holdfast.durable import disk
-from holdfast.durable.shadow import GITLINK, Excluded, Shadow
+from holdfast.durable.git import readable
+from holdfast.durable.shadow import GITLINK, Excluded, Shadow, Stamp, file_stamp
 from holdfast.errors import (
     AlreadyExists,
     DiskError,
@@ -38,6 +42,7 @@ from holdfast.errors import (
     InvalidName,
     Poisoned,
     RestoreIncomplete,
+    SnapshotDamaged,
     SnapshotMissing,
     SyncFailed,
 )
@@ -92,7 +97,7 @@ class Snapshots:
 
     def _forget(self) -> None:
         """The next `take` looks at everything again."""
-        self._last: dict[str, _Saved] = {}
+        self._last: dict[str, tuple[Stamp, _Saved]] = {}
         self._durable_tree = self._no_tree
         self._gitlinks: dict[str, str] = {}
 
@@ -102,24 +107,42 @@ class Snapshots:
         """Saves the worktree as it stands. A snapshot that has this name already is replaced."""
         ref = reference(attempt, name)
         with self._at_work():
-            before = self._last.get(attempt) or self._newest(attempt)
-            staged = self._shadow.stage(before.tree if before else None)
-            saved = before
-            if saved is None or saved.tree != staged.tree:
-                saved = self._commit(staged.tree, before, message or f"{attempt} {name}")
-            if saved is not before or saved.tree != self._durable_tree:
-                self._sync_objects(saved)
-            self._write_refs(attempt, [f"update {ref} {saved.commit}"])
-            self._last[attempt] = saved
-            links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in self._gitlinks.items()]
-            excluded = sorted(links + staged.excluded, key=_by_path)
-            return Snapshot(ref, saved.commit, saved.tree, saved is not before, excluded)
+            try:
+                return self._take(attempt, ref, message or f"{attempt} {name}")
+            except GitFailed:
+                # What is remembered may be gone: another process pruned the attempt, and git collected its objects.
+                self._forget()
+                self._shadow.forget_index()
+                return self._take(attempt, ref, message or f"{attempt} {name}")
+
+    def _take(self, attempt: str, ref: str, message: str) -> Snapshot:
+        before = self._newest(attempt)
+        staged = self._shadow.stage(before.tree if before else None)
+        saved = before
+        if saved is None or saved.tree != staged.tree:
+            saved = self._commit(staged.tree, before, message)
+        if saved is not before or saved.tree != self._durable_tree:
+            self._sync_objects(saved)
+        self._write_refs(attempt, [f"update {ref} {saved.commit}"])
+        self._last[attempt] = (self._refs_stamp(attempt), saved)
+        links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in self._gitlinks.items()]
+        return Snapshot(ref, saved.commit, saved.tree, saved is not before, _public(links + staged.excluded))
 
     def _newest(self, attempt: str) -> _Saved | None:
-        order = ("--sort=-version:refname", "--sort=-committerdate", "--count=1")
-        wanted = ("--format=%(objectname) %(tree)", f"{ROOT}/{attempt}/")
-        found = self._shadow.run_real("for-each-ref", *order, *wanted).line.split()
+        """The end of the attempt's chain. Neither clocks nor names are asked: each snapshot leads to all before it."""
+        if attempt in self._last:
+            stamp, saved = self._last[attempt]
+            if stamp is not None and stamp == self._refs_stamp(attempt):
+                return saved
+            # Somebody else has been at the refs, so what was durable may be gone by now.
+            self._forget()
+        asked = ("--topo-order", "--max-count=1", "--no-commit-header", "--format=%H %T")
+        found = self._shadow.run_real("rev-list", *asked, f"--glob={ROOT}/{attempt}").line.split()
         return _Saved(*found) if found else None
+
+    def _refs_stamp(self, attempt: str) -> Stamp:
+        """Of the folder, which changes with each ref that is written or removed."""
+        return file_stamp(self._repository.common_dir / ROOT / attempt)
 
     def _commit(self, tree: str, parent: _Saved | None, message: str) -> _Saved:
         now = f"@{int(time.time())} +0000"
@@ -128,8 +151,9 @@ class Snapshots:
             for role in ("AUTHOR", "COMMITTER")
             for what, value in (("NAME", "holdfast"), ("EMAIL", "holdfast@localhost"), ("DATE", now))
         }
+        text = message.encode(errors="backslashreplace")
         parents = ["-p", parent.commit] if parent else []
-        made = self._shadow.run("commit-tree", tree, *parents, "-F", "-", stdin=message.encode(), variables=who)
+        made = self._shadow.run("commit-tree", tree, *parents, "-F", "-", stdin=text, variables=who)
         return _Saved(made.line, tree)
 
     def _sync_objects(self, saved: _Saved) -> None:
@@ -199,7 +223,10 @@ class Snapshots:
     def changes(self, old: str, new: str) -> list[Change]:
         trees = self._resolve(old).tree, self._resolve(new).tree
         found = _raw(self._shadow.run("diff-tree", "-r", "-M", "-z", *trees).fields())
-        return [Change(entry.kind, entry.path, entry.old_path, entry.old_mode, entry.new_mode) for entry in found]
+        return [
+            Change(entry.kind, readable(entry.path), readable(entry.old_path), entry.old_mode, entry.new_mode)
+            for entry in found
+        ]
 
     def _resolve(self, name: str) -> _Saved:
         """`name` is a full ref under refs/holdfast, or a full commit id."""
@@ -216,21 +243,31 @@ class Snapshots:
     def restore(self, name: str) -> list[Excluded]:
         """Makes the worktree exactly the snapshot's; ignored files stay. Returns what stands there and is not of it.
 
-        What stood there before is lost, unless it was taken. Done half by a crash, it is done whole by doing it again.
+        What stood there before is lost, unless it was taken. Excluded paths are never touched, also where the snapshot
+        holds them. Done half by a crash, it is done whole by doing it again.
         """
         target = self._resolve(name)
         with self._at_work():
+            self._require_whole(name, target)
             self._forget()
             # Only what the index knows is removed, so it has to know everything first.
             self._shadow.stage(target.tree)
-            self._shadow.run("read-tree", "--reset", "-u", target.tree)
+            tree, excluded = self._shadow.without_excluded(target.tree)
+            self._shadow.run("read-tree", "--reset", "-u", tree)
             left = self._shadow.left_out("--exclude-standard")
             wrong = [path for path in left if not os.path.lexists(self._shadow.worktree / path / ".git")]
             if wrong:
                 paths = ", ".join(map(repr, wrong[:10]))
                 raise RestoreIncomplete(path=self._shadow.worktree, name=name, paths=paths)
             disk.sync_filesystem(self._shadow.worktree, _files_below(self._shadow.worktree))
-            return [Excluded(path.rstrip("/"), "it is a nested repository") for path in left]
+            nested = [Excluded(path.rstrip("/"), "it is a nested repository") for path in left]
+            return _public(nested + excluded)
+
+    def _require_whole(self, name: str, target: _Saved) -> None:
+        """Before anything is changed: what is missing would otherwise be found when half is done."""
+        found = self._shadow.run("rev-list", "--objects", "--no-object-names", "--quiet", target.tree, codes=(0, 128))
+        if found.failure:
+            raise SnapshotDamaged(name=name, path=self._repository.stores[0], reason=found.failure.stderr)
 
     def export(self, name: str, folder: Path) -> None:
         """Writes the snapshot into `folder`, which must be absent or empty, and which appears whole or not at all."""
@@ -238,13 +275,24 @@ class Snapshots:
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
             raise AlreadyExists(operation="export to", path=folder, reason="it is not an empty folder")
         with self._at_work():
+            self._require_whole(name, target)
+            disk.mkdir(folder.parent)
+            for leftover in filter(disk.is_leftover, os.listdir(folder.parent)):
+                if (folder.parent / leftover).is_dir():
+                    disk.remove_tree(folder.parent / leftover)
             staging = folder.parent / disk.temp_name()
             disk.mkdir(staging)
-            here = {"GIT_INDEX_FILE": str(self._shadow.scratch_index()), "GIT_WORK_TREE": str(staging)}
-            self._shadow.run("read-tree", target.tree, variables=here)
-            self._shadow.run("checkout-index", "-a", variables=here)
-            disk.sync_filesystem(staging, _files_below(staging))
-            disk.rename(staging, folder)
+            try:
+                here = {"GIT_INDEX_FILE": str(self._shadow.scratch_index()), "GIT_WORK_TREE": str(staging)}
+                self._shadow.run("read-tree", target.tree, variables=here)
+                self._shadow.run("checkout-index", "-a", variables=here)
+                disk.sync_filesystem(staging, _files_below(staging))
+                disk.rename(staging, folder)
+            except BaseException:
+                # The first error is the one to show, and the next export removes what is left.
+                with contextlib.suppress(DiskError):
+                    disk.remove_tree(staging)
+                raise
 
     def prune(self, attempt: str, keep: Collection[str] = ()) -> list[str]:
         """Removes the attempt's refs but those named in `keep`, all or none, and returns the names.
@@ -263,9 +311,9 @@ class Snapshots:
 
     @contextlib.contextmanager
     def _at_work(self) -> Iterator[None]:
-        if self._failure is not None:
-            raise Poisoned(path=self._failure.path, reason=self._failure.reason) from self._failure
         with self._shadow.locked():
+            if self._failure is not None:
+                raise Poisoned(path=self._failure.path, reason=self._failure.reason) from self._failure
             try:
                 yield
             except (GitFailed, DiskError) as failure:
@@ -314,5 +362,5 @@ def _files_below(top: Path) -> Iterator[Path]:
         yield Path(parent)
 
 
-def _by_path(excluded: Excluded) -> str:
-    return excluded.path
+def _public(excluded: list[Excluded]) -> list[Excluded]:
+    return sorted((Excluded(readable(left.path), left.reason) for left in excluded), key=lambda left: left.path)

@@ -36,14 +36,19 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Recorder(Kernel):
-    """Carries out and records. Calls outside `root`, and calls that change nothing, pass unrecorded."""
+    """Carries out and records. Calls outside `root`, and calls that change nothing, pass unrecorded.
+
+    Opening what exists changes nothing, so no power cut falls there; but it can fail, and is counted by itself.
+    """
 
     def __init__(self, root: Path, *, write_max: int | None = None) -> None:
         self.root = root
         self.calls: list[Call] = []
         self.marks: list[tuple[int, Any]] = []
         self.write_max = write_max
+        self.opens: list[Call] = []
         self._faults: dict[int, int | None] = {}
+        self._open_faults: dict[int, int] = {}
         self.fired: list[Call] = []
         self._dead = False
         self._mutex = threading.RLock()
@@ -63,6 +68,10 @@ class Recorder(Kernel):
         """Makes operation `index` fail with an errno, without doing it."""
         self._faults[index] = code
 
+    def fail_open_at(self, index: int, code: int) -> None:
+        """Makes the opening of a file or folder that exists, number `index` of these, fail with an errno."""
+        self._open_faults[index] = code
+
     def die_at(self, index: int) -> None:
         """Cuts the power in place of operation `index`."""
         self._faults[index] = None
@@ -77,6 +86,8 @@ class Recorder(Kernel):
             creates = bool(flags & os.O_CREAT) and not os.path.lexists(path)
             if creates:
                 self._before(Call("create", path=inside))
+            else:
+                self._before_opening(Call("open", path=inside))
             fd = super().open(path, flags, mode)
             node = self._node(os.fstat(fd), fresh=creates)
             self._fds[fd] = (node, inside)
@@ -171,6 +182,15 @@ class Recorder(Kernel):
             if code is None:
                 self._dead = True
                 raise PowerCut
+            raise OSError(code, os.strerror(code), call.path)
+
+    def _before_opening(self, call: Call) -> None:
+        if self._dead:
+            raise PowerCut
+        code = self._open_faults.pop(len(self.opens), None)
+        self.opens.append(call)
+        if code is not None:
+            self.fired.append(call)
             raise OSError(code, os.strerror(code), call.path)
 
     def _relative(self, path: Path) -> str | None:

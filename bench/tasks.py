@@ -1,0 +1,146 @@
+"""Tasks: what a start costs as history grows, what choosing costs as the backlog grows, and `holdfast list`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from bench.harness import Row, alternate, seconds
+from holdfast.domain.graph import Graph, Node
+from holdfast.domain.state import State
+from holdfast.domain.task import TaskState
+from holdfast.durable import checkpoint
+from holdfast.durable.chain import Chain
+from holdfast.durable.checkpoint import Files
+from holdfast.durable.entry import Record
+from holdfast.durable.journal import Journal, run_file
+from holdfast.durable.pairing import Pairing
+from holdfast.stores.backlog import Backlog
+
+RUN = "000001-bench"
+TASKS = 200
+
+
+def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
+    sizes = (1_000, 10_000, 100_000) if quick else (10_000, 100_000, 1_000_000)
+    histories = [History(folder / str(size), size) for size in sizes]
+    yield start_is_flat(histories, 3 if quick else 9)
+    yield fold_everything(histories[-1], 1 if quick else 3)
+    yield choosing(quick)
+    yield from listing(folder / "repo", quick)
+
+
+class History:
+    """A journal of so many entries over a few hundred tasks, with a checkpoint near its end."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.size, self.wal = size, folder
+        folder.mkdir()
+        self.files = Files(folder / "tasks.jsonl", folder / "uncommitted.idx.json", folder / "idempotency.jsonl")
+        with Journal.start(folder, RUN, None) as journal:
+            added = [Record("task_added", {"task": f"t{n}", "definition": "d" * 64}) for n in range(TASKS)]
+            journal.append_many(added)
+            for first in range(TASKS, size - 100, 1000):
+                journal.append_many([turn(number) for number in range(first, min(first + 1000, size - 100))])
+            position = journal.position()
+            state, pairing = State(), Pairing()
+            for run, entry in Chain(folder).entries():
+                state.apply(run, entry)
+                pairing.apply(run, entry)
+            checkpoint.write(self.files, position, state, pairing)
+            journal.append_many([turn(number) for number in range(100)])
+
+    def start(self) -> float:
+        return seconds(lambda: checkpoint.recover(Chain(self.wal), self.files, State, settle=False))
+
+    def scan(self) -> float:
+        nowhere = Files(*(self.wal / "none" / name for name in ("a", "b", "c")))
+        return seconds(lambda: checkpoint.recover(Chain(self.wal), nowhere, State, settle=False))
+
+    def hash(self) -> float:
+        def loop() -> None:
+            with run_file(self.wal, RUN).open("rb", buffering=1 << 20) as lines:
+                for line in lines:
+                    sha256(line).digest()
+
+        return seconds(loop)
+
+
+def turn(number: int) -> Record:
+    task = f"t{number % TASKS}"
+    inputs = {"task": task, "attempt": f"{task}.1", "turn": number, "end_offset": number, "usd": 0.01, "tokens": 9}
+    return Record("turn_completed", inputs)
+
+
+def start_is_flat(histories: list[History], rounds: int) -> Row:
+    small, middle, large = histories
+    ratio, mine, theirs = alternate(large.start, small.start, rounds)
+    between = middle.start()
+    detail = f"{theirs * 1e3:.1f} ms, {between * 1e3:.1f} ms, {mine * 1e3:.1f} ms at " + ", ".join(
+        f"{history.size:,}" for history in histories
+    )
+    return Row(f"start behind a checkpoint, {large.size:,} entries", f"{small.size:,} entries", ratio, 2, True, detail)
+
+
+def fold_everything(history: History, rounds: int) -> Row:
+    ratio, mine, theirs = alternate(history.scan, history.hash, rounds)
+    detail = f"{mine:.2f} s against {theirs:.2f} s"
+    name = f"verify + fold of {history.size:,} entries, no checkpoint"
+    return Row(name, "hashlib.sha256 over the same lines", ratio, 6, True, detail)
+
+
+def choosing(quick: bool) -> Row:
+    """Take the next ready task and put it back claimed, over and over."""
+    times = {size: choose(size) for size in (1_000, 10_000, 100_000)}
+    detail = ", ".join(f"{taken * 1e6:.1f} µs" for taken in times.values()) + " each at 1,000, 10,000, 100,000 tasks"
+    return Row("choosing the next of 100,000 tasks", "of 1,000 tasks", times[100_000] / times[1_000], 4, True, detail)
+
+
+def choose(size: int) -> float:
+    graph = Graph()
+    nodes = [Node(f"t{n}", [f"t{n - 1}"] if n % 5 == 4 else [], priority=n % 9, added_at=n) for n in range(size)]
+    for node in nodes:
+        graph.put(node)
+    by_name = {node.id: node for node in nodes}
+    start = time.perf_counter()
+    for _ in range(500):
+        name = graph.next_ready(0.0)
+        assert name is not None
+        node = by_name[name]
+        graph.put(Node(name, node.depends_on, priority=node.priority, added_at=node.added_at, state=TaskState.CLOSED))
+    return (time.perf_counter() - start) / 500
+
+
+def listing(repo: Path, quick: bool) -> Iterator[Row]:
+    repo.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
+    command = str(Path(sys.executable).parent / "holdfast")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+
+    def run(*argv: str) -> float:
+        return seconds(lambda: subprocess.run(argv, cwd=repo, check=True, capture_output=True, env=environ))
+
+    run(command, "init")
+    for number in range(1000):
+        text = f"title: Task {number}\ngoal: do number {number}\npriority: {number % 9}\nlabels: [bench]\n"
+        (repo / ".sdd" / "backlog" / "open" / f"t{number}.yaml").write_text(text)
+    run(command, "cancel", "t0")
+    rounds = 3 if quick else 9
+    ratio, mine, theirs = alternate(lambda: run(command, "list"), lambda: run(sys.executable, "-c", "pass"), rounds)
+    detail = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms"
+    yield Row("holdfast list of 1,000 tasks", "python -c pass", ratio, 12, True, detail)
+    many = repo / "many" / "open"
+    many.mkdir(parents=True)
+    count = 2_000 if quick else 10_000
+    for number in range(count):
+        (many / f"t{number}.yaml").write_text(f"title: Task {number}\ngoal: do number {number}\npriority: 3\n")
+    backlog = Backlog(many.parent)
+    cold, warm = seconds(backlog.scan), seconds(backlog.scan)
+    backlog.scan()
+    detail = f"{cold:.2f} s cold ({count / cold:,.0f} files/s), {warm:.2f} s again right after"
+    yield Row(f"cold parse of {count:,} task files", "10,000 files in 10 s", cold / (count / 1000), 1, True, detail)

@@ -1,0 +1,293 @@
+"""`add` and `edit`: they write definitions and nothing else. No run, no lock: also while somebody else works."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from holdfast.cli.overview import Overview, look, unknown
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.domain.definition import Definition, find, parse, problems_of, render
+from holdfast.domain.task import TaskState
+from holdfast.domain.yaml_text import Problem
+from holdfast.errors import DefinitionInvalid, FileMissing, HoldfastError, InputError, TaskExists, TaskIsFinal
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SLUG_LENGTH_MAX = 48
+STDIN = "standard input"
+# In this order they are written to a new file. The names are the definition's keys.
+_OPTIONS = (
+    click.option("--title", help="A line that names it."),
+    click.option("--goal", help="What is to be done, in words; may have several lines."),
+    click.option("--role", help="Which role takes it on."),
+    click.option("--priority", type=int, help="1 comes before 2."),
+    click.option("--depends-on", multiple=True, metavar="TASK", help="Begin once this task is closed; repeatable."),
+    click.option("--parent", metavar="TASK", help="The task that this one is a part of."),
+    click.option("--agent", help="Which agent works on it."),
+    click.option("--model", help="Which model that agent uses."),
+    click.option("--command", help="A command that does the work, in place of an agent."),
+    click.option("--budget-usd", type=float, help="What it may cost at most."),
+    click.option("--max-attempts", type=int, help="How often it may be tried."),
+    click.option("--timeout-s", type=float, help="How long one attempt may take."),
+    click.option("--path", "paths", multiple=True, help="What the work may touch; repeatable."),
+    click.option("--verify", multiple=True, metavar="COMMAND", help="A check that must pass; repeatable."),
+    click.option("--approve/--no-approve", default=None, help="A person must see the result before it lands."),
+    click.option("--not-before", metavar="TIME", help="An ISO time such as 2030-01-31T12:00:00Z, or Unix seconds."),
+    click.option("--label", "labels", multiple=True, help="For finding it again; repeatable."),
+)
+
+
+def definition_options(command: F) -> F:
+    """The options that give a definition's values, alike for `add` and `edit`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A definition as it was given. `place` names the file, and is empty for options."""
+
+    place: str
+    content: bytes
+    made: Definition
+
+
+@click.command(
+    epilog="Examples:  holdfast add --goal 'Fix the login' --verify 'pytest -q'  ·  holdfast add tasks/*.yaml  ·  "
+    "holdfast add - < task.yaml"
+)
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--id", "name", help="The task's id; without one it is made of the title or the goal.")
+@definition_options
+@as_json
+@click.pass_context
+def add(ctx: click.Context, /, files: tuple[str, ...], name: str | None, as_json: bool, **options: Any) -> None:
+    """Add a task, from options, a file or standard input.
+
+    Only the task's file is written; the next run takes it in. With several files, all are added or, if one has a
+    problem, none.
+    """
+    app = find_app(ctx)
+    overview = look(app)
+    values = _given(options)
+    if files and (values or name):
+        raise InputError(detail="give options or files, not both")
+    if not files and not values and not name and not sys.stdin.isatty():
+        files = ("-",)
+    taken = {*overview.rows, *(task for problem in overview.problems for task in problem.tasks)}
+    texts = [_from_file(file, taken) for file in files] or [_from_options(name, values, taken)]
+    _expect_new(overview, texts)
+    _expect_sound(overview, texts)
+    added = [overview.view.backlog.add(text.content, text.made.id) for text in texts]
+    if as_json:
+        print_json([{"id": each.definition.id, "file": str(each.path)} for each in added])
+    else:
+        for each in added:
+            click.echo(str(each.path))
+
+
+@click.command(
+    epilog="Examples:  holdfast edit fix-login --priority 1 --label urgent  ·  holdfast edit fix-login  ·  "
+    "holdfast edit fix-login --file new.yaml"
+)
+@click.argument("task")
+@click.argument("source", required=False, metavar="[-]")
+@click.option("--file", help="The whole new text of the task's file; - is standard input.")
+@definition_options
+@as_json
+@click.pass_context
+def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None, as_json: bool, **options: Any) -> None:
+    """Change a task's definition, by options or in your editor.
+
+    Options change only their own keys; all else in the file stays, comments too. An empty value takes a key out. An
+    edit of a task that is being worked on counts for its next attempt.
+    """
+    overview = look(find_app(ctx))
+    _expect_editable(overview, task)
+    values, file = _given(options, keep_empty=True), file or source
+    if file and values:
+        raise InputError(detail="give options or a file, not both")
+    backlog = overview.view.backlog
+    found, before = backlog.read(task)
+
+    def save(text: bytes, place: str) -> Path:
+        made = _parsed(text, found.path.stem, place)
+        _expect_sound(overview, [Text(place, text, made)])
+        return backlog.edit(task, text, found.digest).path
+
+    if file:
+        path: Path | None = save(_read(file), STDIN if file == "-" else file)
+    elif values:
+        path = save(_changed(before, found.definition, found.path.stem, values), "")
+    elif sys.stdin.isatty() and sys.stdout.isatty():
+        path = _edit_by_hand(before.decode(), save)
+    else:
+        raise InputError(detail="say what to change: options, --file, or run it in a terminal to use your editor")
+    if as_json:
+        print_json({"id": task, "file": str(path or found.path), "changed": path is not None})
+    else:
+        click.echo(str(path) if path else "Nothing was changed.")
+
+
+# -- from options -----------------------------------------------------------------------------------------------------
+
+
+def _given(options: Mapping[str, Any], *, keep_empty: bool = False) -> dict[str, Any]:
+    """The values that were given, by the definition's keys. None stands for a key that is to go."""
+    given: dict[str, Any] = {}
+    for key, value in options.items():
+        if value is None or value == ():
+            continue
+        kept: Any = [each for each in value if each] if isinstance(value, tuple) else value
+        if key == "not_before" and re.fullmatch(r"\d+(\.\d+)?", kept):
+            kept = float(kept)
+        if kept not in ("", []):
+            given[key] = kept
+        elif keep_empty:
+            given[key] = None
+    return given
+
+
+def _from_options(name: str | None, values: dict[str, Any], taken: Collection[str]) -> Text:
+    words = str(values.get("title") or values.get("goal") or values.get("command") or "")
+    made = _judged({"id": name or _free_id(words, taken), **values})
+    return Text("", render(made), made)
+
+
+def _judged(values: dict[str, Any]) -> Definition:
+    """The definition that these values give. A JSON value is one of YAML too, so the rules are those of a file."""
+    try:
+        made = parse(b"".join(b"%b: %b\n" % (key.encode(), msgspec.json.encode(values[key])) for key in values), "")
+    except UnicodeEncodeError:
+        raise InputError(detail="an option holds bytes that are no UTF-8 text") from None
+    if isinstance(made, Definition):
+        return made
+    raise _invalid("", made)
+
+
+def _free_id(words: str, taken: Collection[str]) -> str:
+    """An id that says what the task is about, and that no task has."""
+    slug = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "task"
+    if len(slug) > SLUG_LENGTH_MAX:
+        slug = slug[: SLUG_LENGTH_MAX + 1].rpartition("-")[0] or slug[:SLUG_LENGTH_MAX]
+    number = 1
+    while (name := slug if number == 1 else f"{slug}-{number}") in taken:
+        number += 1
+    return name
+
+
+def _changed(text: bytes, before: Definition, stem: str, values: Mapping[str, Any]) -> bytes:
+    """The file with these values, and every comment and other key as it was."""
+    from holdfast.cli.roundtrip import with_values
+
+    given = {key: value for key, value in values.items() if value is not None}
+    wanted = _judged({"id": before.id, "title": "any", **given})
+    changed = with_values(text, values)
+    after = parse(changed, stem)
+    if isinstance(after, Definition):
+        expected = {key: getattr(wanted if key in given else before, key) for key in before.__struct_fields__}
+        expected |= {key: getattr(Definition(""), key) for key in values.keys() - given.keys()}
+        if msgspec.structs.asdict(after) != expected:
+            raise InputError(detail="this file cannot be changed key by key without changing more; edit it by hand")
+    return changed
+
+
+# -- from files -------------------------------------------------------------------------------------------------------
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    from holdfast.durable import disk
+
+    try:
+        with disk.reading(Path(file)):
+            return Path(file).read_bytes()
+    except FileMissing:
+        raise InputError(detail=f"there is no file {file}") from None
+
+
+def _from_file(file: str, taken: Collection[str]) -> Text:
+    content, place = _read(file), STDIN if file == "-" else file
+    made = _parsed(content, "task" if file == "-" else Path(file).stem, place)
+    if file == "-" and made.id != _parsed(content, "another", place).id:
+        # It gives itself no id, and there is no file name: it is called by what it says.
+        made = msgspec.structs.replace(made, id=_free_id(made.title or made.goal or str(made.command or ""), taken))
+    return Text(place, content, made)
+
+
+def _parsed(content: bytes, stem: str, place: str) -> Definition:
+    made = parse(content, stem)
+    if isinstance(made, Definition):
+        return made
+    raise _invalid(place, made)
+
+
+def _invalid(place: str, problems: list[Problem]) -> InputError:
+    if not place:
+        # Without the lines: options have none.
+        return InputError(detail="; ".join(each.message for each in problems))
+    return DefinitionInvalid(name=place, problems="; ".join(f"line {each.line}: {each.message}" for each in problems))
+
+
+# -- in the editor ----------------------------------------------------------------------------------------------------
+
+
+def _edit_by_hand(text: str, save: Callable[[bytes, str], Path]) -> Path | None:
+    """Opens the editor, again after a mistake; gives up only when told to, and then shows what was written."""
+    edited = click.edit(text, extension=".yaml")
+    while edited is not None and edited != text:
+        try:
+            return save(edited.encode(), "your text")
+        except HoldfastError as error:
+            click.echo(f"holdfast: {error}", err=True)
+            if not click.confirm("Edit it again?", default=True):
+                click.echo(edited)
+                raise
+        edited = click.edit(edited, extension=".yaml") or edited
+    return None
+
+
+# -- what must hold before anything is written ------------------------------------------------------------------------
+
+
+def _expect_new(overview: Overview, texts: list[Text]) -> None:
+    places: dict[str, str] = {}
+    for text in texts:
+        name = text.made.id
+        if name in places:
+            raise InputError(detail=f"{places[name]} and {text.place} both give the task {name!r}")
+        places[name] = text.place
+        if name in overview.rows:
+            raise TaskExists(task=name, path=overview.rows[name].file or overview.view.layout.backlog)
+
+
+def _expect_editable(overview: Overview, task: str) -> None:
+    if task not in overview.files:
+        problems = [each for each in overview.problems if task in each.tasks]
+        if problems:
+            told = "; ".join(f"line {each.line}: {each.message}" for each in problems)
+            raise DefinitionInvalid(name=overview.view.layout.backlog / problems[0].file, problems=told)
+        raise unknown(task, overview.rows)
+    state = overview.rows[task].state
+    if state in (TaskState.CLOSED, TaskState.CANCELLED):
+        raise TaskIsFinal(task=task, state=state)
+
+
+def _expect_sound(overview: Overview, texts: list[Text]) -> None:
+    """A dependency that there is not, or a circle, is refused here; by hand one may write files in any order."""
+    new = {text.made.id: text for text in texts}
+    others = [(name, file.definition) for name, file in overview.files.items() if name not in new]
+    broken = {task for problem in overview.problems for task in problem.tasks} - overview.files.keys()
+    for problem in problems_of([*others, *((name, text.made) for name, text in new.items())], broken):
+        mine = next((new[name] for name in problem.tasks if name in new), None)
+        if mine is not None:
+            line = find(mine.content, problem.key)[0]
+            raise _invalid(mine.place, [msgspec.structs.replace(problem, line=line)])

@@ -1,0 +1,265 @@
+"""`holdfast history` and `holdfast log`: the journal, read as it stands on disk.
+
+Both take no lock and write nothing, so they work while somebody else runs. They stream: memory does not grow with the
+journal. What is good is printed before damage is told, and what a crash tore is noted on standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fnmatch
+import select
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+import click
+import msgspec
+
+from holdfast.cli import as_of, story
+from holdfast.cli.completion import complete_task
+from holdfast.cli.shared import as_json, find_app
+from holdfast.cli.terminal import Printer, local_time, moment, printing
+from holdfast.domain.state import State
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.chain import Chain, Torn
+from holdfast.durable.entry import Entry, encode
+from holdfast.durable.journal import epoch_of, is_run_id
+from holdfast.durable.root import read_root
+from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, NotInitialised, TaskUnknown
+from holdfast.layout import Layout
+
+POLL_MS = 200
+Item = tuple[str, Entry]
+Filter = Callable[[str, Entry], bool]
+
+
+@click.command()
+@click.argument("task", shell_complete=complete_task)
+@click.option("--definitions", is_flag=True, help="Also print the task's definition as it was each time it changed.")
+@as_json
+@click.pass_context
+def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> None:
+    """Tell a task's whole story from the journal, oldest first.
+
+    With --json, one JSON object per line and entry.
+    """
+    layout = _layout(ctx)
+    chain, known, concerns, is_known = Chain(layout.wal), set[str](), story.Concerns(task), False
+    blobs = Blobs(layout.cas) if definitions else None
+    with printing(ctx) as printer, _torn_noted(chain):
+        for run, entry in chain.entries():
+            if entry.decision_type == "task_added":
+                known.add(story.task_of(entry))
+            if concerns(run, entry):
+                is_known = True
+                _tell(printer, run, entry, blobs, as_json)
+    if not is_known:
+        raise TaskUnknown(task=task, hint=_near(task, known))
+
+
+@click.command()
+@click.option("--run", metavar="RUN", help="Only this run: its id, or its epoch's number.")
+@click.option("--type", "types", multiple=True, metavar="GLOB", help="Only such types, such as 'task_*'. Repeatable.")
+@click.option("--task", metavar="TASK", shell_complete=complete_task, help="Only what concerns this task.")
+@click.option("--actor", metavar="ACTOR", help="Only what this actor wrote.")
+@click.option("--since", callback=moment, metavar="TIME", help="Only from this time on.")
+@click.option("--until", callback=moment, metavar="TIME", help="Only up to this time.")
+@click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="Only the last N.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new entries as they come, until Ctrl-C.")
+@click.option("--at", metavar="RUN:SEQ|TIME", help="Show the task graph as it was then instead.")
+@as_json
+@click.pass_context
+def log(
+    ctx: click.Context,
+    run: str | None,
+    types: tuple[str, ...],
+    task: str | None,
+    actor: str | None,
+    since: float | None,
+    until: float | None,
+    count: int | None,
+    follow: bool,
+    at: str | None,
+    as_json: bool,
+) -> None:
+    """Show the journal, filtered, followed, or as of a moment.
+
+    TIME is an ISO time (local unless it names a zone), Unix seconds, or how long ago: 2h, 10m, 1d12h. With --json, the
+    journal's own lines, one JSON object each.
+    """
+    if at is not None:
+        if follow or types or any(given is not None for given in (run, actor, since, until, count)):
+            raise click.UsageError("--at shows one moment; of the other options only --task and --json go with it.")
+        return _show_as_of(ctx, at, task, as_json)
+    chain = Chain(_layout(ctx).wal)
+    wanted = _filter(chain, run, types, task, actor, since, until)
+    with printing(ctx) as printer:
+        printer.reserve(["", "", max(story.SENTENCES, key=len), "", "", ""])
+        with _torn_noted(chain, still_written=follow):
+            for item in _last(_matching(chain.entries(), wanted), count):
+                _print(printer, *item, as_json)
+        while follow and _wait(printer):
+            with _torn_noted(chain, still_written=True):
+                for item in _matching(chain.entries(chain.end), wanted):
+                    _print(printer, *item, as_json)
+    return None
+
+
+def _layout(ctx: click.Context) -> Layout:
+    app = find_app(ctx)
+    if not app.layout.format_file.exists():
+        raise NotInitialised(path=app.layout.root, repo=app.repo)
+    return read_root(app.layout.root)
+
+
+# -- choosing ---------------------------------------------------------------------------------------------------------
+
+
+def _filter(
+    chain: Chain,
+    run: str | None,
+    types: Sequence[str],
+    task: str | None,
+    actor: str | None,
+    since: float | None,
+    until: float | None,
+) -> list[Filter]:
+    """One test for each option given."""
+    tests: list[Filter] = []
+    if task is not None:
+        # First, because it must see every entry: a closing is known by the intent that it closes.
+        tests.append(story.Concerns(task))
+    if run is not None:
+        named = _run_named(chain, run)
+        tests.append(lambda found, entry: found == named)
+    if types:
+        tests.append(lambda found, entry: any(fnmatch.fnmatchcase(entry.decision_type, glob) for glob in types))
+    if actor is not None:
+        tests.append(lambda found, entry: entry.actor == actor)
+    if since is not None:
+        tests.append(lambda found, entry: entry.timestamp >= since)
+    if until is not None:
+        tests.append(lambda found, entry: entry.timestamp <= until)
+    return tests
+
+
+def _matching(items: Iterator[Item], tests: list[Filter]) -> Iterator[Item]:
+    return (item for item in items if all(test(*item) for test in tests)) if tests else items
+
+
+def _last(items: Iterator[Item], count: int | None) -> Iterator[Item]:
+    """The last so many; all of them when no number is given. What was good before damage counts."""
+    if count is None:
+        yield from items
+        return
+    kept: deque[Item] = deque(maxlen=count)
+    try:
+        kept.extend(items)
+    finally:
+        yield from kept
+
+
+def _run_named(chain: Chain, name: str) -> str:
+    """The run of that id, or of that epoch."""
+    for file in chain.runs():
+        if name == file.run or (name.isdecimal() and int(name) == epoch_of(file.run)):
+            return file.run
+    raise NoSuchEntry(what=f"run {name!r}", wal=chain.wal)
+
+
+# -- printing ---------------------------------------------------------------------------------------------------------
+
+
+def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
+    if as_json:
+        # The very bytes of the journal: it was written by the same encoder, from the same values in the same order.
+        printer.line(encode(entry))
+        return
+    why = story.reason(entry)
+    what = story.words(entry) + (f"; {why}" if why else "")
+    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.decision_type, story.task_of(entry) or "-"]
+    printer.columns([*cells, entry.actor, what], ["bright_black", "bright_black", _colour(entry), "cyan"])
+
+
+def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs | None, as_json: bool) -> None:
+    pinned = story.definition_of(entry)
+    text = _text_of(blobs, pinned) if blobs and pinned else None
+    if as_json:
+        more = {} if text is None else {"definition_text": text}
+        printer.line(encode({**dict(story.told(run, entry)), **more}))
+        return
+    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.actor, story.reason(entry) or "-"]
+    printer.columns([*cells, story.words(entry)], ["bright_black", "bright_black"])
+    if text is not None:
+        printer.text(text.rstrip("\n"), "    | ")
+
+
+def _text_of(blobs: Blobs, digest: str) -> str:
+    try:
+        return blobs.get(digest).decode(errors="backslashreplace")
+    except (BlobMissing, BlobCorrupt, NotABlobId) as error:
+        return f"({error})"
+
+
+def _colour(entry: Entry) -> str | None:
+    if entry.decision_type.endswith(("_failed", "_parked", "_abandoned", "_orphaned")):
+        return "red"
+    return "green" if entry.decision_type.endswith(("_closed", "_confirmed", "_done")) else None
+
+
+@contextlib.contextmanager
+def _torn_noted(chain: Chain, *, still_written: bool = False) -> Iterator[None]:
+    """Notes what a crash tore, once it was read. The last of a living run may just be half written: no note of that."""
+    yield
+    newest = chain.runs()[-1:] if still_written else []
+    for torn in chain.torn:
+        if torn.run not in {file.run for file in newest}:
+            click.echo(f"holdfast: {_torn_words(torn)}", err=True)
+
+
+def _torn_words(torn: Torn) -> str:
+    where = f"the last {torn.length} bytes of run {torn.run}, from byte {torn.offset} on, are no whole entry"
+    return f"{where}: never acknowledged, kept as they are, passed over."
+
+
+def _near(task: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(task, sorted(known), 3)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else "`holdfast list` shows all."
+
+
+def _wait(printer: Printer) -> bool:
+    """Waits a little for new entries; ends at once when nobody reads any more."""
+    printer.flush()
+    with contextlib.suppress(OSError, ValueError):
+        reader = select.poll()
+        reader.register(sys.stdout.fileno(), 0)
+        return not reader.poll(POLL_MS)
+    return False
+
+
+# -- as of a moment ---------------------------------------------------------------------------------------------------
+
+
+def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) -> None:
+    layout = _layout(ctx)
+    state, run, entry = _folded(ctx, Chain(layout.wal), at)
+    if task is not None and task not in state.tasks:
+        raise TaskUnknown(task=task, hint=_near(task, set(state.tasks)))
+    found = as_of.graph_of(state, run, entry, layout, lambda name: task in (None, name))
+    with printing(ctx) as printer:
+        if as_json:
+            printer.line(msgspec.json.encode(found))
+        else:
+            as_of.show(printer, found)
+
+
+def _folded(ctx: click.Context, chain: Chain, at: str) -> tuple[State, str, Entry]:
+    run, colon, seq = at.rpartition(":")
+    # A time has a colon too, but none has six digits or only digits before it.
+    if colon and seq.isdecimal() and (run.isdecimal() or is_run_id(run)):
+        return as_of.at_entry(chain, _run_named(chain, run), int(seq))
+    unix_s = moment(ctx, next(option for option in ctx.command.params if option.name == "at"), at)
+    assert unix_s is not None
+    return as_of.at_moment(chain, unix_s)

@@ -1,0 +1,136 @@
+"""The tasks as they are on disk, journal and files together. Looking takes no lock and changes nothing."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from holdfast.app import App, View
+from holdfast.domain.graph import Graph, Node
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.domain.yaml_text import Problem
+from holdfast.engine.intake import state_of_new
+from holdfast.errors import TaskUnknown
+from holdfast.layout import Layout
+from holdfast.ports import TaskFile
+from holdfast.stores.remembered import RememberingScanner
+
+PRIORITY = Node.__struct_defaults__[2]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A task at a glance. `new`: the journal does not know it yet, and the next run takes it in.
+
+    `agent` is who has the task, or else whom its definition asks for. `waits`: why it is not worked on; empty for one
+    that is ready, and for one whose state says it all.
+    """
+
+    id: str
+    state: TaskState
+    new: bool
+    priority: int
+    attempts: int
+    agent: str
+    parked: str
+    waits: list[str]
+    title: str
+    labels: Sequence[str]
+    file: str
+    added_at: float
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is TaskState.OPEN and not self.waits
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """`problems` are those of files that cannot be used; they name the tasks that they stop."""
+
+    view: View
+    files: Mapping[str, TaskFile]
+    rows: Mapping[str, Row]
+    problems: Sequence[Problem]
+
+
+def look(app: App) -> Overview:
+    view = app.look()
+    scan = RememberingScanner(view.layout.backlog, view.layout.cache / "definitions.json").scan()
+    files: dict[str, TaskFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
+    return Overview(view, files, _rows(view.state.tasks, files, scan.problems), scan.problems)
+
+
+def unknown(task: str, known: Iterable[str]) -> TaskUnknown:
+    near = difflib.get_close_matches(task, known, 1)
+    return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
+
+
+def tell_problems(layout: Layout, problems: Iterable[Problem]) -> None:
+    """On standard error, in the form that editors can jump to."""
+    for problem in problems:
+        click.echo(f"{layout.backlog}/{problem}", err=True)
+
+
+def moment(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _rows(tasks: Mapping[str, Task], files: Mapping[str, TaskFile], problems: Sequence[Problem]) -> dict[str, Row]:
+    names = [*tasks, *(name for name in files if name not in tasks)]
+    graph, now, stopped = Graph(), time.time(), {name for each in problems for name in each.tasks}
+    for name in names:
+        graph.put(_node(name, tasks.get(name), files.get(name)))
+    rows = {}
+    for name in names:
+        task, file = tasks.get(name), files.get(name)
+        waits = [] if name not in stopped else ["its file has a problem"]
+        if task is not None and file is None and name not in stopped:
+            waits.append("its file is gone")
+        waits += [why for why in graph.reasons_to_wait(name, now) if not why.startswith("it is ")]
+        if (start := _not_before(task, file)) > now:
+            waits.append(f"not before {moment(start)}")
+        rows[name] = _row(name, task, file, waits, now)
+    return rows
+
+
+def _node(name: str, task: Task | None, file: TaskFile | None) -> Node:
+    """Without the time: the graph would tell it in Unix seconds."""
+    depends_on, parent = (file.definition.depends_on, file.definition.parent or "") if file else ((), "")
+    return Node(name, depends_on, parent, state=_state(task, file), parked=task.parked if task else "")
+
+
+def _row(name: str, task: Task | None, file: TaskFile | None, waits: list[str], now: float) -> Row:
+    made, state = file.definition if file else None, _state(task, file)
+    return Row(
+        id=name,
+        state=state,
+        new=task is None,
+        priority=made.priority if made and made.priority is not None else PRIORITY,
+        attempts=task.attempts if task else 0,
+        agent=(task.agent if task else "") or (made.agent if made else None) or "",
+        parked=task.parked if task else "",
+        waits=[] if state in (TaskState.CLOSED, TaskState.CANCELLED) else waits,
+        title=_title(made.title or made.goal or str(made.command or "")) if made else "",
+        labels=made.labels if made else (),
+        file=str(file.path) if file else "",
+        added_at=task.added_at if task else now,
+    )
+
+
+def _state(task: Task | None, file: TaskFile | None) -> TaskState:
+    if task is not None:
+        return task.state
+    return state_of_new(file) if file else TaskState.OPEN
+
+
+def _not_before(task: Task | None, file: TaskFile | None) -> float:
+    return max(task.not_before if task else 0.0, (file.definition.not_before or 0.0) if file else 0.0)
+
+
+def _title(text: str) -> str:
+    return text.strip().partition("\n")[0]

@@ -1,0 +1,219 @@
+"""`check`, `seal` and `prove`: showing that what is on disk is what was decided and done."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+import msgspec
+
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.errors import AuditKeyUnusable, InputError, NotInitialised
+
+if TYPE_CHECKING:
+    from holdfast.durable.audit_key import Key
+    from holdfast.engine.check import CheckReport, Section
+    from holdfast.engine.repair import Repaired
+    from holdfast.layout import Layout
+    from holdfast.stores.backlog import Backlog
+
+UNSOUND = 4
+
+
+@click.command(short_help="Prove that everything fits together.")
+@click.option("--chain", "chain_only", is_flag=True, help="Check the journal's hash chain only.")
+@click.option("--repair", "with_repair", is_flag=True, help="Rebuild damaged projections first, then check.")
+@as_json
+@click.pass_context
+def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool) -> None:
+    """Reads the whole journal and holds everything else against it: the checkpoint, the backlog's folders, open
+    intents, executed keys, blobs, audit log and seals. Changes nothing, and may run beside `holdfast run`.
+
+    --repair rebuilds only what follows from the journal; the journal itself is never touched. What was damaged is
+    kept in quarantine/.
+
+    The exit code is 0 when all is sound, and 4 when there are findings. Notes do not count.
+
+    \b
+    Examples:
+      holdfast check
+      holdfast check --chain
+      holdfast check --json | jq '.sections[].findings[]'
+      holdfast check --repair
+    """
+    from holdfast.engine.check import check as run_check
+    from holdfast.stores.backlog import Backlog
+
+    if chain_only and with_repair:
+        raise click.UsageError("--chain only looks at the journal, which --repair never touches: give one of the two.")
+    layout = _layout(ctx, writing=with_repair)
+    backlog = Backlog(layout.backlog)
+    repaired = _repair(layout, backlog) if with_repair else None
+    progress = _show_progress if sys.stderr.isatty() else None
+    report = run_check(layout, backlog, _key(layout), chain_only=chain_only, progress=progress)
+    if progress is not None:
+        click.echo("\r\033[K", err=True, nl=False)
+    if as_json:
+        print_json({**msgspec.to_builtins(report), **({"repaired": repaired} if repaired else {})})
+    else:
+        _print_repaired(repaired)
+        _print_report(report)
+    if not report.sound:
+        sys.exit(UNSOUND)
+
+
+@click.command(short_help="Seal the audit log.")
+@as_json
+@click.pass_context
+def seal(ctx: click.Context, as_json: bool) -> None:
+    """Verifies the audit log and seals all records that it has: one signed file with one hash, the root. Publish that
+    root, or keep it elsewhere: with it, anybody can check a proof, and nobody can cut the log back unseen.
+
+    The key comes from HOLDFAST_AUDIT_KEY, else from ~/.config/holdfast/audit.key, which is made when it is missing.
+
+    \b
+    Examples:
+      holdfast seal
+      holdfast seal --json | jq -r .root
+    """
+    from holdfast.durable import seals
+    from holdfast.durable.audit_chain import day_files
+    from holdfast.durable.audit_key import load_key
+    from holdfast.engine.repair import holding
+
+    layout = _layout(ctx, writing=True)
+    if not day_files(layout.audit):
+        raise InputError(detail=f"the audit log {layout.audit} has no record yet, so there is nothing to seal")
+    key = load_key(layout.root)
+    with holding(layout):
+        made = seals.seal(layout.audit, key)
+    if as_json:
+        print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
+        return
+    records = sum(day.records for day in made.days)
+    click.echo(f"{seals.seals_folder(layout.audit) / made.file}")
+    click.echo(f"{records} records of {len(made.days)} days, sealed at {made.sealed_at}. Root: {made.root}")
+
+
+@click.command(short_help="Prove one audit record, or check such a proof.")
+@click.argument("day", required=False)
+@click.argument("seq", type=click.IntRange(min=0), required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="Write the proof to this new file instead of printing it.")
+@click.option("--verify", type=click.File("rb"), metavar="FILE", help="Check this proof; `-` reads standard input.")
+@click.option("--root", metavar="HEX", help="The root to check it against, as it was published.")
+@as_json
+@click.pass_context
+def prove(
+    ctx: click.Context,
+    day: str | None,
+    seq: int | None,
+    out: Path | None,
+    verify: IO[bytes] | None,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Proves that record SEQ of a DAY stands in the sealed audit log. With --verify, checks such a proof against a
+    published root; that needs neither key nor repository. The exit code is 4 when the proof does not hold.
+
+    \b
+    Examples:
+      holdfast prove 2026-11-15 3
+      holdfast prove 2026-11-15 3 --out proof.json
+      holdfast prove --verify proof.json --root 5f2c…
+    """
+    if verify is not None:
+        if root is None or day is not None or out is not None:
+            raise click.UsageError("--verify needs --root, and neither DAY, SEQ nor --out.")
+        _verify_proof(verify.read(), root, as_json)
+    elif day is None or seq is None or root is not None:
+        raise click.UsageError("Give DAY and SEQ to prove a record, or --verify and --root to check a proof.")
+    else:
+        _write_proof(_layout(ctx), day, seq, out)
+
+
+def _write_proof(layout: Layout, day: str, seq: int, out: Path | None) -> None:
+    from holdfast.durable import disk
+    from holdfast.durable.proofs import prove as make_proof
+
+    proof = make_proof(layout.audit, day, seq)
+    if out is None:
+        click.echo(proof.document(), nl=False)
+    else:
+        disk.create(out.absolute(), proof.document())
+        click.echo(f"{out}: record {seq} of {proof.day.file}, against the root {proof.root}")
+
+
+def _verify_proof(document: bytes, root: str, as_json: bool) -> None:
+    from holdfast.durable.proofs import check_proof
+
+    record = check_proof(document, root.strip().lower())
+    if as_json:
+        print_json({"holds": True, "record": record})
+        return
+    moment = datetime.fromtimestamp(record.timestamp, UTC).isoformat(timespec="seconds")
+    click.echo(f"The proof holds. Record {record.seq}: {record.event} by {record.actor} at {moment}.")
+    if record.details:
+        click.echo(msgspec.json.encode(record.details).decode())
+
+
+# -- the data root and its key ----------------------------------------------------------------------------------------
+
+
+def _layout(ctx: click.Context, *, writing: bool = False) -> Layout:
+    from holdfast.durable.root import open_root, read_root
+
+    app = find_app(ctx)
+    if not app.layout.format_file.exists():
+        raise NotInitialised(path=app.layout.root, repo=app.repo)
+    return open_root(app.layout.root) if writing else read_root(app.layout.root)
+
+
+def _key(layout: Layout) -> Key | None:
+    """The key, if there is one: a check makes none, and says what it could not check without."""
+    from holdfast.durable.audit_key import load_key
+
+    try:
+        return load_key(layout.root, create=False)
+    except AuditKeyUnusable:
+        return None
+
+
+# -- repairing and printing -------------------------------------------------------------------------------------------
+
+
+def _repair(layout: Layout, backlog: Backlog) -> Repaired:
+    from holdfast.engine.repair import repair
+
+    return repair(layout, backlog)
+
+
+def _show_progress(entries: int) -> None:
+    click.echo(f"\r\033[K{entries:,} entries of the journal read …", err=True, nl=False)
+
+
+def _print_repaired(repaired: Repaired | None) -> None:
+    if repaired is None:
+        return
+    for title, items in msgspec.structs.asdict(repaired).items():
+        for item in items:
+            click.echo(f"{title.replace('_', ' ')}: {item}")
+
+
+def _print_report(report: CheckReport) -> None:
+    for section in report.sections:
+        verdict = "FOUND" if section.findings else "ok"
+        counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
+        click.echo(f"{section.name:<12} {verdict:<6} {counted}")
+        _print_details(section)
+    count = sum(len(section.findings) for section in report.sections)
+    click.echo("Sound." if report.sound else f"Not sound: {count} finding{'s' if count > 1 else ''}.")
+
+
+def _print_details(section: Section) -> None:
+    for finding in section.findings:
+        click.echo(f"  - {finding}")
+    for note in section.notes:
+        click.echo(f"    note: {note}")

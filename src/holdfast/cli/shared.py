@@ -1,0 +1,34 @@
+"""What the commands share: finding the repository, and printing for people or for programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def as_json(command: F) -> F:
+    """The option `--json`, alike on every command that prints."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def find_app(ctx: click.Context) -> App:
+    """The repository that the command was typed in."""
+    from holdfast.app import App
+
+    data_root = ctx.find_root().obj
+    options: Mapping[str, Any] = {"data_root": os.path.abspath(data_root)} if data_root else {}
+    return App.find(Path.cwd(), options=options)
+
+
+def print_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2).decode())

@@ -1,0 +1,125 @@
+"""What a journal entry says, in words.
+
+Entries are told from their bare facts, not from typed payloads: a story must be readable also where an entry is odd, or
+of a type that only a newer Holdfast knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.cli.terminal import compact
+from holdfast.domain.entries import CLOSINGS, EFFECTS
+from holdfast.durable.entry import Entry
+
+OUTCOME_CHARS_MAX = 400
+
+SENTENCES: dict[str, str] = {
+    "run_started": "run of Holdfast {holdfast} begins, epoch {epoch}",
+    "wal_replay_completed": "recovery closed what was open: {confirmed} confirmed, {failed} failed, "
+    "{abandoned} abandoned, {parked} parked; {released} claims given back",
+    "task_added": "added, {state}, definition {definition:.12}",
+    "task_edited": "edited, definition {definition:.12}",
+    "task_move_refused": "refused: {event} while {state}",
+    "task_flagged": "flags set: parked {parked}, not before {not_before}",
+    "turn_completed": "turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd} USD",
+    "task_opened": "open again ({event})",
+    "task_claimed": "claimed by {agent}, attempt {attempt}",
+    "task_started": "work begins ({event})",
+    "task_done": "done ({event})",
+    "task_closed": "closed ({event})",
+    "task_failed": "failed ({event})",
+    "task_blocked": "blocked ({event})",
+    "task_split": "split, waits for its subtasks ({event})",
+    "task_cancelled": "cancelled ({event})",
+    "task_orphaned": "orphaned ({event})",
+    "task_approval_requested": "waits for a person's approval ({event})",
+    **{f"task_{effect}_intent": f"about to {effect}, attempt {{attempt}}" for effect in EFFECTS},
+    **{
+        f"task_{effect}_{closing}": f"{effect} {closing} (intent {{intent}})"
+        for effect in EFFECTS
+        for closing in CLOSINGS
+    },
+}
+# What a payload leaves out when it is as usual.
+USUAL = {
+    "state": "OPEN", "attempt": "-", "agent": "-", "parked": "no", "not_before": "-", "tokens": 0, "usd": 0,
+    "confirmed": 0, "failed": 0, "abandoned": 0, "released": 0,
+}  # fmt: skip
+
+
+class _Facts(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def words(entry: Entry) -> str:
+    """What happened. The text is as the journal has it: escape it before a terminal sees it."""
+    template = SENTENCES.get(entry.decision_type)
+    if template is None:
+        return f"{entry.decision_type} {compact(entry.inputs)}"
+    usual = {**USUAL, "parked": 0} if entry.decision_type == "wal_replay_completed" else USUAL
+    given = {name: value for name, value in entry.inputs.items() if value not in ("", 0.0) or name not in usual}
+    told = template.format_map(_Facts({name: _fact(value) for name, value in {**usual, **given}.items()}))
+    return told + _outcome(entry.inputs)
+
+
+def reason(entry: Entry) -> str:
+    given = entry.inputs.get("reason", "")
+    return compact(given) if given else ""
+
+
+def task_of(entry: Entry) -> str:
+    named = entry.inputs.get("task", "")
+    return named if isinstance(named, str) else compact(named)
+
+
+class Concerns:
+    """Whether entries, told one after the other, concern a task: they name it, or close an intent that did."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+        self._intents: set[tuple[str, int]] = set()
+
+    def __call__(self, run: str, entry: Entry) -> bool:
+        named = entry.inputs.get("task") == self._task
+        if named and not entry.committed:
+            self._intents.add((run, entry.seq))
+        closes = self._closed_by(entry)
+        self._intents.difference_update(closes)
+        return named or bool(closes)
+
+    def _closed_by(self, entry: Entry) -> set[tuple[str, int]]:
+        intent = entry.inputs.get("intent")
+        if not self._intents or not isinstance(intent, dict):
+            return set()
+        return {(run, seq) for run, seq in self._intents if (run, seq) == (intent.get("run"), intent.get("seq"))}
+
+
+def definition_of(entry: Entry) -> str:
+    """The blob that an entry pins as the task's definition, or nothing."""
+    pinned = entry.inputs.get("definition", "")
+    return pinned if entry.decision_type in {"task_added", "task_edited"} and isinstance(pinned, str) else ""
+
+
+def told(run: str, entry: Entry) -> Iterator[tuple[str, Any]]:
+    """An entry's facts for programs, with what the raw line has not: its run and its words."""
+    yield from (("run", run), ("seq", entry.seq), ("timestamp", entry.timestamp))
+    yield from (("decision_type", entry.decision_type), ("what", words(entry)))
+    yield from (("actor", entry.actor), ("reason", reason(entry)))
+    yield from (("inputs", entry.inputs), ("output", entry.output), ("entry_hash", entry.entry_hash))
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, dict) and {"run", "seq"} <= value.keys():
+        return f"{value['run']}:{value['seq']}"
+    return compact(value)
+
+
+def _outcome(inputs: dict[str, Any]) -> str:
+    outcome = inputs.get("outcome")
+    if not outcome:
+        return ""
+    text = compact(outcome)
+    return ": " + (text if len(text) <= OUTCOME_CHARS_MAX else text[:OUTCOME_CHARS_MAX] + "…")

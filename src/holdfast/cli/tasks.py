@@ -1,0 +1,172 @@
+"""`init`, `list` and `show`: they look, and change no task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli.overview import Overview, Row, look, moment, tell_problems, unknown
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.domain.task import TaskState
+
+_COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "WAITS", "TITLE")
+_CELL_WIDTH_MAX = 60
+
+
+@click.command(epilog="Example:  cd my-repository && holdfast init")
+@as_json
+@click.pass_context
+def init(ctx: click.Context, as_json: bool) -> None:
+    """Make the data root of this repository.
+
+    It holds the backlog, the settings and the journal. Repeating it changes nothing that is there.
+    """
+    app = find_app(ctx)
+    is_new = not app.layout.format_file.exists()
+    created = app.init()
+    if as_json:
+        print_json({"root": str(app.layout.root), "new": is_new, "created": [str(path) for path in created]})
+        return
+    click.echo(f"{'Made' if is_new else 'There is already'} the data root {app.layout.root}")
+    for path in created:
+        click.echo(f"  made {path.relative_to(app.layout.root)}")
+    click.echo('Next: `holdfast add --goal "…" --verify "…"` adds a task, `holdfast list` shows all.')
+
+
+@click.command("list", epilog="Examples:  holdfast list --ready  ·  holdfast list --state FAILED --label api --json")
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", type=click.Choice(list(TaskState), case_sensitive=False),
+    help="Only tasks in this state; may be given several times.",
+)  # fmt: skip
+@click.option("--label", "labels", multiple=True, help="Only tasks with this label; may be given several times.")
+@click.option("--ready", is_flag=True, help="Only what can be worked on now, in the order in which it is taken.")
+@as_json
+@click.pass_context
+def list_tasks(ctx: click.Context, states: Sequence[str], labels: Sequence[str], ready: bool, as_json: bool) -> None:
+    """List the tasks with their states.
+
+    "(new)" marks a file that the journal does not know yet; the next run takes it in. Files that cannot be used are
+    told on standard error, and stop no other task.
+    """
+    overview = look(find_app(ctx))
+    rows = [
+        row
+        for row in overview.rows.values()
+        if (not states or row.state in states)
+        and (not labels or set(labels) & set(row.labels))
+        and (not ready or row.is_ready)
+    ]
+    if ready:
+        rows.sort(key=lambda row: (row.priority, row.added_at, row.id))
+    if as_json:
+        print_json({"tasks": rows, "problems": overview.problems})
+    elif rows:
+        _print_table(_COLUMNS, [_cells(row) for row in rows])
+    else:
+        click.echo("No task fits." if overview.rows else "There are no tasks yet; `holdfast add` makes one.")
+    tell_problems(overview.view.layout, overview.problems)
+
+
+@click.command(epilog="Examples:  holdfast show fix-login  ·  holdfast show fix-login --json | jq .state")
+@click.argument("task")
+@as_json
+@click.pass_context
+def show(ctx: click.Context, task: str, as_json: bool) -> None:
+    """Show one task: definition, state, and why it waits."""
+    overview = look(find_app(ctx))
+    if task not in overview.rows and not any(task in each.tasks for each in overview.problems):
+        raise unknown(task, overview.rows)
+    facts = _facts(overview, task)
+    if as_json:
+        print_json(facts)
+    else:
+        _print_facts(facts, _text(overview, task))
+
+
+# -- a table ----------------------------------------------------------------------------------------------------------
+
+
+def _cells(row: Row) -> list[str]:
+    state = f"{row.state} (new)" if row.new else str(row.state)
+    return [row.id, state, str(row.priority), str(row.attempts), row.agent, "; ".join(row.waits), row.title]
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if sys.stdout.isatty():
+        _print_rich(columns, rows)
+        return
+    # The same in a pipe whatever the width of a terminal: whole ids, and nothing is wrapped.
+    cut = [[_cut(cell) for cell in row] for row in [columns, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cut, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cut)
+    click.echo("\n".join(lines))
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    # Only for a terminal: importing it costs more than the whole command.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, no_wrap=name in ("ID", "STATE"))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _cut(cell: str) -> str:
+    # An id has up to 128 characters, and is there to be copied.
+    return cell if len(cell) <= _CELL_WIDTH_MAX or " " not in cell else cell[: _CELL_WIDTH_MAX - 1] + "…"
+
+
+# -- one task ---------------------------------------------------------------------------------------------------------
+
+
+def _facts(overview: Overview, name: str) -> dict[str, Any]:
+    """What is known of a task, by name; what its state does not have is left out."""
+    row, task, file = overview.rows.get(name), overview.view.state.tasks.get(name), overview.files.get(name)
+    facts: dict[str, Any] = {"id": name}
+    if row is not None:
+        facts |= {"state": row.state, "new": row.new, "ready": row.is_ready, "waits": row.waits}
+    if task is not None:
+        facts |= {key: value for key, value in msgspec.structs.asdict(task).items() if key not in ("id", "definition")}
+        facts["pinned"] = task.definition
+    problems = [each for each in overview.problems if name in each.tasks]
+    files = {str(overview.view.layout.backlog / each.file) for each in problems if each.file}
+    facts["files"] = [str(file.path)] if file else sorted(files)
+    facts["definition"] = file.definition if file else None
+    facts["problems"] = problems
+    return facts
+
+
+def _text(overview: Overview, name: str) -> str:
+    """The definition in its author's own words, with the comments."""
+    if name not in overview.files:
+        return ""
+    return overview.view.backlog.read(name)[1].decode(errors="replace")
+
+
+_TIMES = ("added_at", "changed_at", "not_before")
+_NOT_PRINTED = ("id", "state", "new", "definition", "problems", "waits", "files", "pinned")
+
+
+def _print_facts(facts: dict[str, Any], text: str) -> None:
+    click.echo(f"{facts['id']}: {facts.get('state', 'unusable')}{' (new)' if facts.get('new') else ''}")
+    for why in facts.get("waits", ()):
+        click.echo(f"  waits       {why}")
+    for key, value in facts.items():
+        if value and key not in _NOT_PRINTED:
+            told = moment(value) if key in _TIMES else "yes" if value is True else value
+            click.echo(f"  {key:11} {told}")
+    for path in facts["files"]:
+        click.echo(f"  file        {path}")
+    for problem in facts["problems"]:
+        click.echo(f"  problem     {problem}")
+    if text:
+        click.echo("\n" + text.rstrip("\n"))

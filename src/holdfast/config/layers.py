@@ -1,0 +1,130 @@
+"""Checks every layer and puts them together: the later one wins, key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import NODEFAULT
+
+from holdfast.config.settings import GATE_KEYS, GATES_MAX, KEYS, SECTIONS, Config, Gate, Key
+from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
+from holdfast.errors import ConfigError
+from holdfast.layout import HOME_VARIABLE, Layout, locate
+
+REPOSITORY_FILE = "holdfast.yaml"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The configuration in effect, where each value came from, and the data root that it was found in."""
+
+    config: Config
+    layout: Layout
+    origins: Mapping[str, str] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Explained:
+    key: str
+    value: Any
+    origin: str
+    description: str
+
+
+def load(repo: Path, *, environ: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Loaded:
+    """Reads every source. `options` has dotted keys, from the command line; one that is None was not given."""
+    repository = read_file(repo / REPOSITORY_FILE, {"data_root"}, _OTHERS_ELSEWHERE)
+    chosen = command_line(options or {})
+    layout = locate(
+        repo, option=combine(chosen)[0].data_root, environ=environ, configured=combine(repository)[0].data_root
+    )
+    settings = read_file(layout.settings, KEYS.keys() - {"data_root"}, _ROOT_ELSEWHERE)
+    config, origins = combine(repository, settings, environment(environ), chosen)
+    return Loaded(config, layout, origins)
+
+
+_OTHERS_ELSEWHERE = "Only data_root is set there; all else belongs in config/settings.yaml of the data root."
+_ROOT_ELSEWHERE = (
+    f"A file inside the data root cannot say where it is: use {REPOSITORY_FILE} at the top of the repository, "
+    f"{HOME_VARIABLE} or --data-root."
+)
+
+
+def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
+    """Checks every value of every layer, also one that a later layer covers. The later layer wins, key by key."""
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(KEYS, "default")
+    for layer in layers:
+        for key, value in layer.values.items():
+            if key not in KEYS:
+                raise unknown(key, value, layer.place(key), KEYS)
+            values[key] = _gates(value, layer) if key == "gates" else _checked(KEYS[key], key, value, layer)
+            origins[key] = layer.place(key)
+    tree: dict[str, Any] = {name: {} for name in SECTIONS}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        (tree[section] if section else tree)[name] = value
+    return Config(**tree | {name: kind(**tree[name]) for name, kind in SECTIONS.items()}), origins
+
+
+def explain(loaded: Loaded) -> list[Explained]:
+    """Every setting with its value and the place that it came from."""
+    return [
+        Explained(key.name, value_of(loaded.config, key.name), loaded.origins[key.name], key.description)
+        for key in KEYS.values()
+    ]
+
+
+def value_of(config: Config, key: str) -> Any:
+    section, _, name = key.rpartition(".")
+    return getattr(getattr(config, section) if section else config, name)
+
+
+# -- checking ---------------------------------------------------------------------------------------------------------
+
+
+def _checked(key: Key, name: str, value: Any, layer: Layer) -> Any:
+    """The value as the setting's type. Text from the environment or the command line is read as what it must be."""
+    try:
+        if layer.is_text and isinstance(value, str) and value != "null":
+            return msgspec.convert(value, key.kind, strict=False)
+        return msgspec.convert(None if layer.is_text and value == "null" else value, key.kind)
+    except msgspec.ValidationError:
+        raise _refused(name, value, key.allowed, layer) from None
+
+
+def _refused(name: str, value: Any, allowed: str, layer: Layer) -> ConfigError:
+    return ConfigError(place=layer.place(name), key=name, value=shown(value), allowed=allowed)
+
+
+def _gates(value: Any, layer: Layer) -> tuple[Gate, ...]:
+    """Taken apart by hand, so that an error names the very line."""
+    if layer.is_text and isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            raise _refused("gates", value, KEYS["gates"].allowed + ", written as JSON", layer) from None
+    if not isinstance(value, list | tuple) or len(value) > GATES_MAX:
+        raise _refused("gates", value, KEYS["gates"].allowed, layer)
+    gates: dict[str, Gate] = {}
+    for at, each in enumerate(value):
+        gate = _gate(each, f"gates[{at}]", layer)
+        if gate.name in gates:
+            raise _refused(f"gates[{at}].name", gate.name, "a name that no other gate has", layer)
+        gates[gate.name] = gate
+    return tuple(gates.values())
+
+
+def _gate(value: Any, name: str, layer: Layer) -> Gate:
+    needed = [key.name for key in GATE_KEYS.values() if key.default is NODEFAULT]
+    if not isinstance(value, dict) or not value.keys() >= set(needed):
+        raise _refused(name, value, f"a mapping of {', '.join(GATE_KEYS)}, with {' and '.join(needed)}", layer)
+    for key, each in value.items():
+        if key not in GATE_KEYS:
+            place = layer.place(f"{name}.{key}")
+            raise unknown(f"{name}.{key}", each, place, [f"{name}.{known}" for known in GATE_KEYS])
+    return Gate(**{key: _checked(GATE_KEYS[key], f"{name}.{key}", each, layer) for key, each in value.items()})

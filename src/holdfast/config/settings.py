@@ -1,0 +1,191 @@
+"""What can be set: the only list of settings.
+
+Checks, the text of a new settings file, the names of variables and options and the table in the documentation are made
+from these Structs.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.layout import HOME_VARIABLE
+
+PREFIX = "HOLDFAST_"
+YEAR_S = 366 * 86_400
+GATES_MAX = 100
+
+Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
+NAME_RULE = "a name of up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
+Seconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
+Dollars = Annotated[float, Meta(gt=0, le=1_000_000)]
+Bytes = Annotated[int, Meta(ge=4096, le=1 << 50)]
+
+
+class Gate(msgspec.Struct, frozen=True):
+    name: Annotated[Name, Meta(description="what the gate is called; unique")]
+    command: Annotated[Text, Meta(description="the shell command; exit code 0 passes")]
+    timeout_s: Annotated[Seconds, Meta(description="a gate that runs longer has failed")] = 600.0
+    required: Annotated[bool, Meta(description="false: a failure is shown and does not stop the landing")] = True
+    repeatable: Annotated[
+        bool, Meta(description="false: after a crash in the middle it parks, and is not run again")
+    ] = True
+
+
+class Budgets(msgspec.Struct, frozen=True):
+    usd_per_task: Annotated[Dollars | None, Meta(description="dollars that one task may cost; null: no limit")] = None
+    usd_per_run: Annotated[Dollars | None, Meta(description="dollars that one run may cost; null: no limit")] = None
+    usd_per_day: Annotated[Dollars | None, Meta(description="dollars in one UTC day; null: no limit")] = None
+
+
+class Git(msgspec.Struct, frozen=True):
+    author_name: Annotated[Text | None, Meta(description="author of what lands; null: git's own user.name")] = None
+    author_email: Annotated[Text | None, Meta(description="its address; null: git's own user.email")] = None
+    target_branch: Annotated[Text | None, Meta(description="where work lands; null: the branch checked out")] = None
+
+
+class Ledgers(msgspec.Struct, frozen=True):
+    rotate_bytes_max: Annotated[Bytes, Meta(description="a ledger's file is closed and archived at this size")] = (
+        1 << 26
+    )
+    rotate_age_s_max: Annotated[Seconds | None, Meta(description="and at this age; null: never")] = None
+    retain_bytes_max: Annotated[Bytes | None, Meta(description="archived files beyond this size go; null: none")] = None
+    retain_age_s_max: Annotated[Seconds | None, Meta(description="archived files of this age go; null: none")] = None
+
+
+class Audit(msgspec.Struct, frozen=True):
+    key_path: Annotated[
+        Text | None,
+        Meta(description="file of the audit key; null: ~/.config/holdfast/audit.key, or under XDG_CONFIG_HOME"),
+    ] = None
+
+
+class Config(msgspec.Struct, frozen=True):
+    data_root: Annotated[
+        Text | None, Meta(description="folder that holds the state of many repositories; null: .sdd/ in this one")
+    ] = None
+    max_agents: Annotated[int, Meta(ge=1, le=1000, description="agents that work at the same time")] = 4
+    agent: Annotated[Name, Meta(description="agent of a task that names none")] = "claude"
+    model: Annotated[Text | None, Meta(description="model of a task that names none; null: the agent's choice")] = None
+    sandbox: Annotated[
+        Literal["none", "bwrap"], Meta(description="how an agent is confined; bwrap: it writes in its worktree only")
+    ] = "none"
+    max_attempts: Annotated[int, Meta(ge=1, le=100, description="tries that a task has in all")] = 3
+    max_resumes: Annotated[
+        int, Meta(ge=0, le=1000, description="times that one attempt is continued after a crash")
+    ] = 5
+    timeout_s: Annotated[Seconds, Meta(description="wall-clock time of one attempt")] = 7200.0
+    stall_timeout_s: Annotated[Seconds, Meta(description="an agent without output for so long is ended")] = 900.0
+    replay_age_max_s: Annotated[
+        Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
+    ] = 3600.0
+    budgets: Budgets = Budgets()
+    git: Git = Git()
+    gates: Annotated[
+        tuple[Gate, ...], Meta(max_length=GATES_MAX, description="what every candidate must pass before it lands")
+    ] = ()
+    ledgers: Ledgers = Ledgers()
+    audit: Audit = Audit()
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting: its dotted name and what may stand there."""
+
+    name: str
+    kind: Any
+    default: Any
+    description: str
+    allowed: str
+
+    @property
+    def variable(self) -> str:
+        """Sections and keys are joined by two underscores. The data root has the name that it has always had."""
+        return HOME_VARIABLE if self.name == "data_root" else PREFIX + self.name.replace(".", "__").upper()
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.replace(".", "-").replace("_", "-")
+
+
+def _keys(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
+    for each in msgspec.structs.fields(struct):
+        if _is_struct(each.type):
+            yield from _keys(each.type, f"{prefix}{each.name}.")
+            continue
+        kind, facts = _bare(each.type)
+        yield Key(prefix + each.name, each.type, each.default, facts["description"], _allowed(kind, facts))
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _bare(kind: Any) -> tuple[Any, dict[str, Any]]:
+    """An annotated type without its annotations, and all that they say."""
+    metas = [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, Meta)]
+    names = ("gt", "ge", "le", "pattern", "max_length", "description")
+    facts = {name: value for meta in metas for name in names if (value := getattr(meta, name)) is not None}
+    return typing.get_args(kind)[0] if metas else kind, facts
+
+
+def _allowed(kind: Any, facts: dict[str, Any]) -> str:
+    """What may stand there, in words."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        inner = next(part for part in typing.get_args(kind) if part is not type(None))
+        return _allowed(*_bare(inner)) + ", or null"
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(typing.get_args(kind))
+    if kind in (int, float):
+        noun = "a whole number" if kind is int else "a number"
+        low = f"above {facts['gt']:,}" if "gt" in facts else f"at least {facts['ge']:,}"
+        return f"{noun} {low} and at most {facts['le']:,}"
+    if kind is bool:
+        return "true or false"
+    if kind is str:
+        return NAME_RULE if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
+    return f"a list of up to {facts['max_length']} gates, each a mapping of " + ", ".join(Gate.__struct_fields__)
+
+
+KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}
+GATE_KEYS: dict[str, Key] = {key.name: key for key in _keys(Gate)}
+SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}
+VARIABLES: dict[str, str] = {key.variable: key.name for key in KEYS.values()}
+
+
+# -- a new settings file ----------------------------------------------------------------------------------------------
+
+
+def _default_settings() -> str:
+    """Every setting with its default, commented out: what a person does not decide follows the program."""
+    lines = ["# Settings of Holdfast. Take the # off a line to set it; the environment and the command line win.", ""]
+    section = ""
+    for key in KEYS.values():
+        if key.name == "data_root":
+            continue
+        head, _, name = key.name.rpartition(".")
+        if head != section:
+            lines += ["", f"{head}:"] if head else [""]
+            section = head
+        indent = "  " if head else ""
+        words = (f"# {key.description}", f"# allowed: {key.allowed}", f"#{name}: {as_yaml(key.default)}")
+        lines += [indent + each for each in words]
+    return "\n".join(lines) + "\n"
+
+
+def as_yaml(value: Any) -> str:
+    """A value as it is written in the settings file, on one line."""
+    return msgspec.json.encode(value).decode().removesuffix(".0")
+
+
+DEFAULT_SETTINGS = _default_settings()

@@ -1,0 +1,280 @@
+"""The oracle: does everything in the data root fit together? It takes no lock, writes nothing and trusts no projection.
+
+What it finds is told by section. A *finding* is something that must not be: the root is not sound. A *note* is told and
+does not count: what people did to their files and no run has taken in yet, what a crash tore before it was
+acknowledged, and what cannot be judged.
+
+It is right also while somebody works. Between a decision in the journal and the file that follows from it lies a
+moment, and an effect that is under way has an open intent. So what such a moment can explain is a finding only when
+nobody owned the root and nothing moved from the beginning of the check to its end; otherwise it is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF
+from holdfast.durable import seals
+from holdfast.durable.audit_key import Key
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.lock import Holder, read_holder
+from holdfast.engine.intake import block_of
+from holdfast.engine.reading import Projection, Reading, read_journal
+from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, NotABlobId
+from holdfast.layout import Layout
+from holdfast.ports import BacklogFolder, BacklogScan, TaskFile
+
+REPAIR = "`holdfast check --repair` rebuilds it"
+RUN = "the next `holdfast run` settles it"
+RESTORE = "restore it from a backup"
+LOOK = "look at it with `holdfast log`"
+
+
+class Section(msgspec.Struct, frozen=True):
+    name: str
+    counted: dict[str, int]
+    findings: list[str]
+    notes: list[str]
+
+
+class CheckReport(msgspec.Struct, frozen=True):
+    sections: list[Section]
+    sound: bool
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A task whose file is not as the journal says. `kind` is `place`, `block` or `missing`."""
+
+    task: str
+    kind: str
+    words: str
+
+
+class _Draft:
+    """A section in the making. `passing` holds what is a finding only if nothing moves."""
+
+    def __init__(self, name: str, **counted: int) -> None:
+        self.name, self.counted = name, counted
+        self.findings: list[str] = []
+        self.passing: list[str] = []
+        self.notes: list[str] = []
+
+    def section(self, calm: bool) -> Section:
+        findings = self.findings + (self.passing if calm else [])
+        in_flight = [] if calm else [f"in flight, perhaps: {words}" for words in self.passing]
+        return Section(self.name, self.counted, findings, self.notes + in_flight)
+
+
+def check(
+    layout: Layout,
+    backlog: BacklogFolder,
+    key: Key | None,
+    *,
+    chain_only: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> CheckReport:
+    before = _moment(layout)
+    reading = read_journal(layout, fold=not chain_only, progress=progress)
+    drafts = [_chain(reading)]
+    if not chain_only:
+        drafts += [
+            _unless_flawed(reading, "tasks", _tasks),
+            _unless_flawed(reading, "backlog", lambda reading: _backlog(reading, backlog)),
+            _unless_flawed(reading, "intents", lambda reading: _intents(reading, before[0])),
+            _unless_flawed(reading, "idempotency", _idempotency),
+            _unless_flawed(reading, "closings", _closings),
+            _blobs(reading, Blobs(layout.cas)),
+            _audit(layout, key),
+        ]
+    calm = before[0] is None and _moment(layout) == before
+    sections = [draft.section(calm) for draft in drafts]
+    return CheckReport(sections, not any(section.findings for section in sections))
+
+
+# -- who owns the root ------------------------------------------------------------------------------------------------
+
+
+def live_owner(lock: Path) -> Holder | None:
+    """The process of this machine that the lock file names, if the kernel shows the lock in its hands."""
+    holder = read_holder(lock)
+    if holder is None or not holder.is_alive():
+        return None
+    inode = str(lock.stat().st_ino)
+    for line in Path("/proc/locks").read_text().splitlines():
+        # 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF
+        fields = line.split()
+        if fields[1] == "FLOCK" and fields[-4] == str(holder.pid) and fields[-3].rpartition(":")[2] == inode:
+            return holder
+    return None
+
+
+def _moment(layout: Layout) -> tuple[Holder | None, Holder | None, list[tuple[str, int]]]:
+    """Differs between two moments if anybody owned the root in between."""
+    runs = []
+    for path in sorted(layout.wal.glob("*.wal.jsonl")):
+        try:
+            runs.append((path.name, path.stat().st_size))
+        except FileNotFoundError:
+            continue
+    return live_owner(layout.lock), read_holder(layout.lock), runs
+
+
+# -- the journal and what follows from it alone -----------------------------------------------------------------------
+
+
+def _chain(reading: Reading) -> _Draft:
+    torn, runs = reading.chain.torn, reading.runs
+    draft = _Draft("chain", runs=len(runs), entries=reading.entries, torn=len(torn))
+    draft.counted["archived"] = sum(file.path.parent != reading.chain.wal for file in runs)
+    draft.notes += [
+        f"run {each.run}: a crash tore {each.length} bytes at byte {each.offset}; they were never acknowledged"
+        for each in torn
+    ]
+    if reading.flaw is not None:
+        draft.findings.append(str(reading.flaw))
+    return draft
+
+
+def _unless_flawed(reading: Reading, name: str, examine: Callable[[Reading], _Draft]) -> _Draft:
+    if reading.flaw is None:
+        return examine(reading)
+    draft = _Draft(name)
+    draft.notes.append("not checked: it is judged by the journal, and that is damaged")
+    return draft
+
+
+def _judge(draft: _Draft, projection: Projection) -> None:
+    if projection.flaw:
+        draft.findings.append(f"{projection.path}: {projection.flaw}; {REPAIR}")
+    elif projection.foreign:
+        draft.notes.append(f"{projection.path}: {projection.foreign}; it is passed over, and written anew")
+
+
+def _tasks(reading: Reading) -> _Draft:
+    draft = _Draft("tasks", tasks=len(reading.state.tasks))
+    _judge(draft, reading.tasks)
+    return draft
+
+
+def _intents(reading: Reading, owner: Holder | None) -> _Draft:
+    still_open = reading.pairing.open_intents()
+    draft = _Draft("intents", intents=reading.intents, open=len(still_open))
+    _judge(draft, reading.index)
+    for intent in still_open:
+        what = f"{intent.entry.decision_type} of task {intent.entry.inputs.get('task')}"
+        place = f"entry {intent.entry.seq} of run {intent.run}"
+        if owner is not None and owner.run in reading.recovered_runs and intent.run != owner.run:
+            draft.findings.append(f"{what} ({place}) is open, though run {owner.run} has recovered; stop it, and {RUN}")
+        else:
+            draft.passing.append(f"{what} ({place}) is open, and nobody owns the data root; {RUN}")
+    if owner is not None:
+        # The owner may be at each of them right now.
+        draft.passing.clear()
+    return draft
+
+
+def _idempotency(reading: Reading) -> _Draft:
+    draft = _Draft("idempotency", keys=len(reading.pairing.executed()))
+    _judge(draft, reading.keys)
+    draft.findings += [f"{words}; {LOOK}" for words in reading.keys_repeated]
+    return draft
+
+
+def _closings(reading: Reading) -> _Draft:
+    draft = _Draft(
+        "closings",
+        intents_closed=reading.closings,
+        tasks_closed=reading.count_of("task_closed"),
+        landings=reading.count_of("task_land_confirmed"),
+    )
+    draft.findings += [f"{words}; {LOOK}" for words in reading.facts_repeated]
+    if reading.intents != reading.closings + len(reading.pairing.open_intents()):
+        draft.findings.append(f"the numbers of intents and closings do not agree; {LOOK}")
+    return draft
+
+
+# -- files beside the journal -----------------------------------------------------------------------------------------
+
+
+def _backlog(reading: Reading, backlog: BacklogFolder) -> _Draft:
+    tasks, scan = reading.state.tasks, backlog.scan()
+    drifts = drift_of(tasks, scan)
+    if drifts:
+        # A person may have moved a file just then: only what is seen twice counts.
+        scan = backlog.scan()
+        again = drift_of(tasks, scan)
+        drifts = [drift for drift in drifts if drift in again]
+    new = [name for name in [*scan.tasks, *scan.moved] if name not in tasks]
+    draft = _Draft("backlog", files=len(scan.tasks) + len(scan.moved), new=len(new), problems=len(scan.problems))
+    draft.passing += [f"{drift.words}; {REPAIR}" for drift in drifts]
+    draft.notes += [str(problem) for problem in scan.problems]
+    present = {*scan.tasks, *scan.moved, *_spoken_of(scan)}
+    draft.notes += [
+        f"the file of the open task {name} was deleted, which cancels it; {RUN}"
+        for name, task in tasks.items()
+        if name not in present and FOLDER_OF[task.state] == "open"
+    ]
+    return draft
+
+
+def drift_of(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Drift]:
+    """The files that are not where, or not as, the journal says. What a person may do to them is left out."""
+    spoken_of = _spoken_of(scan)
+    drifts = []
+    for name, task in tasks.items():
+        folder = FOLDER_OF[task.state]
+        if name in scan.moved:
+            places = " and ".join(file.folder for file in scan.moved[name])
+            drifts.append(
+                Drift(name, "place", f"the file of {name} ({task.state}) stands in {places}, not in {folder}")
+            )
+        elif name in scan.tasks:
+            drifts += _drift_of_file(scan.tasks[name], task, folder)
+        elif name not in spoken_of and folder != "open":
+            drifts.append(Drift(name, "missing", f"the file of {name} ({task.state}) is missing from {folder}"))
+    return drifts
+
+
+def _drift_of_file(file: TaskFile, task: Task, folder: str) -> list[Drift]:
+    # What came from an issue tracker stays in its own folder until somebody works on it.
+    if file.folder != folder and not (file.folder == "issues" and folder == "open"):
+        words = f"{file.path} stands in {file.folder}, and {task.id} is {task.state}, which belongs in {folder}"
+        return [Drift(task.id, "place", words)]
+    shown = file.definition.claim or file.definition.result or file.definition.error
+    if shown != block_of(task):
+        return [Drift(task.id, "block", f"{file.path} does not show what the journal says of {task.id}")]
+    return []
+
+
+def _spoken_of(scan: BacklogScan) -> set[str]:
+    """Tasks that a broken file may belong to: they are not missing."""
+    return {name for problem in scan.problems for name in problem.tasks}
+
+
+def _blobs(reading: Reading, blobs: Blobs) -> _Draft:
+    draft = _Draft("blobs", referenced=len(reading.blobs))
+    for digest, task in reading.blobs.items():
+        try:
+            blobs.meta(digest)
+            for _ in blobs.open_stream(digest):
+                pass
+        except (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError) as error:
+            draft.findings.append(f"a definition of {task}: {error} ({RESTORE})")
+    return draft
+
+
+def _audit(layout: Layout, key: Key | None) -> _Draft:
+    report = seals.verify(layout.audit, key)
+    draft = _Draft("audit", days=report.days, records=report.records, seals=report.seals, torn=len(report.torn))
+    for finding in report.findings:
+        place = f"{layout.audit / finding.file}" + (f", line {finding.line}" if finding.line else "")
+        draft.findings.append(f"{place}: {finding.what}: {finding.reason}; keep it as evidence, and {RESTORE}")
+    if report.unlisted:
+        draft.findings.append(f"{report.unlisted} more of the audit log are not listed")
+    if not report.keyed and report.records + report.seals:
+        draft.notes.append("there is no audit key here, so signatures were not checked: only links and sealed content")
+    return draft

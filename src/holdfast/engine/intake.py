@@ -1,0 +1,142 @@
+"""Between the backlog's files and the journal, in both directions.
+
+`take_in` journals what people did to the files since last time; `project` puts each file where its task's state says.
+
+- A file that the journal does not know is a new task. It brings the state of its folder along, so that a backlog that
+  arrives without a journal (a clone, a copy) keeps what is closed closed.
+- A file edited while its task is open or claimed is taken anew; for a claimed task that counts for the next attempt.
+- The file of an open task deleted by hand cancels the task. Any other is put back, as the journal has it, and reported.
+- A file in the wrong folder, or in two after a crash, goes where it belongs: the folder is only a projection.
+- A file that cannot be used is reported and left alone, and so is its task.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.definition import Definition
+from holdfast.domain.entries import MOVE_TO
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
+from holdfast.domain.yaml_text import Problem
+from holdfast.durable.blobs import Blobs, NewBlob
+from holdfast.durable.entry import Record
+from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
+
+ACTOR = "intake"
+DEFINITION_TYPE = "application/yaml"
+STATE_OF_FOLDER = {
+    "open": TaskState.OPEN,
+    "issues": TaskState.OPEN,
+    "claimed": TaskState.OPEN,
+    "closed": TaskState.CLOSED,
+    "failed": TaskState.FAILED,
+}
+_EDITABLE = {TaskState.CLAIMED, TaskState.IN_PROGRESS} | {
+    state for state, folder in FOLDER_OF.items() if folder == "open"
+}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was taken in, by task; `problems` are files that could not be used."""
+
+    added: list[str]
+    edited: list[str]
+    cancelled: list[str]
+    put_back: list[str]
+    problems: list[Problem]
+
+
+def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
+    """Journals every change of the backlog's files. Afterwards the journal knows each usable file as it is."""
+    scan = backlog.scan()
+    files = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
+    known = ledger.state.tasks
+    added = [name for name in files if name not in known]
+    edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
+    missing = [name for name in known if name not in files and name not in _spoken_of(scan)]
+    cancelled = [name for name in missing if FOLDER_OF[known[name].state] == "open"]
+    put_back = [name for name in missing if name not in cancelled]
+
+    texts = [backlog.bare(name) for name in [*added, *edited]]
+    digests = blobs.put_many([NewBlob(text, DEFINITION_TYPE) for text in texts])
+    records = [_added(files[name], digest) for name, digest in zip(added, digests, strict=False)]
+    for name, digest in zip(edited, digests[len(added) :], strict=True):
+        records.append(Record("task_edited", {"task": name, "definition": digest}, actor=ACTOR))
+    records += [_cancelled(known[name]) for name in cancelled]
+    if records:
+        ledger.append(ledger.epoch, records)
+    for name in [*put_back, *cancelled]:
+        backlog.add(blobs.get(known[name].definition), name, FOLDER_OF[ledger.state.tasks[name].state])
+    return Report(added, edited, cancelled, put_back, list(scan.problems))
+
+
+def project(ledger: Ledger, backlog: BacklogFolder) -> list[str]:
+    """Puts every file into the folder of its task's state, with that state's block; returns the tasks it moved."""
+    scan, moved = backlog.scan(), []
+    for name, task in ledger.state.tasks.items():
+        folder = FOLDER_OF[task.state]
+        if name in scan.moved or (name in scan.tasks and _is_out_of_place(scan.tasks[name], task)):
+            backlog.move(name, folder, block_of(task))
+            moved.append(name)
+    return moved
+
+
+def block_of(task: Task) -> dict[str, Any] | None:
+    """What a task's file says of its state, for the people who read the folder."""
+    match FOLDER_OF[task.state]:
+        case "claimed":
+            return {"agent": task.agent, "attempt": task.attempt, "since": task.changed_at}
+        case "closed":
+            return {"state": str(task.state), "at": task.changed_at, **task.outcome}
+        case "failed":
+            return {"attempts": task.attempts, "at": task.changed_at, **task.outcome}
+    return None
+
+
+def state_of_new(file: TaskFile) -> TaskState:
+    """The state that a file brings along when the journal does not know its task."""
+    state = STATE_OF_FOLDER[file.folder]
+    is_cancelled = state is not TaskState.OPEN and _outcome(file.definition).get("state") == TaskState.CANCELLED
+    return TaskState.CANCELLED if is_cancelled else state
+
+
+def _is_out_of_place(file: TaskFile, task: Task) -> bool:
+    if file.folder != FOLDER_OF[task.state]:
+        # What came from an issue tracker stays in its own folder until somebody works on it.
+        return not (file.folder == "issues" and FOLDER_OF[task.state] == "open")
+    definition = file.definition
+    return (definition.claim or definition.result or definition.error) != block_of(task)
+
+
+def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
+    """Only where an edit can still count; a file that we moved differs by our block alone, so that is left out."""
+    if task.state not in _EDITABLE or file.digest == task.definition:
+        return False
+    return sha256(backlog.bare(task.id)).hexdigest() != task.definition
+
+
+def _spoken_of(scan: BacklogScan) -> set[str]:
+    """Tasks that a broken file may belong to: they are not gone."""
+    return {name for problem in scan.problems for name in problem.tasks}
+
+
+def _added(file: TaskFile, digest: str) -> Record:
+    definition, state = file.definition, state_of_new(file)
+    outcome = _outcome(definition) if state is not TaskState.OPEN else {}
+    inputs = {"task": definition.id, "definition": digest, "state": state, "imported": file.folder != "open"}
+    return Record("task_added", {**inputs, "outcome": outcome}, actor=ACTOR)
+
+
+def _outcome(definition: Definition) -> dict[str, Any]:
+    return dict(definition.result or definition.error or {})
+
+
+def _cancelled(task: Task) -> Record:
+    event = TaskEvent.REJECTED if task.state is TaskState.PLANNED else TaskEvent.MANUAL_CANCEL
+    inputs = {"task": task.id, "event": event, "reason": AbortReason.DEFINITION_DELETED}
+    return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor=ACTOR)

@@ -1,0 +1,95 @@
+"""Rebuilds projections, and nothing else: the three checkpoint files, and where and how the backlog's files stand.
+
+It owns the data root meanwhile but begins no run: the journal stays as it is, byte for byte. A journal that is damaged
+is refused, because whatever is built from it would be wrong. A damaged projection is kept in `quarantine/`, beside a
+file that says why, before its place is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF
+from holdfast.durable import checkpoint, disk
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.chain import Chain
+from holdfast.durable.journal import epoch_of, run_id
+from holdfast.durable.lock import DataLock
+from holdfast.engine.check import Drift, drift_of
+from holdfast.engine.intake import block_of
+from holdfast.engine.reading import Projection, Reading
+from holdfast.errors import HoldfastError
+from holdfast.layout import Layout
+from holdfast.ports import BacklogFolder
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """What was done. `quarantined` are paths; `left` says of which tasks the file could not be mended, and why."""
+
+    quarantined: list[str]
+    rebuilt: list[str]
+    moved: list[str]
+    put_back: list[str]
+    left: list[str]
+
+
+@contextlib.contextmanager
+def holding(layout: Layout, clock: Callable[[], float] = time.time) -> Iterator[None]:
+    """Owns the data root without a run of its own, for what changes no decision. Raises Locked."""
+    runs = Chain(layout.wal).runs()
+    epoch_min = epoch_of(runs[-1].run) if runs else 0
+    with DataLock.acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_min):
+        yield
+
+
+def repair(layout: Layout, backlog: BacklogFolder, *, clock: Callable[[], float] = time.time) -> Repaired:
+    with holding(layout, clock):
+        Chain(layout.wal).settle()
+        reading = Reading(layout)
+        if reading.flaw is not None:
+            raise reading.flaw
+        damaged = [projection for projection in reading.projections if projection.flaw]
+        quarantined = [_set_aside(layout, projection) for projection in damaged]
+        rebuilt = []
+        if reading.chain.end is not None:
+            files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+            checkpoint.write(files, reading.chain.end, reading.state, reading.pairing)
+            rebuilt = [str(path) for path in (files.tasks, files.uncommitted, files.idempotency)]
+        drifts = drift_of(reading.state.tasks, backlog.scan())
+        left = []
+        for drift in drifts:
+            try:
+                _put_right(backlog, Blobs(layout.cas), drift, reading.state.tasks[drift.task])
+            except HoldfastError as error:
+                left.append((drift, f"{drift.task}: {error}"))
+        mended = [drift for drift in drifts if drift not in [each for each, _ in left]]
+        moved = [drift.task for drift in mended if drift.kind != "missing"]
+        put_back = [drift.task for drift in mended if drift.kind == "missing"]
+        return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
+
+
+def _put_right(backlog: BacklogFolder, blobs: Blobs, drift: Drift, task: Task) -> None:
+    folder = FOLDER_OF[task.state]
+    if drift.kind == "missing":
+        backlog.add(blobs.get(task.definition), task.id, folder)
+    backlog.move(task.id, folder, block_of(task))
+
+
+def _set_aside(layout: Layout, projection: Projection) -> str:
+    """Moves a damaged projection away. Its reason goes first: a crash leaves one too many, never one too few."""
+    disk.mkdir(layout.quarantine)
+    for number in itertools.count(1):
+        target = layout.quarantine / f"{projection.path.name}.{number}"
+        reason = target.with_name(f"{target.name}.reason.txt")
+        if not os.path.lexists(target) and not os.path.lexists(reason):
+            break
+    disk.create(reason, f"{projection.path}: {projection.flaw}\n".encode())
+    disk.rename(projection.path, target)
+    return str(target)

@@ -1,0 +1,216 @@
+"""The backlog folder: one YAML file per task, in `open`, `claimed`, `closed`, `failed` or `issues`.
+
+The folder a file stands in is a projection; the file is the truth for its definition. So a file is never overwritten by
+another task's, a change counts only against the content it was made from, and a move puts the new file down, durable,
+before it removes the old one. A crash between leaves both: the same words outside our block, in two folders. `scan`
+tells such a pair (`moved`) from a duplicate, and whoever knows the journal says with `settle` which one stays.
+
+Not guarded: an editor that writes into the very file that is being moved, in the moment between its last reading and
+its removal. One that saves by renaming loses nothing: its file stands beside the moved one, and is reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.definition import BLOCKS, ID_RULE, Definition, is_id, parse, render
+from holdfast.durable import disk
+from holdfast.errors import (
+    BlockUnfit,
+    DefinitionInvalid,
+    InputError,
+    InvalidName,
+    PathEscapes,
+    TaskExists,
+    TaskFileChanged,
+    TaskFileMissing,
+    TaskFilesDiffer,
+)
+from holdfast.stores.blocks import with_block, without_blocks
+from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, name_of, stamp_of, stem
+
+BLOCK_OF = {"claimed": "claim", "closed": "result", "failed": "error"}
+
+
+class Backlog:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._scanner = Scanner(folder)
+
+    def scan(self) -> Scan:
+        """Reads what is new or changed; an unchanged file costs a stat."""
+        return self._scanner.scan()
+
+    def read(self, task: str) -> tuple[Found, bytes]:
+        """A task's file as it is now. Of several that a crash left, one: they say the same."""
+        found = self._copies(task)[0]
+        return found, self._scanner.text(found)
+
+    def bare(self, task: str) -> bytes:
+        """A task's text without the blocks that we write: what a person wrote."""
+        return without_blocks(self.read(task)[1])
+
+    def add(self, task: Definition | bytes, name: str | None = None, folder: str = "open") -> Found:
+        """Creates the file of a new task, called `name` or else by its id. Nothing is ever overwritten."""
+        if name is not None:
+            _check_id(name)
+        place = self._place(folder)
+        text = task if isinstance(task, bytes) else render(task)
+        made = _parsed(text, name or "", name or "given")
+        if not isinstance(task, bytes) and made != task:
+            raise InputError(detail=f"the definition of {task.id!r} does not survive being written as YAML")
+        self.scan()
+        for other in self._scanner.found():
+            if other.definition.id == made.id:
+                raise TaskExists(task=made.id, path=other.path)
+        path = place / f"{name or made.id}{ENDINGS[0]}"
+        disk.mkdir(place)
+        disk.create(path, text)
+        return _found(made, folder, path, text)
+
+    def edit(self, task: str, text: bytes, digest: str) -> Found:
+        """Replaces a task's file if it still has the content of `digest`. Our block stays as it is."""
+        found = self._only(task)
+        if found.digest != digest:
+            raise TaskFileChanged(path=found.path)
+        made = _parsed(text, stem(found.path.name), name_of(found))
+        if made.id != task:
+            raise InputError(detail=f"the text has the id {made.id!r}, and {found.path} is the file of {task!r}")
+        if any(getattr(made, key) != getattr(found.definition, key) for key in BLOCKS):
+            text = _text_with(found, text, *_block_of(found.definition))
+        return self._replace(found, text)
+
+    def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None) -> Found:
+        """Puts a task's file into a folder, with that folder's block, or none. Again after a crash, it goes on."""
+        place = self._place(folder)
+        key = BLOCK_OF.get(folder)
+        if key is None and block is not None:
+            raise InputError(detail=f"a file in {folder} carries no block")
+        copies = self._copies(task)
+        here = next((each for each in copies if each.folder == folder), None)
+        source = here or copies[0]
+        text = _text_with(source, self._scanner.text(source), key, block)
+        if here is not None:
+            kept = self._replace(here, text)
+            self._remove(copies, kept)
+            return kept
+        disk.mkdir(place)
+        kept = _create(source, folder, _free_name(place, source), text)
+        try:
+            self._remove(copies, kept)
+        except TaskFileChanged:
+            # Somebody saved the old file meanwhile. That is the newer word, and it still stands where it was.
+            disk.unlink(kept.path)
+            raise
+        return kept
+
+    def settle(self, task: str, folder: str) -> Found:
+        """Of the files that a crash left of a task, keeps the one in `folder` as it is and removes the others."""
+        copies = self._copies(task)
+        kept = next((each for each in copies if each.folder == folder), None)
+        if kept is None:
+            raise TaskFileMissing(task=task, path=self.folder / folder)
+        self._replace(kept, self._scanner.text(kept))
+        self._remove(copies, kept)
+        return kept
+
+    def _copies(self, task: str) -> tuple[Found, ...]:
+        """The files of a task: one, or several that a crash left."""
+        _check_id(task)
+        scan = self.scan()
+        if task in scan.tasks:
+            return (scan.tasks[task],)
+        if task in scan.moved:
+            return scan.moved[task]
+        same = [each for each in self._scanner.found() if each.definition.id == task]
+        if same:
+            raise TaskFilesDiffer(task=task, paths=", ".join(str(each.path) for each in same))
+        raise TaskFileMissing(task=task, path=self.folder)
+
+    def _only(self, task: str) -> Found:
+        copies = self._copies(task)
+        if len(copies) > 1:
+            raise InputError(detail=f"a crash left {task!r} in several folders; the next `holdfast run` settles it")
+        return copies[0]
+
+    def _remove(self, copies: tuple[Found, ...], kept: Found) -> None:
+        """Removes the other files, each only if it still is what was read."""
+        for each in copies:
+            if each.path != kept.path and os.path.lexists(each.path):
+                self._scanner.text(each)
+                disk.unlink(each.path)
+
+    def _replace(self, found: Found, text: bytes) -> Found:
+        if text != self._scanner.text(found):
+            disk.replace(found.path, text, _mode(found))
+        else:
+            # It was seen, but perhaps a crash came before it was durable.
+            disk.sync_file(found.path)
+            disk.sync_folder(found.path.parent)
+        return _found(_parsed(text, stem(found.path.name), name_of(found)), found.folder, found.path, text)
+
+    def _place(self, folder: str) -> Path:
+        if folder not in FOLDERS:
+            raise InvalidName(what="The backlog folder", name=folder, rule=f"it must be one of {', '.join(FOLDERS)}")
+        place = self.folder / folder
+        if place.is_symlink():
+            raise PathEscapes(name=folder, root=self.folder)
+        return place
+
+
+def _create(source: Found, folder: str, path: Path, text: bytes) -> Found:
+    made = _parsed(text, stem(path.name), f"{folder}/{path.name}")
+    disk.create(path, text, _mode(source))
+    return _found(made, folder, path, text)
+
+
+def _free_name(place: Path, source: Found) -> Path:
+    """The name that the file has, or that of its id where another file has that name."""
+    path = place / source.path.name
+    return place / f"{source.definition.id}{ENDINGS[0]}" if os.path.lexists(path) else path
+
+
+def _text_with(found: Found, text: bytes, key: str | None, block: Mapping[str, Any] | None) -> bytes:
+    """The file with this block, once it is certain that all else is, and says, the same."""
+    edited = with_block(text, key, block)
+    own = stem(found.path.name)
+    before, after = parse(text, own), parse(edited, own)
+    same = isinstance(before, Definition) and isinstance(after, Definition) and _bare(before) == _bare(after)
+    if not same or without_blocks(edited) != without_blocks(text):
+        raise BlockUnfit(block=key or "/".join(BLOCKS), path=found.path)
+    return edited
+
+
+def _found(made: Definition, folder: str, path: Path, text: bytes) -> Found:
+    return Found(made, folder, path, stamp_of(os.lstat(path)), hashlib.sha256(text).hexdigest())
+
+
+def _mode(found: Found) -> int:
+    return stat.S_IMODE(os.lstat(found.path).st_mode)
+
+
+def _bare(made: Definition) -> Definition:
+    return msgspec.structs.replace(made, claim=None, result=None, error=None)
+
+
+def _block_of(made: Definition) -> tuple[str | None, Mapping[str, Any] | None]:
+    return next(((key, block) for key in BLOCKS if (block := getattr(made, key)) is not None), (None, None))
+
+
+def _parsed(text: bytes, own: str, name: str) -> Definition:
+    made = parse(text, own)
+    if isinstance(made, Definition):
+        return made
+    raise DefinitionInvalid(name=name, problems="; ".join(f"line {each.line}: {each.message}" for each in made))
+
+
+def _check_id(name: str) -> None:
+    if not is_id(name):
+        raise InvalidName(what="The task id", name=name, rule=f"it must be {ID_RULE}")

@@ -1,0 +1,420 @@
+"""The commands that make, show and decide tasks, as a person types them: real processes in real repositories."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from holdfast.app import App
+from holdfast.cli.commands import holdfast
+from holdfast.cli.overview import look
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.task import TaskEvent
+from holdfast.durable.entry import Record
+from holdfast.stores.remembered import RememberingScanner
+from holdfast.stores.scan import Scanner
+
+# Compiled once for all the processes that are started here.
+_COMPILED = tempfile.TemporaryDirectory(prefix="holdfast-compiled-")
+_LEFT_OUT = ("HOLDFAST_", "PYTHONDONTWRITEBYTECODE")
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
+ENVIRON["PYTHONPYCACHEPREFIX"] = _COMPILED.name
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+HOLDFAST = [sys.executable, "-m", "holdfast"]
+
+
+def run(folder: Path, line: str, *, stdin: str = "", code: int = 0) -> str:
+    """Types a command; returns what it printed, standard error behind standard output."""
+    done = subprocess.run(
+        [*HOLDFAST, *shlex.split(line)], cwd=folder, env=ENVIRON, input=stdin, capture_output=True, text=True
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def ask(folder: Path, line: str) -> Any:
+    done = subprocess.run([*HOLDFAST, *shlex.split(line), "--json"], cwd=folder, env=ENVIRON, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def states(folder: Path) -> dict[str, str]:
+    return {row.id: row.state.value for row in look(app_of(folder)).rows.values()}
+
+
+def backlog(folder: Path, name: str) -> Path:
+    return folder / ".sdd" / "backlog" / name
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    app_of(folder).init()
+    return folder
+
+
+def app_of(folder: Path) -> App:
+    return App.find(folder, environ=ENVIRON)
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        backlog(folder, f"open/{name}.yaml").write_text(text)
+
+
+def end(folder: Path, task: str, *events: TaskEvent) -> None:
+    """Works on a task, as the loop will: claims it and takes it through these events."""
+    with app_of(folder).session() as session:
+        claim = session.ledger.claim("tester", task, lease_s=60)
+        for event in events:
+            session.ledger.complete(claim, event, TransitionReason.AGENT_REPORTED, {"said": "so"})
+
+
+def fail(folder: Path, task: str) -> None:
+    end(folder, task, TaskEvent.IMMEDIATE_FAILURE)
+
+
+def close(folder: Path, task: str) -> None:
+    end(folder, task, TaskEvent.FAST_COMPLETION, TaskEvent.JANITOR_VERIFIED_AND_MERGED)
+
+
+def decisions(folder: Path) -> list[dict[str, Any]]:
+    files = sorted((folder / ".sdd/runtime/wal").glob("*.wal.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+# -- the whole story --------------------------------------------------------------------------------------------------
+
+
+def test_a_backlog_from_init_to_a_clone(tmp_path: Path) -> None:
+    folder = tmp_path / "repo"
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    assert "holdfast add" in run(folder, "init")
+    assert "already" in run(folder, "init")
+    (folder / "sub").mkdir()
+
+    added = run(folder / "sub", "add --id base --goal 'Lay the base' --verify 'test -d .' --label first")
+    assert added == f"{backlog(folder, 'open/base.yaml')}\n"
+    run(folder, "add --goal 'Build the wall, then rest' --depends-on base --priority 1")
+    run(folder, "add", stdin="# in my own words\ntitle: Paint it\ndepends_on: [build-the-wall-then-rest]\n")
+    table = run(folder, "list").splitlines()
+    assert table[0].split() == ["ID", "STATE", "PRIO", "TRIES", "AGENT", "WAITS", "TITLE"]
+    assert "build-the-wall-then-rest" in table[2] and "it waits for base, which is OPEN" in table[2]
+    assert [task["id"] for task in ask(folder, "list --ready")["tasks"]] == ["base"]
+    assert not backlog(folder, "../runtime/tasks.jsonl").exists(), "adding and looking begin no run"
+
+    # A person edits one file and deletes another; the next session takes both in.
+    text = backlog(folder, "open/paint-it.yaml").read_text()
+    backlog(folder, "open/paint-it.yaml").write_text(text.replace("Paint it", "Paint it red"))
+    run(folder, "cancel build-the-wall-then-rest")
+    assert ask(folder, "show paint-it")["definition"]["title"] == "Paint it red"
+    backlog(folder, "open/paint-it.yaml").unlink()
+    assert ask(folder, "list --label none")["tasks"] == []
+    run(folder, "add --id last --goal 'The last one'")
+    assert "paint-it is cancelled: its file was deleted" in run(folder, "retry last", code=9)
+    close(folder, "base")
+    fail(folder, "last")
+    now = {"base": "CLOSED", "build-the-wall-then-rest": "CANCELLED", "paint-it": "CANCELLED", "last": "FAILED"}
+    assert states(folder) == now
+
+    # The backlog is committed, the journal is not: what was closed stays closed in a clone.
+    subprocess.run([*GIT, "add", "."], cwd=folder, check=True)
+    subprocess.run([*GIT, "commit", "-qm", "backlog"], cwd=folder, check=True)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", folder, clone], check=True)
+    assert not (clone / ".sdd/runtime").exists()
+    assert {task["id"]: task["state"] for task in ask(clone, "list")["tasks"]} == now
+    assert "CLOSED (new)" in run(clone, "list --state closed")
+    assert run(clone, "retry last") == "last: OPEN\n"
+    assert "cannot take the event manual_cancel" in run(clone, "cancel base", code=9)
+    assert states(clone) == {**now, "last": "OPEN"}
+    assert backlog(clone, "open/last.yaml").exists() and backlog(clone, "closed/base.yaml").exists()
+    assert states(folder) == now
+
+
+# -- adding -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_option_of_add_reaches_the_definition(repo: Path) -> None:
+    run(repo, "add --id other --goal o")
+    run(
+        repo,
+        "add --id t --title T --goal G --role R --priority 2 --depends-on other --parent other --agent A --model M "
+        "--command C --verify 'a b' --verify c --label x --label y --path src --budget-usd 1.5 --max-attempts 2 "
+        "--timeout-s 9 --not-before 2030-01-31T12:00:00Z --approve",
+    )
+    shown = ask(repo, "show t")
+    assert shown["definition"] == {
+        "id": "t", "title": "T", "goal": "G", "role": "R", "priority": 2, "depends_on": ["other"], "parent": "other",
+        "agent": "A", "model": "M", "command": "C", "verify": [{"command": "a b"}, {"command": "c"}],
+        "labels": ["x", "y"], "paths": ["src"], "budget_usd": 1.5, "max_attempts": 2, "timeout_s": 9.0,
+        "not_before": 1896091200.0, "approve": True,
+    }  # fmt: skip
+    assert shown["waits"] == ["it waits for other, which is OPEN", "not before 2030-01-31 12:00:00Z"]
+
+
+def test_ids_are_made_of_the_words_and_never_twice(repo: Path) -> None:
+    for _ in range(2):
+        run(repo, "add --goal 'Fix: the *login*!'")
+    run(repo, "add", stdin="goal: 'Fix: the *login*!'\n")
+    assert sorted(states(repo)) == ["fix-the-login", "fix-the-login-2", "fix-the-login-3"]
+
+
+def test_files_are_added_as_they_are_and_all_or_none(repo: Path, tmp_path: Path) -> None:
+    first, second, bad = (tmp_path / f"{name}.yaml" for name in ("first", "second", "bad"))
+    first.write_text("# first\ngoal: one\ndepends_on: [second]\n")
+    second.write_text("goal:   'two'   # kept\n")
+    bad.write_text("goal: three\nprio: 1\n")
+    told = run(repo, f"add {first} {second} {bad}", code=2)
+    assert f"{bad} cannot be used: line 2: the key 'prio' is not known: did you mean 'priority'?" in told
+    assert states(repo) == {}
+    assert [each["id"] for each in ask(repo, f"add {first} {second}")] == ["first", "second"]
+    assert backlog(repo, "open/second.yaml").read_bytes() == second.read_bytes()
+    assert "There is a task 'first' already" in run(repo, f"add {first}", code=2)
+
+
+@pytest.mark.parametrize(
+    ("line", "stdin", "told"),
+    [
+        ("add --goal x --depends-on nope", "", "depends_on[0] names 'nope', and there is no such task"),
+        ("add --goal x --max-attempts 0", "", "max_attempts: expected a whole number >= 1"),
+        ("add --id ../x --goal x", "", "cannot be a task id"),
+        ("add --id x", "", "says nothing to do"),
+        ("add -", "goal: x\ndepends_on: [nope]\n", "standard input cannot be used: line 2: depends_on[0]"),
+        ("add", "goal: [x\n", "line 2: this is not YAML"),
+        ("add no-such-file.yaml", "", "there is no file no-such-file.yaml"),
+        ("add - --goal x", "goal: y\n", "options or files, not both"),
+    ],
+)
+def test_bad_input_is_told_and_nothing_is_written(repo: Path, line: str, stdin: str, told: str) -> None:
+    assert told in run(repo, line, stdin=stdin, code=2)
+    assert list(backlog(repo, "open").iterdir()) == []
+
+
+def test_an_id_that_the_journal_knows_is_not_taken_again(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    close(repo, "a")
+    backlog(repo, "closed/a.yaml").unlink()
+    assert "There is a task 'a' already" in run(repo, "add --id a --goal again", code=2)
+
+
+# -- editing ----------------------------------------------------------------------------------------------------------
+
+
+def test_options_change_their_own_keys_and_leave_the_rest(repo: Path) -> None:
+    write(repo, a="# mine\ngoal: 'do it' # why\n\n# how\npriority: 5   # low\nlabels:\n    - x\nagent: claude\n")
+    run(repo, "edit a --priority 1 --agent '' --model no --role 'a\nb'")
+    text = backlog(repo, "open/a.yaml").read_text()
+    assert text == (
+        "# mine\ngoal: 'do it' # why\n\n# how\npriority: 1   # low\nlabels:\n    - x\n"
+        'model: "no"\nrole: |-\n  a\n  b\n'
+    )
+
+
+def test_an_edit_keeps_the_block_and_a_failed_task_tries_the_new_words(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    fail(repo, "a")
+    run(repo, "edit a --goal better")
+    shown = ask(repo, "show a")
+    assert (shown["definition"]["goal"], shown["definition"]["error"]["said"]) == ("better", "so")
+    run(repo, "retry a")
+    run(repo, "cancel a")
+    assert [each["decision_type"] for each in decisions(repo)].count("task_edited") == 1
+
+
+def test_a_whole_text_replaces_the_file_if_it_is_sound(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    assert "line 1" in run(repo, "edit a -", stdin="gaol: b\n", code=2)
+    assert "goes round in a circle" in run(repo, "edit a --file -", stdin="goal: b\ndepends_on: [a]\n", code=2)
+    assert "of 'a'" in run(repo, "edit a -", stdin="id: b\ngoal: b\n", code=2)
+    assert "say what to change" in run(repo, "edit a", code=2)
+    assert backlog(repo, "open/a.yaml").read_text() == "goal: a\n"
+    run(repo, "edit a -", stdin="goal: b # new\n")
+    assert backlog(repo, "open/a.yaml").read_text() == "goal: b # new\n"
+
+
+def test_what_is_closed_is_not_edited(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    close(repo, "a")
+    assert "is CLOSED" in run(repo, "edit a --goal b", code=9)
+
+
+def test_the_editor_opens_in_a_terminal(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    shell, terminal = pty.openpty()
+    environ = {**ENVIRON, "EDITOR": "sed -i s/a$/edited/", "TERM": "dumb"}
+    try:
+        done = subprocess.run([*HOLDFAST, "edit", "a"], cwd=repo, env=environ, stdin=terminal, stdout=terminal)
+    finally:
+        os.close(terminal)
+        os.close(shell)
+    assert done.returncode == 0
+    assert backlog(repo, "open/a.yaml").read_text() == "goal: edited\n"
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_broken_files_are_told_and_stop_no_other(repo: Path) -> None:
+    write(repo, good="goal: g\n", bad="goal: g\npriority: high\n", lost="goal: l\ndepends_on: [nope]\n")
+    told = run(repo, "list")
+    assert f"{backlog(repo, 'open/bad.yaml')}:2:" in told
+    assert f"{backlog(repo, 'open/lost.yaml')}:2:" in told
+    assert states(repo) == {"good": "OPEN", "lost": "OPEN"}
+    assert [task["id"] for task in ask(repo, "list --ready")["tasks"]] == ["good"]
+    assert "priority: expected" in run(repo, "show bad")
+    assert "bad.yaml cannot be used: line 2" in run(repo, "edit bad --priority 1", code=2)
+    assert run(repo, "cancel good").startswith("good: CANCELLED\n")
+
+
+def test_ready_tasks_come_in_the_order_in_which_they_are_taken(repo: Path) -> None:
+    write(repo, a="goal: a\npriority: 3\n", b="goal: b\npriority: 1\n", c="goal: c\nnot_before: 2090-01-01T00:00:00\n")
+    assert [task["id"] for task in ask(repo, "list --ready")["tasks"]] == ["b", "a"]
+
+
+def test_a_remembered_backlog_reads_as_a_fresh_one(repo: Path, tmp_path: Path) -> None:
+    """Also after files were changed, moved and removed, and with a memory that is damaged or of other rules."""
+    memory, old = tmp_path / "memory", 1_000_000_000
+    folder = backlog(repo, "open").parent
+
+    def same(change: Callable[[], object]) -> None:
+        change()
+        again = RememberingScanner(folder, memory)
+        assert again.scan() == Scanner(folder).scan()
+
+    write(
+        repo,
+        **{f"t{number}": f"goal: g{number}\ncontext: [1.5, {{a: b}}]\n" for number in range(80)},
+    )
+    # The stamp's ctime cannot be set back; what is read young is not remembered.
+    same(lambda: None)
+    assert not memory.exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.stores.scan._RACY_NS", -10_000_000_000)
+        same(lambda: None)
+        assert len(RememberingScanner(folder, memory)._seen) == 80
+        same(lambda: write(repo, t1="goal: other\n", t2="goal: ["))
+        same(lambda: backlog(repo, "open/t3.yaml").rename(backlog(repo, "closed/t3.yaml")))
+        same(backlog(repo, "open/t4.yaml").unlink)
+        same(lambda: os.utime(backlog(repo, "open/t5.yaml"), (old, old)))
+        same(lambda: memory.write_bytes(memory.read_bytes()[:-1]))
+        other_rules = memory.read_bytes().replace(b"budget_usd", b"budget_eur", 1)
+        memory.write_bytes(other_rules)
+        assert RememberingScanner(folder, memory)._seen == {}
+        same(lambda: None)
+
+
+# -- deciding ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_several_tasks_all_are_cancelled_or_none(repo: Path) -> None:
+    write(repo, a="goal: a\n", b="goal: b\n")
+    close(repo, "b")
+    told = run(repo, "cancel a b", code=9)
+    assert "The task b in state CLOSED cannot take the event manual_cancel; the legal moves there: none" in told
+    assert states(repo)["a"] == "OPEN"
+    refused = decisions(repo)[-1]
+    assert (refused["decision_type"], refused["inputs"]["task"], refused["actor"]) == ("task_move_refused", "b", "cli")
+    assert ask(repo, "cancel a a") == [{"id": "a", "state": "CANCELLED", "note": ""}]
+    assert "cancelled before" in run(repo, "cancel a")
+    moves = [each for each in decisions(repo) if each["decision_type"] == "task_cancelled"]
+    assert [(each["inputs"]["reason"], each["actor"]) for each in moves] == [(AbortReason.CANCELLED, "cli")]
+    assert "state: CANCELLED" in backlog(repo, "closed/a.yaml").read_text()
+
+
+def test_retry_opens_what_failed_and_nothing_else(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    fail(repo, "a")
+    assert backlog(repo, "failed/a.yaml").exists()
+    assert run(repo, "retry a") == "a: OPEN\n"
+    assert backlog(repo, "open/a.yaml").read_text() == "goal: a\n"
+    assert "agent_claims_task → CLAIMED" in run(repo, "retry a", code=9)
+
+
+def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
+    """Leaves an open intent behind, as a crash does; nothing here knows how to look for what it announced."""
+    with app_of(folder).session() as session:
+        claim = session.ledger.claim("tester", task, lease_s=60)
+        for event in events:
+            session.ledger.complete(claim, event, TransitionReason.AGENT_REPORTED, {})
+        session.ledger.append(
+            session.ledger.epoch, [Record(f"task_{effect}_intent", {"task": task}, actor="test", committed=False)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("decision", "effect", "state"),
+    [
+        ("retry", "spawn", "IN_PROGRESS"),
+        ("abandon", "spawn", "CANCELLED"),
+        ("happened", "spawn", "IN_PROGRESS"),
+        ("happened", "land", "CLOSED"),
+        ("abandon", "land", "FAILED"),
+        ("retry", "land", "DONE"),
+    ],
+)
+def test_what_is_parked_waits_for_a_person(repo: Path, decision: str, effect: str, state: str) -> None:
+    write(repo, a="goal: a\n", b="goal: b\n")
+    begin = [TaskEvent.AGENT_STARTS_WORK] if effect == "spawn" else [TaskEvent.FAST_COMPLETION]
+    park(repo, "a", effect, *begin)
+    assert f"task_{effect}_intent of a is parked" in run(repo, "cancel b")
+    assert app_of(repo).look().state.tasks["a"].parked.startswith(f"task_{effect}_parked: nothing here knows")
+    assert run(repo, f"resolve a --{decision}") == f"a: {state} (resolved as: {decision})\n"
+    last = decisions(repo)[-1]
+    assert (last["decision_type"], last["output"]["decision"], last["actor"]) == ("task_flagged", decision, "cli")
+    assert app_of(repo).look().state.tasks["a"].parked == ""
+
+
+def test_nothing_is_resolved_that_is_not_parked(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    assert "Nothing of the task a waits for a decision: it is OPEN" in run(repo, "resolve a --retry", code=9)
+    assert "Say one of --happened" in run(repo, "resolve a", code=2)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_outside_git_and_before_init(tmp_path: Path) -> None:
+    assert "is not in a git work tree" in run(tmp_path, "init", code=2)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for line in ("list", "add --goal x", "cancel x"):
+        assert "type `holdfast init`" in run(tmp_path, line, code=2)
+    assert not (tmp_path / ".sdd").exists()
+
+
+@pytest.mark.parametrize("line", ["show bose", "edit bose --goal x", "cancel bose"])
+def test_an_unknown_task_is_told_with_the_nearest_name(repo: Path, line: str) -> None:
+    write(repo, base="goal: a\n")
+    assert "There is no task 'bose' here. Nothing was changed; did you mean base?" in run(repo, line, code=2)
+
+
+def test_who_decides_waits_for_the_holder_and_who_looks_does_not(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    with app_of(repo).session():
+        assert f"{os.getpid()}" in run(repo, "cancel a", code=7)
+        assert states(repo) == {"a": "OPEN"}
+        run(repo, "add --id b --goal b")
+        run(repo, "edit b --goal better")
+    assert states(repo) == {"a": "OPEN", "b": "OPEN"}
+
+
+@pytest.mark.parametrize("name", ["init", "add", "list", "show", "edit", "cancel", "retry", "resolve"])
+def test_help_has_an_example(name: str) -> None:
+    context = click.Context(holdfast)
+    command = holdfast.get_command(context, name)
+    assert command is not None
+    told = " ".join(command.get_help(click.Context(command, context, name)).split())
+    assert "--json" in told and "Example" in told and f"holdfast {name}" in told
