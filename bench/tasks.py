@@ -31,6 +31,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     histories = [History(folder / str(size), size) for size in sizes]
     yield start_is_flat(histories, 3 if quick else 9)
     yield fold_everything(histories[-1], 1 if quick else 3)
+    yield memory(histories)
     yield choosing(quick)
     yield from listing(folder / "repo", quick)
 
@@ -94,6 +95,24 @@ def fold_everything(history: History, rounds: int) -> Row:
     return Row(name, "hashlib.sha256 over the same lines", ratio, 6, True, detail)
 
 
+def memory(histories: list[History]) -> Row:
+    """What a process that folds everything holds at its most: it must not grow with the history."""
+    peaks = [peak_kib(history) for history in (histories[0], histories[-1])]
+    detail = f"{peaks[1] / 1024:.0f} MiB against {peaks[0] / 1024:.0f} MiB, {TASKS} tasks in both"
+    name = f"peak memory of folding {histories[-1].size:,} entries"
+    return Row(name, f"{histories[0].size:,} entries", peaks[1] / peaks[0], 1.3, True, detail)
+
+
+def peak_kib(history: History) -> int:
+    script = (
+        "import resource, sys; from pathlib import Path; from holdfast.domain.state import fold\n"
+        "from holdfast.durable.chain import Chain; fold(Chain(Path(sys.argv[1])).entries())\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    argv = [sys.executable, "-c", script, str(history.wal)]
+    return int(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+
+
 def choosing(quick: bool) -> Row:
     """Take the next ready task and put it back claimed, over and over."""
     times = {size: choose(size) for size in (1_000, 10_000, 100_000)}
@@ -131,9 +150,11 @@ def listing(repo: Path, quick: bool) -> Iterator[Row]:
         (repo / ".sdd" / "backlog" / "open" / f"t{number}.yaml").write_text(text)
     run(command, "cancel", "t0")
     rounds = 3 if quick else 9
-    ratio, mine, theirs = alternate(lambda: run(command, "list"), lambda: run(sys.executable, "-c", "pass"), rounds)
-    detail = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms"
-    yield Row("holdfast list of 1,000 tasks", "python -c pass", ratio, 12, True, detail)
+    for name in ("list", "status"):
+        subject = lambda name=name: run(command, name)  # noqa: E731
+        ratio, mine, theirs = alternate(subject, lambda: run(sys.executable, "-c", "pass"), rounds)
+        detail = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms"
+        yield Row(f"holdfast {name} of 1,000 tasks", "python -c pass", ratio, 12, True, detail)
     many = repo / "many" / "open"
     many.mkdir(parents=True)
     count = 2_000 if quick else 10_000

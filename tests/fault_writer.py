@@ -6,6 +6,7 @@ A socket, because the faults also hit `write`, and the answers must get through.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from collections.abc import Callable
@@ -62,6 +63,40 @@ def ledger(root: Path) -> Callable[[int], str]:
     return act
 
 
+def rotation(root: Path) -> Callable[[int], str]:
+    """Every append cuts a segment. One that cannot be cut stops nothing, and is spoken of."""
+    log = Ledger(root / "events.jsonl", rotate_bytes_max=1)
+    for number in (-3, -2, -1):
+        log.append({"number": number})
+
+    def act(number: int) -> str:
+        log.append({"number": number})
+        return f"{number} upkeep: {log.upkeep_failure}" if log.upkeep_failure else str(number)
+
+    return act
+
+
+def starts(root: Path) -> Callable[[int], str]:
+    """Every operation begins a run."""
+    last = Journal.start(root, "000001-a", None).position().ref
+
+    def act(number: int) -> str:
+        nonlocal last
+        run = f"{number + 2:06d}-a"
+        last = Journal.start(root, run, last).position().ref
+        return run
+
+    return act
+
+
+def days(root: Path) -> Callable[[int], str]:
+    """Every record is the first of its day, so each one makes a file."""
+    seconds = itertools.count(0, 86400)
+    log = Log(root, Key(b"k" * 40), clock=lambda: float(next(seconds)))
+    log.append("login", "tester")
+    return lambda number: log.append("login", "tester", {"number": number}).hmac
+
+
 def audit(root: Path) -> Callable[[int], str]:
     log = Log(root, Key(b"k" * 40))
     log.append("login", "tester")
@@ -81,7 +116,10 @@ KINDS = {
     "checkpoints": checkpoints,
     "blobs": blobs,
     "ledger": ledger,
+    "rotation": rotation,
+    "starts": starts,
     "audit": audit,
+    "days": days,
     "files": files,
 }
 

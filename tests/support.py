@@ -49,7 +49,8 @@ def each_disk(recorder: Recorder, **options: Any) -> Iterator[tuple[list[Any], P
 def each_fault(program: Callable[[Recorder], object], *codes: int) -> Iterator[tuple[Recorder, BaseException | None]]:
     """Runs `program` from an empty folder once for each of its operations and errno (none: power cut), failing there.
 
-    With an errno, opening what exists fails too, each time once. Yields the recorder, whose fault is known to have fired, and what the program raised.
+    With an errno, opening what exists fails too, each time once. Yields the recorder, whose fault is known to have
+    fired, and what the program raised.
     """
     with scratch() as base:
         (base / "whole").mkdir()

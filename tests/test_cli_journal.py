@@ -382,7 +382,7 @@ def test_follow_goes_on_while_a_ledger_is_open_and_over_new_runs(app: App) -> No
                     ledger.append(ledger.epoch, [Record("task_flagged", flagged)])
                     # Read before the next is written: it comes at once, not when a buffer is full.
                     assert read(follower)["inputs"]["parked"] == f"{run_number}.{number}"
-        # A line that is half written is not told as torn; it is shown once it is whole.
+        # A run whose epoch leaves some out goes on like any other.
         end = app.look().found.end
         assert end is not None
         with Journal.start(app.layout.wal, "000009-x", Ref(end.ref.run, end.ref.seq, end.ref.entry_hash)) as journal:
@@ -434,7 +434,7 @@ def test_a_closed_pipe_ends_it_quietly(app: App, options: list[str]) -> None:
 
 
 def test_memory_does_not_grow_with_the_journal(app: App) -> None:
-    """The first lines come while the rest is unread, and the most memory used is the same for ten times the entries."""
+    """The first lines come while the rest is unread, and the most memory used is about the same for ten times the entries."""
     script = "import resource, sys; from holdfast.cli.main import main\ntry: main()\nfinally: "
     script += "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"
 
@@ -448,7 +448,7 @@ def test_memory_does_not_grow_with_the_journal(app: App) -> None:
     long_journal(app, 3000)
     small = [most_kb(*options) for options in commands]
     next(app.layout.wal.glob("*.wal.jsonl")).unlink()
-    long_journal(app, 60_000)
+    long_journal(app, 30_000)
     size_kb = newest(app).stat().st_size // 1000
     for few, many in zip(small, (most_kb(*options) for options in commands), strict=True):
         assert many - few < size_kb / 4

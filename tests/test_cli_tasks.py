@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from holdfast.cli.overview import look
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
-from holdfast.stores.remembered import RememberingScanner
-from holdfast.stores.scan import Scanner
 
 # Compiled once for all the processes that are started here.
 _COMPILED = tempfile.TemporaryDirectory(prefix="holdfast-compiled-")
@@ -283,38 +280,6 @@ def test_broken_files_are_told_and_stop_no_other(repo: Path) -> None:
 def test_ready_tasks_come_in_the_order_in_which_they_are_taken(repo: Path) -> None:
     write(repo, a="goal: a\npriority: 3\n", b="goal: b\npriority: 1\n", c="goal: c\nnot_before: 2090-01-01T00:00:00\n")
     assert [task["id"] for task in ask(repo, "list --ready")["tasks"]] == ["b", "a"]
-
-
-def test_a_remembered_backlog_reads_as_a_fresh_one(repo: Path, tmp_path: Path) -> None:
-    """Also after files were changed, moved and removed, and with a memory that is damaged or of other rules."""
-    memory, old = tmp_path / "memory", 1_000_000_000
-    folder = backlog(repo, "open").parent
-
-    def same(change: Callable[[], object]) -> None:
-        change()
-        again = RememberingScanner(folder, memory)
-        assert again.scan() == Scanner(folder).scan()
-
-    write(
-        repo,
-        **{f"t{number}": f"goal: g{number}\ncontext: [1.5, {{a: b}}]\n" for number in range(80)},
-    )
-    # The stamp's ctime cannot be set back; what is read young is not remembered.
-    same(lambda: None)
-    assert not memory.exists()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.stores.scan._RACY_NS", -10_000_000_000)
-        same(lambda: None)
-        assert len(RememberingScanner(folder, memory)._seen) == 80
-        same(lambda: write(repo, t1="goal: other\n", t2="goal: ["))
-        same(lambda: backlog(repo, "open/t3.yaml").rename(backlog(repo, "closed/t3.yaml")))
-        same(backlog(repo, "open/t4.yaml").unlink)
-        same(lambda: os.utime(backlog(repo, "open/t5.yaml"), (old, old)))
-        same(lambda: memory.write_bytes(memory.read_bytes()[:-1]))
-        other_rules = memory.read_bytes().replace(b"budget_usd", b"budget_eur", 1)
-        memory.write_bytes(other_rules)
-        assert RememberingScanner(folder, memory)._seen == {}
-        same(lambda: None)
 
 
 # -- deciding ---------------------------------------------------------------------------------------------------------

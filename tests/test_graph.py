@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies
 
 from holdfast.domain.graph import Graph, Node
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import TaskEvent, TaskState
 
 NAMES = "abcdef"
 nodes = strategies.builds(
@@ -101,6 +101,25 @@ def test_parents_wait_for_their_subtasks() -> None:
     assert graph.reasons_to_wait("parent", 0.0) == ["its subtask one is OPEN"]
     graph.put(Node("one", parent="parent", state=TaskState.CLOSED))
     assert graph.open_subtasks("parent") == []
+
+
+def test_what_became_of_others_moves_those_who_waited() -> None:
+    graph = Graph()
+    graph.put(Node("blocked", depends_on=["first"], state=TaskState.BLOCKED))
+    graph.put(Node("parent", state=TaskState.WAITING_FOR_SUBTASKS, subtasks_until=50.0))
+    graph.put(Node("child", parent="parent"))
+    graph.put(Node("first"))
+    assert graph.due_moves(10.0) == []
+    assert graph.due_moves(50.0) == [("parent", TaskEvent.SUBTASK_TIMEOUT_ESCALATION)]
+    graph.put(Node("first", state=TaskState.CLOSED))
+    graph.put(Node("child", parent="parent", state=TaskState.CLOSED))
+    assert graph.due_moves(50.0) == [
+        ("blocked", TaskEvent.DEPENDENCY_RESOLVED),
+        ("parent", TaskEvent.ALL_SUBTASKS_COMPLETED),
+    ]
+    graph.put(Node("blocked", depends_on=["first"]))
+    graph.remove("parent")
+    assert graph.due_moves(50.0) == [] and graph.next_ready(50.0) == "blocked"
 
 
 def test_a_task_with_a_time_waits_for_it() -> None:

@@ -206,3 +206,37 @@ def test_recovery_survives_a_power_cut_at_every_operation_and_closes_each_intent
             assert [kind for kind, _, _ in found] == ["task_publish_confirmed", "task_publish_failed"]
             disks += 1
         assert disks > 30
+
+
+def test_a_second_power_cut_during_recovery_changes_nothing() -> None:
+    """Work, a power cut anywhere in it, recovery, a power cut anywhere in that: one legal outcome all the same."""
+    with scratch() as base:
+        open_ledger(base).close()
+
+        def work(recorder: Recorder) -> None:
+            with open_ledger(base) as ledger:
+                ledger.append(ledger.epoch, [added("t")])
+                intent = intend(ledger, "publish", path=str(base / "made"))
+                recorder.mark("intended")
+                FileEffect().perform(intent)
+                closing = Record("task_publish_confirmed", {"intent": intent.ref, "task": "t"}, {"size": 4})
+                ledger.append(ledger.epoch, [closing])
+                recorder.mark("confirmed")
+
+        seen = 0
+        for first, root in each_disk(record(base, work), limit=3):
+
+            def again(recorder: Recorder, root: Path = root) -> None:
+                with open_ledger(root) as ledger:
+                    recover(ledger, EFFECTS, time.time(), 3600)
+
+            for _, twice in each_disk(record(root, again), limit=3):
+                with open_ledger(twice) as ledger:
+                    recover(ledger, EFFECTS, time.time(), 3600)
+                    assert ledger.pairing.open_intents() == []
+                kinds = [kind for kind, _, _ in closings(twice)]
+                assert len(kinds) <= 1 and ("intended" not in first or len(kinds) == 1)
+                if "confirmed" in first:
+                    assert kinds == ["task_publish_confirmed"]
+                seen += 1
+        assert seen > 100

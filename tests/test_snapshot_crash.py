@@ -334,8 +334,6 @@ def test_a_snapshot_pruned_and_collected_behind_our_back_does_not_stop_the_next(
     snapshots.take("t.1", "turn-1")
     Snapshots(repo, tmp_path / "private").prune("t.1")
     git(repo, "gc", "-q", "--prune=now")
-    with pytest.raises(errors.GitFailed, match="nonexistent object"):
-        snapshots.take("t.1", "turn-2")
     assert snapshots.names("t.1") == {}
     assert tree_at(repo, snapshots.take("t.1", "turn-2").ref)["a"] == "only in the snapshot"
     git(repo, "fsck", "--no-dangling")

@@ -125,8 +125,8 @@ class BacklogFolder(Protocol):
     """The files that people write. The folder a file stands in is a projection of the journal."""
 
     def scan(self) -> BacklogScan: ...
-    def bare(self, task: str) -> bytes:
-        """A task's text without the blocks that Holdfast writes: what a person wrote."""
+    def bare(self, file: Any) -> bytes:
+        """The text of a file of the last scan, without the blocks that Holdfast writes: what a person wrote."""
 
     def add(self, task: bytes, name: str | None = None, folder: str = "open") -> TaskFile: ...
     def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None) -> TaskFile: ...

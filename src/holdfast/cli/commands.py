@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("holdfast.cli.tasks:init", "Make the data root of this repository."),
     "add": ("holdfast.cli.editing:add", "Add a task, from options, a file or standard input."),
     "list": ("holdfast.cli.tasks:list_tasks", "List the tasks with their states."),
+    "status": ("holdfast.cli.status:status", "Tell how the backlog stands, and who runs."),
     "show": ("holdfast.cli.tasks:show", "Show one task: definition, state, and why it waits."),
     "edit": ("holdfast.cli.editing:edit", "Change a task's definition, by options or in your editor."),
     "cancel": ("holdfast.cli.moves:cancel", "Cancel a task."),
@@ -76,7 +77,10 @@ def run() -> None:
     try:
         holdfast.main(standalone_mode=False)
     except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
+        # It may quote what an agent or a stranger wrote.
+        from holdfast.cli.terminal import plain
+
+        click.echo(f"holdfast: {plain(str(error))}", err=True)
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from holdfast import __version__
@@ -11,6 +12,8 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
         sys.stdout.write(f"holdfast {__version__}\n")
         return
+    # Commands are short: what they allocate is gone with the process. One that stays turns it on again.
+    gc.disable()
     from holdfast.cli.commands import run
 
     run()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import TaskEvent, TaskState
 
 SETTLED = TaskState.CLOSED
 HOPELESS = {TaskState.FAILED, TaskState.CANCELLED}
@@ -33,6 +33,8 @@ class Node(msgspec.Struct, frozen=True):
     state: TaskState = TaskState.OPEN
     parked: str = ""
     not_before: float = 0.0
+    # Until when its subtasks may take, where it waits for them; 0 without a limit.
+    subtasks_until: float = 0.0
 
 
 class Graph:
@@ -43,6 +45,7 @@ class Graph:
         self._unmet: dict[str, int] = {}
         self._ready: list[tuple[int, float, str]] = []
         self._timed: list[tuple[float, str]] = []
+        self._waiting: set[str] = set()
 
     def put(self, node: Node) -> None:
         """Adds a task, or takes its new definition or state."""
@@ -50,6 +53,8 @@ class Graph:
         if before is not None:
             self._unlink(before)
         self._nodes[node.id] = node
+        if node.state in (TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):
+            self._waiting.add(node.id)
         for name in node.depends_on:
             self._dependents[name].add(node.id)
         if node.parent:
@@ -115,6 +120,20 @@ class Graph:
             reasons.append(f"not before {node.not_before:.0f}")
         return reasons + [self._word(dependency) for dependency in node.depends_on if not self._is_settled(dependency)]
 
+    def due_moves(self, now: float) -> list[tuple[str, TaskEvent]]:
+        """Moves that follow from what became of other tasks: who waited for them may go on, or has waited too long."""
+        moves = []
+        for name in sorted(self._waiting):
+            node = self._nodes[name]
+            if node.state is TaskState.BLOCKED and not self._unmet[name]:
+                moves.append((name, TaskEvent.DEPENDENCY_RESOLVED))
+            elif node.state is TaskState.WAITING_FOR_SUBTASKS and self._children[name]:
+                if not self.open_subtasks(name):
+                    moves.append((name, TaskEvent.ALL_SUBTASKS_COMPLETED))
+                elif node.subtasks_until and node.subtasks_until <= now:
+                    moves.append((name, TaskEvent.SUBTASK_TIMEOUT_ESCALATION))
+        return moves
+
     def open_subtasks(self, name: str) -> list[str]:
         return sorted(child for child in self._children[name] if self._nodes[child].state is not SETTLED)
 
@@ -162,6 +181,7 @@ class Graph:
                     self._offer(self._nodes[dependent])
 
     def _unlink(self, node: Node) -> None:
+        self._waiting.discard(node.id)
         for name in node.depends_on:
             self._dependents[name].discard(node.id)
         if node.parent:

@@ -8,7 +8,6 @@ error names the operation and the path.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -23,8 +22,6 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _SETTLED_MAX = 10_000
 # The very folders whose entries this process knows to be durable.
 _settled: set[tuple[Path, int, int]] = set()
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Kernel:
@@ -50,7 +47,9 @@ class Kernel:
         os.fsync(fd)
 
     def syncfs(self, fd: int) -> None:
-        if _libc.syncfs(fd) != 0:
+        import ctypes  # only batches need it, and it takes a while to load
+
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 from pathlib import Path
 
 import msgspec
@@ -47,4 +46,4 @@ def current() -> Identity:
 
 @functools.lru_cache(maxsize=1)
 def _identity_of(pid: int) -> Identity:
-    return Identity(pid, start_ticks(pid) or 0, boot_id(), socket.gethostname())
+    return Identity(pid, start_ticks(pid) or 0, boot_id(), os.uname().nodename)

@@ -277,9 +277,9 @@ class Snapshots:
         with self._at_work():
             self._require_whole(name, target)
             disk.mkdir(folder.parent)
-            for leftover in filter(disk.is_leftover, os.listdir(folder.parent)):
-                if (folder.parent / leftover).is_dir():
-                    disk.remove_tree(folder.parent / leftover)
+            for leftover in (folder.parent / name for name in os.listdir(folder.parent) if disk.is_leftover(name)):
+                if leftover.is_dir() and not leftover.is_symlink():
+                    disk.remove_tree(leftover)
             staging = folder.parent / disk.temp_name()
             disk.mkdir(staging)
             try:

@@ -62,7 +62,7 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     cancelled = [name for name in missing if FOLDER_OF[known[name].state] == "open"]
     put_back = [name for name in missing if name not in cancelled]
 
-    texts = [backlog.bare(name) for name in [*added, *edited]]
+    texts = [backlog.bare(files[name]) for name in [*added, *edited]]
     digests = blobs.put_many([NewBlob(text, DEFINITION_TYPE) for text in texts])
     records = [_added(files[name], digest) for name, digest in zip(added, digests, strict=False)]
     for name, digest in zip(edited, digests[len(added) :], strict=True):
@@ -117,7 +117,7 @@ def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
     """Only where an edit can still count; a file that we moved differs by our block alone, so that is left out."""
     if task.state not in _EDITABLE or file.digest == task.definition:
         return False
-    return sha256(backlog.bare(task.id)).hexdigest() != task.definition
+    return sha256(backlog.bare(file)).hexdigest() != task.definition
 
 
 def _spoken_of(scan: BacklogScan) -> set[str]:

@@ -53,9 +53,9 @@ class Backlog:
         found = self._copies(task)[0]
         return found, self._scanner.text(found)
 
-    def bare(self, task: str) -> bytes:
-        """A task's text without the blocks that we write: what a person wrote."""
-        return without_blocks(self.read(task)[1])
+    def bare(self, file: Found) -> bytes:
+        """A file's text without the blocks that we write: what a person wrote."""
+        return without_blocks(self._scanner.text(file))
 
     def add(self, task: Definition | bytes, name: str | None = None, folder: str = "open") -> Found:
         """Creates the file of a new task, called `name` or else by its id. Nothing is ever overwritten."""

@@ -15,7 +15,7 @@ from holdfast import __version__
 from holdfast.domain.definition import Definition
 from holdfast.durable import disk
 from holdfast.errors import DiskError
-from holdfast.stores.scan import Found, Scan, Scanner, Stamp, _Seen
+from holdfast.stores.scan import Found, Scan, Scanner, Seen, Stamp
 
 # Fewer files than these are parsed anew each time: that costs less than a write.
 UNKNOWN_FILES_MAX = 50
@@ -51,11 +51,11 @@ class RememberingScanner(Scanner):
             self._keep(sure)
         return scan
 
-    def _recalled(self, name: str, kept: _Kept) -> _Seen:
+    def _recalled(self, name: str, kept: _Kept) -> Seen:
         found = Found(kept.definition, name.partition("/")[0], self.folder / name, kept.stamp, kept.digest)
-        return _Seen(kept.stamp, kept.digest, True, found, ())
+        return Seen(kept.stamp, kept.digest, True, found, ())
 
-    def _keep(self, sure: dict[str, _Seen]) -> None:
+    def _keep(self, sure: dict[str, Seen]) -> None:
         files = {
             name: _Kept(seen.stamp, seen.digest, seen.found.definition) for name, seen in sure.items() if seen.found
         }

@@ -55,7 +55,7 @@ class Scan(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-class _Seen(msgspec.Struct, frozen=True, gc=False):
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """What a file gave when it was last read. `settled`: its stamp was old enough to tell a later change."""
 
     stamp: Stamp
@@ -68,7 +68,7 @@ class _Seen(msgspec.Struct, frozen=True, gc=False):
 class Scanner:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, Seen] = {}
         self._last: tuple[tuple[Problem, ...], Scan] | None = None
 
     def scan(self) -> Scan:
@@ -86,7 +86,7 @@ class Scanner:
         return [seen.found for seen in self._seen.values() if seen.found is not None]
 
     def _scan_once(self) -> Scan:
-        before, now = self._seen, dict[str, _Seen]()
+        before, now = self._seen, dict[str, Seen]()
         odd: list[Problem] = []
         for folder in FOLDERS:
             for file, info in self._entries(folder, odd):
@@ -136,7 +136,7 @@ class Scanner:
             told = f"this is {what}: put the file itself here"
             odd.append(Problem(1, 1, told, file=f"{folder}/{entry.name}", tasks=(stem(entry.name),)))
 
-    def _look(self, folder: str, name: str, seen: _Seen | None, info: os.stat_result) -> _Seen | None:
+    def _look(self, folder: str, name: str, seen: Seen | None, info: os.stat_result) -> Seen | None:
         """Reads a file; None when it is gone. Parses it only if its content is new."""
         now_ns = time.time_ns()
         path = self.folder / name
@@ -147,17 +147,17 @@ class Scanner:
             return None
         except OSError as error:
             told = f"the file cannot be read: {error.strerror}"
-            return _Seen(stamp_of(info), "", False, None, (Problem(1, 1, told, file=name, tasks=(own,)),))
+            return Seen(stamp_of(info), "", False, None, (Problem(1, 1, told, file=name, tasks=(own,)),))
         digest = hashlib.sha256(text).hexdigest()
         settled = stamp[2] + _RACY_NS < now_ns
         if seen is not None and (seen.stamp, seen.digest) == (stamp, digest):
             return msgspec.structs.replace(seen, settled=settled)
         made = parse(text, own)
         if isinstance(made, Definition):
-            return _Seen(stamp, digest, settled, Found(made, folder, path, stamp, digest), ())
+            return Seen(stamp, digest, settled, Found(made, folder, path, stamp, digest), ())
         ids = definitions.possible_ids(text, own)
         problems = tuple(msgspec.structs.replace(each, file=name, tasks=ids) for each in made)
-        return _Seen(stamp, digest, settled, None, problems)
+        return Seen(stamp, digest, settled, None, problems)
 
     def _judge(self, odd: tuple[Problem, ...]) -> Scan:
         by_id: dict[str, list[Found]] = {}
@@ -204,7 +204,7 @@ class Scanner:
         return text
 
 
-def _same(before: dict[str, _Seen], after: dict[str, _Seen]) -> bool:
+def _same(before: dict[str, Seen], after: dict[str, Seen]) -> bool:
     return len(before) == len(after) and all(
         (old := before.get(name)) is not None and (old is seen or (seen.found is not None and old.found is seen.found))
         for name, seen in after.items()
