@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 KILLS ?= 200
 EXAMPLES ?= 2000
+VERSIONS ?= 3.11 3.12 3.13
 
 .PHONY: test check demo docs bench crash fuzz pythons lock clean
 
@@ -38,7 +39,7 @@ fuzz: $(VENV)/ready
 
 # The tests on every supported Python that this machine has.
 pythons:
-	@for version in 3.11 3.12 3.13; do \
+	@for version in $(VERSIONS); do \
 	  found=$$(tools/find-python $$version) || { echo "no Python $$version here"; continue; }; \
 	  $(MAKE) --no-print-directory test PYTHON=$$found VENV=build/venv-$$version || exit 1; \
 	done

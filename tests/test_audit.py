@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,13 @@ def test_a_clock_that_was_far_ahead_does_not_draw_later_records_there(tmp_path: 
     assert (name, 0, "removed") in found(tmp_path)
     (tmp_path / name).write_bytes(content)
     assert found(tmp_path) == []
+    (tmp_path / D2).write_bytes(b"")
+    assert found(tmp_path)[0] == (D2, 0, "truncated")
+
+
+def test_a_clock_that_lost_its_date_does_not_break_the_order(tmp_path: Path) -> None:
+    assert write_at(tmp_path, NOON, 0.0, NOON, NOON + DAY_S) == [D1, "1970-01-01.jsonl", D2, D2]
+    assert events(tmp_path) == ["0", "1", "2", "3"] and seals.verify(tmp_path, KEY).sound
 
 
 def test_days_in_a_row_that_are_taken_are_passed_over_without_a_file_for_each_record(tmp_path: Path) -> None:
@@ -172,6 +180,46 @@ def test_whatever_json_can_hold_comes_back(details: list[dict[str, object]]) -> 
             wrote = [log.append("e\n\0\"'", "ü", each) for each in details]
         assert list(audit_chain.read(folder, KEY)) == wrote and [each.details for each in wrote] == details
         assert list(audit_chain.read(folder, None)) == wrote
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for act in (lambda: seals.verify(tmp_path / "file", KEY), lambda: audit.Log(tmp_path / "file", KEY)):
+        with pytest.raises(errors.DiskError, match=f"{tmp_path / 'file'}:"):
+            act()
+    (tmp_path / "merkle").write_bytes(b"x")
+    with pytest.raises(errors.DiskError, match="merkle: Not a directory"):
+        seals.verify(tmp_path, KEY)
+
+
+def test_a_folder_that_may_not_be_read_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 1, seal_after=(0,))
+
+    def refuse(path: object) -> object:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.scandir", refuse)
+    for act in (lambda: seals.verify(tmp_path, KEY), lambda: audit.Log(tmp_path, KEY)):
+        with pytest.raises(errors.DiskError, match=f"Could not read {tmp_path}: Permission denied"):
+            act()
+    monkeypatch.undo()
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(errors.DiskError, match="merkle: Permission denied"):
+        seals.verify(tmp_path, KEY)
+
+
+def test_verifying_a_day_takes_constant_memory() -> None:
+    with scratch() as folder:
+        fill(folder, 4000)
+        with (folder / D1).open("ab") as file:
+            file.write(bytes(20 * audit_chain.LINE_BYTES_MAX))
+        tracemalloc.start()
+        report = seals.verify(folder, KEY)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert report.records == 4000 and len(report.torn) == 1 and peak < 5 * audit_chain.LINE_BYTES_MAX
 
 
 # -- torn is not corrupt ----------------------------------------------------------------------------------------------

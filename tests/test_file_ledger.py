@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from holdfast import errors
+from holdfast.durable.entry import Record
 from holdfast.durable.root import create_root
 from holdfast.stores import files
 from holdfast.stores.files import FileLedger, read_state
@@ -71,6 +72,18 @@ def test_a_start_reads_only_what_stands_behind_the_checkpoint(tmp_path: Path, mo
     again = reopen(tmp_path, clock)
     again.close()
     assert read_state(ledger.layout)[1].entries_read == 0
+
+
+def test_what_is_folded_is_what_stands_in_the_journal(tmp_path: Path) -> None:
+    """Entry for entry, hashes and all: the index of open intents is written from memory."""
+    with reopen(tmp_path, Clock()) as ledger:
+        ledger.append(ledger.epoch, [added("a"), added("b")])
+        intents = [Record("task_land_intent", {"task": name}, committed=False) for name in "ab"]
+        ledger.append(ledger.epoch, intents)
+        held = ledger.pairing.open_intents()
+    ledger.layout.tasks.unlink()
+    scanned, found = read_state(ledger.layout)
+    assert found.scanned and found.pairing.open_intents() == held and scanned.tasks == ledger.state.tasks
 
 
 def test_looking_writes_nothing(tmp_path: Path) -> None:

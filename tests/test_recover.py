@@ -93,7 +93,7 @@ def intend(ledger: FileLedger, effect: str, **inputs: str) -> OpenIntent:
 
 def closings(base: Path) -> list[tuple[str, str, dict[str, Any]]]:
     found = [entry for _, entry in Chain(base / ".sdd" / "runtime" / "wal").entries() if "intent" in entry.inputs]
-    return [(entry.decision_type, entry.inputs["reason"], entry.output) for entry in found]
+    return [(entry.decision_type, entry.inputs.get("reason", ""), entry.output) for entry in found]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def archive_ended_runs(wal: Path) -> list[str]:
 def _archive(file: RunFile, target: Path) -> None:
     import zstandard
 
-    with file.open() as source:
+    with file.open()[0] as source:
         disk.replace(
             target, zstandard.ZstdCompressor(level=9, write_checksum=True).read_to_iter(source, read_size=_CHUNK)
         )
@@ -43,7 +43,7 @@ def _archive(file: RunFile, target: Path) -> None:
 
 def _digest(file: RunFile) -> bytes:
     digest = sha256()
-    with file.open() as stream:
+    with file.open()[0] as stream:
         for chunk in _chunks(stream):
             digest.update(chunk)
     return digest.digest()

@@ -44,20 +44,24 @@ class RunFile(msgspec.Struct, frozen=True):
     run: str
     path: Path
 
-    def length(self) -> int:
-        """Bytes to read, as far as they are known: what an archived run holds shows only when it is unpacked."""
-        return sys.maxsize if self.path.name.endswith(ARCHIVED) else self.path.stat().st_size
+    def open(self, offset: int = 0) -> tuple[IO[bytes], int]:
+        """The run's bytes from `offset` on, and how many there are, as far as that is known before unpacking.
 
-    def open(self, offset: int = 0) -> IO[bytes]:
-        """The run's bytes from `offset` on, whether the file is plain or archived."""
-        if self.path.name.endswith(ARCHIVED):
-            archived = io.BufferedReader(_Unpacking(self.path), _BUFFER)
-            while offset > 0:
-                offset -= len(archived.read(min(offset, _BUFFER))) or offset
-            return archived
-        plain = self.path.open("rb", buffering=_BUFFER)
-        plain.seek(offset)
-        return plain
+        A plain file may be archived between the listing and this: then its copy holds the same bytes.
+        """
+        if not self.path.name.endswith(ARCHIVED):
+            with contextlib.suppress(FileNotFoundError):
+                plain = self.path.open("rb", buffering=_BUFFER)
+                plain.seek(offset)
+                return plain, os.fstat(plain.fileno()).st_size
+        archived = io.BufferedReader(_Unpacking(self._archived()), _BUFFER)
+        while offset > 0:
+            offset -= len(archived.read(min(offset, _BUFFER))) or offset
+        return archived, sys.maxsize
+
+    def _archived(self) -> Path:
+        is_archived = self.path.name.endswith(ARCHIVED)
+        return self.path if is_archived else self.path.parent / "archive" / f"{self.run}{ARCHIVED}"
 
 
 class _Unpacking(io.RawIOBase):
@@ -101,14 +105,15 @@ class Chain:
     def runs(self) -> list[RunFile]:
         """The run files in the order of the chain. A plain file counts before its archived copy."""
         found: dict[str, RunFile] = {}
-        for folder, suffix in ((self.wal / "archive", ARCHIVED), (self.wal, SUFFIX)):
+        # The plain files first: a run that is archived between the two looks is then still met.
+        for folder, suffix in ((self.wal, SUFFIX), (self.wal / "archive", ARCHIVED)):
             with contextlib.suppress(FileMissing), disk.reading(folder):
                 for name in os.listdir(folder):
                     if name.endswith(suffix) and not name.startswith("."):
                         run = name.removesuffix(suffix)
-                        found[run] = RunFile(run, folder / name)
+                        file = found.setdefault(run, RunFile(run, folder / name))
                         if not is_run_id(run):
-                            self._corrupt(found[run], 0, "its name is not a run's, so it does not belong here")
+                            self._corrupt(file, 0, "its name is not a run's, so it does not belong here")
         return sorted(found.values(), key=lambda file: (epoch_of(file.run), file.run))
 
     def settle(self) -> None:
@@ -136,8 +141,10 @@ class Chain:
         """One run's entries from a byte offset on, block by block."""
         before = self.end
         seq, prev = (0, GENESIS) if offset == 0 or before is None else (before.ref.seq + 1, before.ref.entry_hash)
-        with disk.reading(file.path), file.open(offset) as stream:
-            limit = file.length()
+        with contextlib.ExitStack() as reading:
+            reading.enter_context(disk.reading(file.path))
+            stream, limit = file.open(offset)
+            reading.enter_context(stream)
             while lines := stream.readlines(_BLOCK):
                 entries = _following(lines, seq, prev)
                 if entries and seq == 0:
@@ -204,7 +211,7 @@ class Chain:
 
     def _expect_at(self, file: RunFile, after: Position) -> None:
         """The entry that a checkpoint stands on must be in the journal, at its place."""
-        with disk.reading(file.path), file.open(after.start) as stream:
+        with disk.reading(file.path), file.open(after.start)[0] as stream:
             line = stream.read(after.end - after.start)
         entry = decode_sound(line)
         if entry is None or (entry.seq, entry.entry_hash) != (after.ref.seq, after.ref.entry_hash):

@@ -10,7 +10,8 @@ before it. Any git reads them: `git diff refs/holdfast/attempts/T-1.1/turn-3 ref
 - Not held: files that are ignored at the time (but those tracked by the user and those on the include list), the
   contents of submodules and of nested repositories, of which only the commit is noted, empty folders, devices, pipes
   and sockets, and of a file's mode all but the right to execute. Plain files in the folder of a submodule are held.
-- What a sparse checkout keeps out of the worktree is held as the user's index has it, and is not written by a restore.
+- What a sparse checkout keeps out of the worktree is held as the user's index has it; a restore writes it only where
+  the snapshot differs from that.
 - Names in records are text: a byte that is not UTF-8 is shown as `\\xff`.
 - Not seen: a file rewritten in place to the same size within one second, whose time of change was then set back.
 - One operation at a time, of all threads and processes: the others wait. A kill at any moment leaves at worst garbage

@@ -87,18 +87,13 @@ class Projection:
     def compare(self, lines: list[bytes], intents: list[OpenIntent] | None = None) -> None:
         """Notes in `flaw` how it differs from the lines and intents that the journal gives for its position."""
         self.compared = True
-        if list(map(_alone, self._intents)) != list(map(_alone, intents or [])):
+        if self._intents != (intents or []):
             self.flaw = "its open intents are not those that the journal has at its position"
         elif self._lines != lines:
             both = enumerate(zip(self._lines, lines, strict=False), 2)
             shorter = min(len(self._lines), len(lines))
             number = next((number for number, (mine, theirs) in both if mine != theirs), shorter + 2)
             self.flaw = f"its line {number} is not what the journal gives for its position"
-
-
-def _alone(intent: OpenIntent) -> OpenIntent:
-    """Without what an entry says of its neighbours: its hash pins that, and who wrote it may have left it out."""
-    return OpenIntent(intent.run, msgspec.structs.replace(intent.entry, prev_hash="", synced=0))
 
 
 class Reading:

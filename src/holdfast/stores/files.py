@@ -98,9 +98,10 @@ class FileLedger:
                 raise StaleEpoch(epoch=epoch, current=self.epoch if epoch != self.epoch else "of somebody else")
             self._now = self._clock()
             self._try(records)
+            last = self._journal.position().ref
             refs = self._journal.append_many(records)
-            for ref, record in zip(refs, records, strict=True):
-                self._take_in(_entry(ref, record, self._now))
+            for before, ref, record in zip([last, *refs], refs, records, strict=False):
+                self._take_in(_entry(ref, record, self._now, before.entry_hash, last.seq))
             if self._unsaved >= CHECKPOINT_EVERY:
                 self.save()
             return refs
@@ -167,7 +168,8 @@ class FileLedger:
         """Raises what the fold would raise, before anything is written."""
         trial, pairs = self._state.trial(), self._pairing.trial()
         for number, record in enumerate(records):
-            entry = _entry(Ref(self.run, self._journal.position().ref.seq + 1 + number, GENESIS), record, self._now)
+            ref = Ref(self.run, self._journal.position().ref.seq + 1 + number, GENESIS)
+            entry = _entry(ref, record, self._now, GENESIS, 0)
             pairs.apply(self.run, entry)
             trial.apply(self.run, entry)
 
@@ -208,9 +210,9 @@ def _reason_to_refuse(task: Task, now: float) -> str:
     return f"not before {task.not_before:.0f}" if task.not_before > now else ""
 
 
-def _entry(ref: Ref, record: Record, moment: float) -> Entry:
-    """An entry as the journal has it, but for the hashes of its neighbours, which no fold looks at."""
+def _entry(ref: Ref, record: Record, moment: float, prev_hash: str, synced: int) -> Entry:
+    """An entry as the journal has it, without reading it back."""
     return Entry(
-        ref.seq, GENESIS, moment, record.decision_type, msgspec.to_builtins(record.inputs),
-        msgspec.to_builtins(record.output), record.actor, record.committed, ref.seq - 1, ref.entry_hash,
+        ref.seq, prev_hash, moment, record.decision_type, msgspec.to_builtins(record.inputs),
+        msgspec.to_builtins(record.output), record.actor, record.committed, synced, ref.entry_hash,
     )  # fmt: skip
