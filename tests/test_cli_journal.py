@@ -434,7 +434,7 @@ def test_a_closed_pipe_ends_it_quietly(app: App, options: list[str]) -> None:
 
 
 def test_memory_does_not_grow_with_the_journal(app: App) -> None:
-    """The first lines come while the rest is unread, and the most memory used is about the same for ten times the entries."""
+    """The first lines come while the rest is unread, and ten times the entries take about the same memory."""
     script = "import resource, sys; from holdfast.cli.main import main\ntry: main()\nfinally: "
     script += "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"
 
