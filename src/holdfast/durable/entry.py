@@ -88,10 +88,11 @@ def encode_checked(record: Record | Head) -> bytes:
         encoded = encode(record)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(detail=f"a {record.decision_type} record holds what JSON cannot ({error})") from error
-    fits = type(record.inputs) is type(record.output) is dict and record.committed in (True, False)
-    if not (fits and type(record.decision_type) is type(record.actor) is str and type(record.committed) is bool):
+    named = type(record.decision_type) is str and type(record.actor) is str
+    if not (named and type(record.inputs) is dict and type(record.output) is dict and type(record.committed) is bool):
         raise InputError(detail=f"a record of the type {record.decision_type!r} has fields of the wrong type")
-    if encoded.count(b"{") + encoded.count(b"[") > DEPTH_MAX and is_deeper(record.inputs, record.output):
+    # What is nested so deep has at least so many brackets: nearly always the length alone tells that it is not.
+    if len(encoded) > 2 * DEPTH_MAX and is_deeper(record.inputs, record.output):
         raise InputError(detail=f"a {record.decision_type} record is nested more than {DEPTH_MAX} deep")
     return encoded
 

@@ -84,24 +84,41 @@ def run_file(wal: Path, run: str) -> Path:
     return wal / f"{run}{SUFFIX}"
 
 
-class _Waiting:
-    """A caller that came while another was leading: its records, and what became of them."""
+class _Outcome:
+    """What became of a batch. Set by one assignment, so that all who wait see it at once, or not at all."""
 
-    __slots__ = ("done", "error", "middles", "next", "refs", "turn")
+    __slots__ = ("error", "refs")
+
+    def __init__(self) -> None:
+        self.refs: list[Ref] | None = None
+        self.error: HoldfastError | None = None
+
+
+class _Waiting:
+    """A caller that came while another was leading: its records, and the outcome of the batch that they are in."""
+
+    __slots__ = ("middles", "next", "outcome", "start", "turn")
 
     def __init__(self, middles: list[bytes]) -> None:
         self.middles = middles
-        self.refs: list[Ref] = []
-        self.error: HoldfastError | None = None
-        self.done = False
+        self.start = 0
+        self.outcome = _UNDECIDED
         self.next: _Waiting | None = None
         self.turn = _thread.allocate_lock()
         self.turn.acquire()
 
+    @property
+    def done(self) -> bool:
+        return self.outcome.refs is not None or self.outcome.error is not None
+
     def wake(self) -> None:
-        # Woken twice is as good as once.
-        with contextlib.suppress(RuntimeError):
+        try:
             self.turn.release()
+        except RuntimeError:
+            return  # woken twice is as good as once
+
+
+_UNDECIDED = _Outcome()
 
 
 class Journal:
@@ -116,8 +133,8 @@ class Journal:
         self._closed = False
         self.forked = False
         self._unsure = ""
-        self._mutex = _thread.allocate_lock()
         self._queue: list[_Waiting] = []
+        self._interrupted = Poisoned(path=file.path, reason="an append was interrupted")
         self._free: list[None] = [None]
         self._leader = 0
         _journals.add(self)
@@ -186,7 +203,19 @@ class Journal:
         return self.append_encoded([encode_middle(record) for record in records])
 
     def append_encoded(self, middles: list[bytes]) -> list[Ref]:
-        return self._queue_up(middles, _thread.get_ident())
+        me = _thread.get_ident()
+        try:
+            del self._free[len(self._queue)]
+        except IndexError:
+            return self._queue_up(middles, me)
+        try:
+            self._leader = me
+            return self._commit(middles)
+        finally:
+            self._leader = 0
+            self._free[:] = _TOKEN
+            if self._queue:
+                self._queue[0].wake()
 
     def position(self) -> Position:
         """Where the journal ends: the last entry that is durable."""
@@ -236,14 +265,18 @@ class Journal:
         """Waits until a leader has committed these records, or leads when nobody does."""
         if self._leader == me:
             raise InputError(detail="a signal handler may not append to the journal that it interrupted in an append")
-        waiting = _Waiting(middles)
+        waiting, late = _Waiting(middles), False
         self._queue.append(waiting)
         try:
             while not waiting.done:
+                # Only the first in the queue takes the lead: who came last would only be in its way.
+                if not (late or self._queue[:1] == [waiting]):
+                    late = not waiting.turn.acquire(timeout=PATIENCE_S)
+                    continue
                 try:
                     del self._free[0]
                 except IndexError:
-                    waiting.turn.acquire(timeout=PATIENCE_S)
+                    late = not waiting.turn.acquire(timeout=PATIENCE_S)
                     continue
                 try:
                     self._leader = me
@@ -255,45 +288,47 @@ class Journal:
                         self._queue[0].wake()
         finally:
             self._leave(waiting)
-        if waiting.error is not None:
-            raise waiting.error
-        return waiting.refs
+        if waiting.outcome.refs is None:
+            raise waiting.outcome.error or self._poisoned()
+        return waiting.outcome.refs[waiting.start : waiting.start + len(middles)]
 
     def _leave(self, waiting: _Waiting) -> None:
         """Wakes the next of the same batch; who was interrupted before its turn takes its records along."""
         if waiting.next is not None:
             waiting.next.wake()
         if not waiting.done:
-            with self._mutex:
-                if waiting in self._queue:
-                    self._queue.remove(waiting)
+            # Perhaps a leader has taken it meanwhile.
+            with contextlib.suppress(ValueError):
+                self._queue.remove(waiting)
+            for first in self._queue[:1]:
+                first.wake()
 
     def _lead_all(self) -> None:
         """Commits for all who wait, and wakes the first of them, who wakes the next, and so on.
 
         One after the other, because woken all at once they would only crowd for the interpreter's lock.
         """
-        with self._mutex:
-            # In place: a caller may be appending to this very list.
-            batch = self._queue[:]
-            del self._queue[: len(batch)]
+        outcome, last = _Outcome(), self._last
+        batch, self._queue[:] = self._queue[:], []
         try:
-            refs = self._commit([middle for waiting in batch for middle in waiting.middles])
-            start = 0
+            middles: list[bytes] = []
             for waiting in batch:
-                waiting.refs = refs[start : start + len(waiting.middles)]
-                start += len(waiting.middles)
-        except BaseException as error:
-            # What only this thread's signal handler raised is nothing that the others could understand.
-            for waiting in batch:
-                waiting.error = error if isinstance(error, HoldfastError) else self._poisoned()
-            if not isinstance(error, HoldfastError):
-                raise
+                waiting.start, waiting.outcome = len(middles), outcome
+                middles += waiting.middles
+            outcome.refs = self._commit(middles)
+        except HoldfastError as error:
+            outcome.error = error
+        except BaseException:
+            # A signal handler of this thread raised. What was not begun is left to the next leader; of what was, the
+            # others cannot be told that it is there.
+            if self._last is last and not self._unsure:
+                self._queue[:0] = batch
+            else:
+                outcome.error = self._interrupted
+            raise
         finally:
             for waiting, following in itertools.pairwise(batch):
                 waiting.next = following
-            for waiting in batch:
-                waiting.done = True
             if batch:
                 batch[0].wake()
 
