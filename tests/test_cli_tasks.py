@@ -383,3 +383,24 @@ def test_help_has_an_example(name: str) -> None:
     assert command is not None
     told = " ".join(command.get_help(click.Context(command, context, name)).split())
     assert "--json" in told and "Example" in told and f"holdfast {name}" in told
+
+
+@pytest.mark.parametrize("limit", ["--budget-usd nan", "--budget-usd inf", "--timeout-s nan"])
+def test_a_limit_that_is_no_number_is_refused(repo: Path, limit: str) -> None:
+    assert "finite" in run(repo, f"add --id limited --goal g {limit}", code=2)
+    assert not list((repo / ".sdd" / "backlog" / "open").glob("limited*"))
+
+
+def test_titles_cannot_drive_the_terminal_and_far_times_stop_nothing(repo: Path) -> None:
+    run(repo, "add --id hostile --goal 'a\x1b]0;owned\x07\x1b[31mX'")
+    run(repo, "add --id far --goal g --not-before 99999999999999")
+    shown = run(repo, "list") + run(repo, "show far") + run(repo, "status")
+    assert "\x1b" not in shown and "\x07" not in shown and "99999999999999" in shown
+
+
+def test_a_file_that_is_put_back_is_told(repo: Path) -> None:
+    run(repo, "add --id one --goal g")
+    run(repo, "add --id two --goal g")
+    run(repo, "cancel one")
+    (repo / ".sdd" / "backlog" / "closed" / "one.yaml").unlink()
+    assert "one: its file was gone, and is put back" in run(repo, "cancel two")

@@ -141,6 +141,44 @@ def test_a_broken_file_is_reported_and_its_task_left_alone(app: App) -> None:
     assert states(app) == {"a": "OPEN", "b": "OPEN"} and broken.read_text() == "goal: [unclosed\n"
 
 
+def test_nothing_is_cancelled_while_a_file_or_folder_cannot_be_used(app: App, tmp_path: Path) -> None:
+    for name in "ab":
+        write(app, name)
+    named = write(app, "file", "id: other\ngoal: g\n")
+    with app.session():
+        pass
+    named.write_text("")
+    with app.session() as session:
+        assert session.intake.cancelled == [] and session.intake.problems
+    named.write_text("id: other\ngoal: g\n")
+    shutil.move(app.layout.backlog / "open", tmp_path / "elsewhere")
+    (app.layout.backlog / "open").symlink_to(tmp_path / "elsewhere")
+    with app.session() as session:
+        assert session.intake.cancelled == [] and session.intake.problems
+    assert set(states(app).values()) == {"OPEN"}
+
+
+def test_a_task_whose_pinned_text_is_lost_is_left_as_it_is_and_stops_nobody(app: App) -> None:
+    for name in "ab":
+        write(app, name, f"goal: do {name}\n")
+    with app.session():
+        pass
+    for path in [*app.layout.backlog.glob("*/*.yaml"), *app.layout.cas.glob("*/*")]:
+        if path.is_file():
+            path.unlink()
+    with app.session() as session:
+        assert session.intake.cancelled == []
+    assert set(states(app).values()) == {"OPEN"}
+
+
+def test_of_two_copies_the_closed_one_counts(app: App) -> None:
+    write(app, "q", "goal: g\n")
+    write(app, "q", "goal: g\nresult:\n  commit: abc\n", folder="closed")
+    with app.session():
+        pass
+    assert states(app) == {"q": "CLOSED"} and places(app) == {"q": "closed"}
+
+
 def test_a_clone_without_a_journal_keeps_what_is_closed_closed(app: App, tmp_path: Path) -> None:
     for name in "abcd":
         write(app, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -148,6 +149,8 @@ def _given(options: Mapping[str, Any], *, keep_empty: bool = False) -> dict[str,
         kept: Any = [each for each in value if each] if isinstance(value, tuple) else value
         if key == "not_before" and re.fullmatch(r"\d+(\.\d+)?", kept):
             kept = float(kept)
+        if isinstance(kept, float) and not math.isfinite(kept):
+            raise InputError(detail=f"{key} must be a finite number, not {kept}")
         if kept not in ("", []):
             given[key] = kept
         elif keep_empty:

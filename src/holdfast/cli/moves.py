@@ -93,6 +93,8 @@ def _known(app: App, session: Session, names: Sequence[str]) -> list[Task]:
         click.echo(f"recovered: {closed.intent} of {closed.task} is {closed.how} ({closed.reason})", err=True)
     for task in session.intake.cancelled:
         click.echo(f"{task} is cancelled: its file was deleted", err=True)
+    for task in session.intake.put_back:
+        click.echo(f"{task}: its file was gone, and is put back", err=True)
     tasks = session.ledger.state.tasks
     for name in names:
         if name not in tasks:

@@ -77,7 +77,10 @@ def tell_problems(layout: Layout, problems: Iterable[Problem]) -> None:
 
 
 def moment(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"second {unix_s:.0f}"  # a date that no calendar here has
 
 
 def _rows(tasks: Mapping[str, Task], files: Mapping[str, TaskFile], problems: Sequence[Problem]) -> dict[str, Row]:

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.cli.overview import Overview, Row, look, moment, tell_problems, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
 from holdfast.domain.task import TaskState
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "WAITS", "TITLE")
@@ -92,7 +93,9 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
 
 def _cells(row: Row) -> list[str]:
     state = f"{row.state} (new)" if row.new else str(row.state)
-    return [row.id, state, str(row.priority), str(row.attempts), row.agent, "; ".join(row.waits), row.title]
+    cells = [row.id, state, str(row.priority), str(row.attempts), row.agent, "; ".join(row.waits), row.title]
+    # People and agents wrote some of these: no control character reaches the terminal.
+    return [plain(cell) for cell in cells]
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

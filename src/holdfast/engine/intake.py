@@ -7,11 +7,15 @@
 - A file edited while its task is open or claimed is taken anew; for a claimed task that counts for the next attempt.
 - The file of an open task deleted by hand cancels the task. Any other is put back, as the journal has it, and reported.
 - A file in the wrong folder, or in two after a crash, goes where it belongs: the folder is only a projection.
-- A file that cannot be used is reported and left alone, and so is its task.
+- A file that cannot be used is reported and left alone, and so is its task. While there is one, nothing is cancelled:
+  it may be the file that seems to be gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -25,10 +29,12 @@ from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
 from holdfast.domain.yaml_text import Problem
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
+from holdfast.errors import BlobCorrupt, BlobMissing
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 ACTOR = "intake"
 DEFINITION_TYPE = "application/yaml"
+LOOK_AGAIN_S = 0.3
 STATE_OF_FOLDER = {
     "open": TaskState.OPEN,
     "issues": TaskState.OPEN,
@@ -54,13 +60,18 @@ class Report(msgspec.Struct, frozen=True):
 def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     """Journals every change of the backlog's files. Afterwards the journal knows each usable file as it is."""
     scan = backlog.scan()
-    files = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
+    files = _files(scan)
     known = ledger.state.tasks
     added = [name for name in files if name not in known]
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
-    missing = [name for name in known if name not in files and name not in _spoken_of(scan)]
-    cancelled = [name for name in missing if FOLDER_OF[known[name].state] == "open"]
-    put_back = [name for name in missing if name not in cancelled]
+    missing = _texts(known, _missing(known, scan, files), blobs)
+    if missing:
+        # An editor may be saving by renaming, or somebody switching branches: nothing final on one look alone.
+        time.sleep(LOOK_AGAIN_S)
+        scan = backlog.scan()
+        missing = {name: text for name, text in missing.items() if name not in _files(scan)}
+    cancelled = [name for name in missing if FOLDER_OF[known[name].state] == "open" and not _unusable(scan)]
+    put_back = [name for name in missing if FOLDER_OF[known[name].state] != "open"]
 
     texts = [backlog.bare(files[name]) for name in [*added, *edited]]
     digests = blobs.put_many([NewBlob(text, DEFINITION_TYPE) for text in texts])
@@ -71,8 +82,32 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     if records:
         ledger.append(ledger.epoch, records)
     for name in [*put_back, *cancelled]:
-        backlog.add(blobs.get(known[name].definition), name, FOLDER_OF[ledger.state.tasks[name].state])
+        backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     return Report(added, edited, cancelled, put_back, list(scan.problems))
+
+
+def _files(scan: BacklogScan) -> dict[str, TaskFile]:
+    """The file of each task. Of several that a crash left, the one that came furthest: what is closed stays closed."""
+    return {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
+
+
+def _missing(known: Mapping[str, Task], scan: BacklogScan, files: Mapping[str, TaskFile]) -> list[str]:
+    return [name for name in known if name not in files and name not in _spoken_of(scan)]
+
+
+def _texts(known: Mapping[str, Task], names: list[str], blobs: Blobs) -> dict[str, bytes]:
+    """The pinned text of each, in hand before anything is decided; one whose blob is lost is left as it is."""
+    texts = {}
+    for name in names:
+        with contextlib.suppress(BlobMissing, BlobCorrupt):
+            texts[name] = blobs.get(known[name].definition)
+    return texts
+
+
+def _unusable(scan: BacklogScan) -> bool:
+    """True while a file or folder cannot be used: it may be the very one that seems to be deleted."""
+    usable = {f"{file.folder}/{file.path.name}" for file in _files(scan).values()}
+    return any(problem.file not in usable for problem in scan.problems)
 
 
 def project(ledger: Ledger, backlog: BacklogFolder) -> list[str]:
