@@ -58,6 +58,7 @@ def test_a_lock_file_that_is_gone_ends_the_epoch(tmp_path: Path) -> None:
     ledger.layout.lock.unlink()
     with pytest.raises(errors.StaleEpoch):
         ledger.append(ledger.epoch, [added("a")])
+    crash(ledger)
 
 
 def test_a_start_reads_only_what_stands_behind_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

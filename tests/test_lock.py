@@ -24,6 +24,12 @@ from lock_support import HOLD, Children, hear, is_alive, name_run
 from support import each_disk, each_fault, record
 
 
+@pytest.fixture(autouse=True)
+def no_locks_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have left theirs open."""
+    monkeypatch.setattr(lock, "_open_locks", set())
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "lock"
