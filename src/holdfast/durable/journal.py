@@ -268,9 +268,9 @@ class Journal:
         waiting, late = _Waiting(middles), False
         self._queue.append(waiting)
         try:
-            while not waiting.done:
+            while waiting.outcome.refs is None and waiting.outcome.error is None:
                 # Only the first in the queue takes the lead: who came last would only be in its way.
-                if not (late or self._queue[:1] == [waiting]):
+                if not (late or (self._queue and self._queue[0] is waiting)):
                     late = not waiting.turn.acquire(timeout=PATIENCE_S)
                     continue
                 try:
