@@ -5,36 +5,18 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from holdfast import errors
 from holdfast.durable import checkpoint, disk, pairing
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, Recovered
-from holdfast.durable.entry import Entry, Record, Ref
+from holdfast.durable.entry import Record, Ref
 from holdfast.durable.journal import Journal
 from holdfast.durable.pairing import Pairing
 from holdfast.testing.recorder import Recorder
+from journal_writer import Counts
 from support import each_disk, each_fault, record, scratch
-
-
-class Counts:
-    """A small fold: how many entries there were of each decision type."""
-
-    version = 1
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-
-    def apply(self, run: str, entry: Entry) -> None:
-        self.counts[entry.decision_type] = self.counts.get(entry.decision_type, 0) + 1
-
-    def dump(self) -> Iterable[bytes]:
-        return [msgspec.json.encode(item) for item in self.counts.items()]
-
-    def load(self, lines: list[bytes]) -> None:
-        self.counts = dict(msgspec.json.decode(line, type=tuple[str, int]) for line in lines)
 
 
 class NewerCounts(Counts):
