@@ -18,7 +18,7 @@ MODULES = {
 
 # Each layer may import itself and the layers above it; adapters never import each other, nor the engine.
 LAYERS = [
-    {"errors", "layout", "domain"},
+    {"errors", "layout", "domain", "points"},
     {"durable"},
     {"ports", "config"},
     {"agents", "stores", "triggers", "publish"},
@@ -175,7 +175,8 @@ def test_imports_keep_the_layers_and_lead_to_real_files(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_only_the_door_writes(module: str) -> None:
-    if module not in DOOR:
+    # The points' log is a test's own, beside the data root, and must not pass the door that the test watches.
+    if module not in DOOR | {"holdfast.points"}:
         assert list(disk_writes(MODULES[module].read_text())) == []
 
 

@@ -21,6 +21,7 @@ class Fact(msgspec.Struct, frozen=True):
     timestamp: float
     decision_type: str
     inputs: dict[str, Any]
+    output: dict[str, Any] = {}
 
 
 def facts(*given: tuple[str, dict[str, Any]]) -> list[tuple[str, Fact]]:

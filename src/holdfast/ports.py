@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.domain.agent_events import AgentEvent
+from holdfast.domain.attempt import Launch
 from holdfast.domain.definition import Definition
+from holdfast.domain.problem import Problem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
-from holdfast.domain.yaml_text import Problem
 from holdfast.durable.entry import Entry, Record, Ref
 from holdfast.durable.pairing import OpenIntent, Pairing
 
@@ -92,6 +94,45 @@ class Effect(Protocol):
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]: ...
     def reconcile(self, intent: OpenIntent) -> Verdict: ...
+
+
+# -- agents -----------------------------------------------------------------------------------------------------------
+
+
+class Stream(Protocol):
+    """Reads one start's output. A line comes without its newline; what is no event of the agent's is its own output."""
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]: ...
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        """What the end of the process itself says; the exit code as a shell counts it."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What an agent is asked to do. `session`: the conversation to go on with, where the agent can."""
+
+    task: str
+    attempt: str
+    prompt: str
+    definition: Definition
+    model: str = ""
+    session: str = ""
+    turn: int = 0
+
+
+class Agent(Protocol):
+    """A CLI that works on tasks. One object serves all attempts."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def resumes(self) -> bool:
+        """Whether a conversation can be gone on with by its id; otherwise its history is told in the prompt."""
+
+    def missing(self, definition: Definition) -> str:
+        """Why it cannot work on such a task here, as a sentence with the way out; empty when it can."""
+
+    def launch(self, work: Work) -> Launch: ...
+    def stream(self) -> Stream: ...
 
 
 # -- the backlog ------------------------------------------------------------------------------------------------------

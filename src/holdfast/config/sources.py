@@ -13,7 +13,20 @@ from holdfast.errors import ConfigError, ConfigUnreadable, SettingTwice, Setting
 
 # Variables that begin like settings and are none: secrets, what an agent is told, and the sizes of test campaigns.
 NOT_SETTINGS = frozenset(
-    PREFIX + name for name in ("AUDIT_KEY", "TASK", "ATTEMPT", "WORKTREE", "URL", "TOKEN", "EXAMPLES", "KILLS")
+    PREFIX + name
+    for name in (
+        "AUDIT_KEY",
+        "TASK",
+        "ATTEMPT",
+        "WORKTREE",
+        "URL",
+        "TOKEN",
+        "TURN",
+        "EXAMPLES",
+        "KILLS",
+        "CRASH_AT",
+        "CRASH_LOG",
+    )
 )
 
 
@@ -78,11 +91,19 @@ def read_file(path: Path, known: Collection[str], elsewhere: str) -> Layer:
 def _read_yaml(path: Path, lines: dict[str, int], place: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
     if not os.path.lexists(path):
         return
-    # Slow to import, so only a file that is there pays for it.
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise _unreadable(str(path), error.strerror or str(error)) from None
+    except ValueError as error:
+        raise _unreadable(str(path), str(error)) from None
+    if _sets_nothing(text):
+        return
+    # Slow to import, so only a file that sets something pays for it.
     import yaml
 
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(path.read_text("utf-8"))
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         top = loader.get_single_node()
         _number(top, "", lines, place)
         yield from _settings(top, "", loader, place)
@@ -92,8 +113,15 @@ def _read_yaml(path: Path, lines: dict[str, int], place: Callable[[str], str]) -
         raise _unreadable(where, error.problem or error.context or "it is not YAML") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _unreadable(str(path), str(error)) from None
-    except OSError as error:
-        raise _unreadable(str(path), error.strerror or str(error)) from None
+
+
+def _sets_nothing(text: str) -> bool:
+    """True for a file as `init` makes it: comments, and each section's bare name once. False: YAML has to tell."""
+    if not text.replace("\n", " ").isprintable():
+        return False
+    lines = [line for line in text.split("\n") if not line.lstrip(" ").startswith("#") and line.strip(" ")]
+    names = {line.removesuffix(":") for line in lines if line.endswith(":")}
+    return len(names) == len(lines) and names <= SECTIONS.keys()
 
 
 def _unreadable(place: str, reason: str) -> ConfigUnreadable:

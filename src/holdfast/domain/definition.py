@@ -2,20 +2,20 @@
 
 `parse` looks at one file, `problems_of` at all of them together. A problem names the tasks that it stops: a missing
 dependency stops the task that names it, a cycle its members, and nothing else.
+
+The reader of YAML is loaded by what reads a text: `holdfast list` of unchanged files needs only the record.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
-import yaml
 
-from holdfast.domain.yaml_text import Problem, Unreadable, locate, read_mapping
+from holdfast.domain.problem import Problem, Unreadable
 
 ID_RULE = (
     "1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first, "
@@ -85,6 +85,8 @@ def is_id(name: str) -> bool:
 
 def parse(text: bytes, stem: str) -> Definition | list[Problem]:
     """The definition in `text`; `stem` is the file's name without its ending, and the id where none is given."""
+    from holdfast.domain.yaml_text import read_mapping
+
     try:
         values = read_mapping(text)
     except Unreadable as unreadable:
@@ -99,8 +101,9 @@ def parse(text: bytes, stem: str) -> Definition | list[Problem]:
 
 def render(definition: Definition) -> bytes:
     """The text of a file for `definition`: `parse` makes the same record of it."""
-    values = msgspec.to_builtins(definition)
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100).encode()
+    from holdfast.domain.yaml_text import write_mapping
+
+    return write_mapping(msgspec.to_builtins(definition))
 
 
 def possible_ids(text: bytes, stem: str) -> tuple[str, ...]:
@@ -111,6 +114,8 @@ def possible_ids(text: bytes, stem: str) -> tuple[str, ...]:
 
 def find(text: bytes, key: str) -> tuple[int, int]:
     """Line and column of a problem's `key` (such as `depends_on[1]`) in a text that `parse` took."""
+    from holdfast.domain.yaml_text import locate
+
     return locate(text, _path(key))
 
 
@@ -143,6 +148,8 @@ def _wrong_fields(text: bytes, values: dict[str, Any]) -> list[Problem]:
     problems = []
     for key, value in _normal(values).items():
         if key not in _FIELDS:
+            import difflib
+
             near = difflib.get_close_matches(key, _FIELDS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_FIELDS)}"
             problems.append(_problem(text, key, f"the key {key!r} is not known: {hint}"))
@@ -204,19 +211,6 @@ def _problem(text: bytes, key: str, message: str) -> Problem:
 
 def _path(key: str) -> list[str | int]:
     return [int(part[1:]) if part[0] == "[" else part for part in re.findall(r"\[\d+|[^.\[\]]+", key)]
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as a person would."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    # The rarer line ends do not survive outside double quotes.
-    rare = any(letter in text for letter in "\r\x85\u2028\u2029")
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if rare else "|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _represent_text)
 
 
 # -- all files together -----------------------------------------------------------------------------------------------

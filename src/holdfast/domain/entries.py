@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
 
@@ -28,6 +29,8 @@ class EntryLike(Protocol):
     def decision_type(self) -> str: ...
     @property
     def inputs(self) -> dict[str, Any]: ...
+    @property
+    def output(self) -> dict[str, Any]: ...
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -69,7 +72,11 @@ class TaskEdited(msgspec.Struct, frozen=True):
 
 
 class TaskMoved(msgspec.Struct, frozen=True):
-    """A move of the task's state machine. `outcome` is what its file shows: the result or the error."""
+    """A move of the task's state machine. `outcome` is what its file shows: the result or the error.
+
+    `candidate` is the commit that an attempt made, `session` the agent's own name for its conversation, `feedback` the
+    blob with what the agent is told when it is woken.
+    """
 
     task: str
     event: TaskEvent
@@ -77,6 +84,9 @@ class TaskMoved(msgspec.Struct, frozen=True):
     attempt: str = ""
     agent: str = ""
     outcome: dict[str, Any] = {}
+    candidate: str = ""
+    session: str = ""
+    feedback: str = ""
 
 
 class MoveRefused(msgspec.Struct, frozen=True):
@@ -95,6 +105,8 @@ class TaskFlagged(msgspec.Struct, frozen=True):
 
 
 class TurnCompleted(msgspec.Struct, frozen=True):
+    """One line of the attempt's `turns.jsonl`, pinned by the offset where it ends."""
+
     task: str
     attempt: str
     turn: int
@@ -102,11 +114,45 @@ class TurnCompleted(msgspec.Struct, frozen=True):
     snapshot: str = ""
     usd: float = 0.0
     tokens: int = 0
+    seconds: float = 0.0
 
 
 class EffectIntended(msgspec.Struct, frozen=True):
     task: str
     attempt: str = ""
+
+
+class SpawnIntended(EffectIntended, frozen=True):
+    """`order` is the blob with all that the runner needs; `reserved` what the start may spend."""
+
+    start: int = 0
+    order: str = ""
+    argv: list[str] = []
+    worktree: str = ""
+    base: str = ""
+    reserved: Caps = Caps()
+
+
+class VerifyIntended(EffectIntended, frozen=True):
+    """`merged` is the candidate as it will land, on top of `target`; `gates` the digest of what judges it."""
+
+    candidate: str = ""
+    target: str = ""
+    merged: str = ""
+    gates: str = ""
+    repeatable: bool = True
+
+
+class LandIntended(EffectIntended, frozen=True):
+    branch: str = ""
+    old: str = ""
+    new: str = ""
+
+
+class RefreshIntended(EffectIntended, frozen=True):
+    checkout: str = ""
+    old: str = ""
+    new: str = ""
 
 
 class EffectClosed(msgspec.Struct, frozen=True):
@@ -142,7 +188,11 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,
     **dict.fromkeys(MOVES, TaskMoved),
-    **{f"task_{effect}_intent": EffectIntended for effect in EFFECTS},
+    "task_spawn_intent": SpawnIntended,
+    "task_verify_intent": VerifyIntended,
+    "task_land_intent": LandIntended,
+    "task_refresh_intent": RefreshIntended,
+    "task_publish_intent": EffectIntended,
     **{f"task_{effect}_{closing}": EffectClosed for effect in EFFECTS for closing in CLOSINGS},
 }
 # The version of Holdfast's format that first wrote a type; all so far are of the first.

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.domain import entries
 from holdfast.domain.entries import EntryLike
+from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, IllegalTransition
 
@@ -25,6 +26,9 @@ class Task(msgspec.Struct):
     `agent` is empty while nobody has it;
     `continues` says that the next claim goes on with `attempt`, which was orphaned or given back, and begins no other.
     `approved` says that a person has granted what this attempt made.
+    `claims` counts all claims, `starts` those of this attempt's runner; `started`: the last claim's start took place.
+    `turn` and `offset` are the last turn of this attempt and where its line ends. `used` is what this start has spent
+    of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else.
     """
 
     id: str
@@ -43,11 +47,50 @@ class Task(msgspec.Struct):
     turns: int = 0
     usd: float = 0.0
     tokens: int = 0
+    seconds: float = 0.0
     outcome: dict[str, Any] = {}
+    claims: int = 0
+    starts: int = 0
+    started: bool = False
+    turn: int = 0
+    offset: int = 0
+    base: str = ""
+    reserved: Caps = Caps()
+    used: Spend = Spend()
+    session: str = ""
+    candidate: str = ""
+    feedback: str = ""
+    verified: str = ""
+    verified_on: str = ""
+    landed: str = ""
 
+
+class Landing(msgspec.Struct, frozen=True):
+    """The last commit that was landed on a branch, and for which task."""
+
+    task: str
+    commit: str
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What the state knows beside its tasks."""
+
+    epoch: int
+    run: Spend = Spend()
+    days: dict[int, Spend] = {}
+    landings: dict[str, Landing] = {}
+
+
+DAYS_KEPT = 400
+DAY_S = 86_400
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Task).decode
+_decode_head = msgspec.json.Decoder(_Head).decode
+_NOTHING = Spend()
+_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+# Events after which the next claim goes on with the same attempt.
+_GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN}
 _HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
 
 
@@ -56,16 +99,22 @@ class _Contradiction(Exception):
 
 
 class State:
-    """Fold every entry in with `apply`, in order. `version` changes whenever the same entries would give another."""
+    """Fold every entry in with `apply`, in order. `version` changes whenever the same entries would give another.
 
-    version = 1
+    `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970.
+    """
+
+    version = 2
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
+        self.run = Spend()
+        self.days: dict[int, Spend] = {}
+        self.landings: dict[str, Landing] = {}
 
     def apply(self, run: str, entry: EntryLike) -> None:
-        if entry.decision_type == "turn_completed" and self._count_turn(entry.inputs):
+        if entry.decision_type == "turn_completed" and self._count_turn(entry):
             return
         payload = entries.payload(run, entry)
         handler = _HANDLERS.get(type(payload))
@@ -79,16 +128,18 @@ class State:
     def trial(self) -> State:
         """A state to try entries on: it begins as this one, and leaves this one as it is."""
         trial = State()
-        trial.tasks, trial.epoch = _Overlay(self.tasks), self.epoch
+        trial.tasks, trial.epoch, trial.run = _Overlay(self.tasks), self.epoch, self.run
+        trial.days, trial.landings = dict(self.days), dict(self.landings)
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        yield _encode({"epoch": self.epoch})
+        yield _encode(_Head(self.epoch, self.run, self.days, self.landings))
         for task in self.tasks.values():
             yield _encode(task)
 
     def load(self, lines: list[bytes]) -> None:
-        self.epoch = msgspec.json.decode(lines[0])["epoch"]
+        head = _decode_head(lines[0])
+        self.epoch, self.run, self.days, self.landings = head.epoch, head.run, head.days, head.landings
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
 
     def _task(self, name: str) -> Task:
@@ -100,7 +151,7 @@ class State:
     # -- one method for each kind of entry that changes something -----------------------------------------------------
 
     def _start_run(self, entry: EntryLike, started: entries.RunStarted) -> None:
-        self.epoch = started.epoch
+        self.epoch, self.run = started.epoch, Spend()
 
     def _add(self, entry: EntryLike, added: entries.TaskAdded) -> None:
         if added.task in self.tasks:
@@ -120,41 +171,82 @@ class State:
             self._claim(task, moved)
         elif target not in _HELD:
             task.agent = ""
+        if target not in _AT_WORK:
+            task.reserved = Caps()
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
-        task.continues = task.state is TaskState.ORPHANED or moved.event is TaskEvent.UNCLAIM
+        task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
+        task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
         task.state, task.changed_at = target, entry.timestamp
         task.outcome = moved.outcome
+        task.session = moved.session or task.session
+        if target is TaskState.DONE and moved.candidate:
+            task.candidate, task.feedback, task.verified, task.verified_on = moved.candidate, "", "", ""
+        elif target is TaskState.FAILED:
+            task.feedback = moved.feedback
 
     def _claim(self, task: Task, moved: entries.TaskMoved) -> None:
         """A claim of the attempt that the task had before continues it, and costs no attempt."""
-        if moved.attempt == task.attempt:
-            task.resumes += 1
-        else:
+        if moved.attempt != task.attempt:
             task.attempts, task.resumes = task.attempts + 1, 0
+            task.starts = task.turn = task.offset = 0
+        task.claims, task.started = task.claims + 1, False
         task.attempt, task.agent, task.not_before = moved.attempt, moved.agent, 0.0
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self._task(flagged.task)
         task.parked, task.not_before = flagged.parked, flagged.not_before
 
-    def _count_turn(self, turn: dict[str, Any]) -> bool:
+    def _count_turn(self, entry: EntryLike) -> bool:
         """By far the most frequent entry, so it is read as it stands; False where it is not what it should be."""
+        turn = entry.inputs
         try:
-            task = self.tasks[turn["task"]]
-            usd, tokens = task.usd + turn.get("usd", 0.0), task.tokens + turn.get("tokens", 0)
+            task = self.tasks.get(turn["task"])
+            if task is None:
+                return False
+            spent = Spend(turn.get("usd", 0.0), turn.get("tokens", 0), 1, turn.get("seconds", 0.0))
+            if turn["attempt"] == task.attempt:
+                if turn["turn"] <= task.turn:
+                    return False
+                used, number, offset = task.used + spent, turn["turn"], turn["end_offset"]
+                task.used, task.turn, task.offset = used, number, offset
+            self.run += spent
+            day = int(entry.timestamp // DAY_S)
+            self.days[day] = self.days.get(day, _NOTHING) + spent
         except (KeyError, TypeError):
             return False
+        if len(self.days) > DAYS_KEPT:
+            del self.days[min(self.days)]
         task.turns += 1
-        task.usd, task.tokens = usd, tokens
+        task.usd, task.tokens, task.seconds = (
+            task.usd + spent.usd,
+            task.tokens + spent.tokens,
+            task.seconds + spent.seconds,
+        )
         return True
 
     def _expect_turn(self, entry: EntryLike, turn: entries.TurnCompleted) -> None:
-        self._task(turn.task)
+        """A turn that was not counted."""
+        task = self._task(turn.task)
+        raise _Contradiction(f"turn {turn.turn} of {turn.attempt} comes after turn {task.turn}")
+
+    def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
+        task = self._task(spawn.task)
+        task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
+        task.reserved, task.used = spawn.reserved, Spend()
 
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
         """What could not be decided, or was too old to repeat, waits for a person."""
-        if entry.decision_type.endswith(("_parked", "_abandoned")):
-            self._task(closed.task).parked = f"{entry.decision_type}: {closed.reason}"
+        task, result = self._task(closed.task), entry.output
+        match entry.decision_type:
+            case "task_spawn_confirmed":
+                task.started = True
+            case "task_verify_confirmed" if result.get("passed"):
+                task.verified, task.verified_on = str(result.get("merged", "")), str(result.get("target", ""))
+            case "task_land_confirmed" if "new" in result:
+                task.landed = str(result["new"])
+                self.landings[str(result.get("branch", ""))] = Landing(task.id, task.landed)
+            case kind if kind.endswith(("_parked", "_abandoned")):
+                task.parked = f"{kind}: {closed.reason}"
 
 
 class _Overlay(dict[str, Task]):
@@ -187,5 +279,6 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskMoved: State._move,
     entries.TaskFlagged: State._flag,
     entries.TurnCompleted: State._expect_turn,
+    entries.SpawnIntended: State._intend_start,
     entries.EffectClosed: State._close_effect,
 }

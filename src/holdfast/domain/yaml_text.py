@@ -1,4 +1,4 @@
-"""YAML text → plain values, with bounds: what a person writes in a task file, and nothing that could hurt.
+"""YAML text ↔ plain values, with bounds: what a person writes in a task file, and nothing that could hurt.
 
 Read from the parser's events, which is twice as fast as PyYAML's own construction and sees what that hides: a key given
 twice, a second document, an alias that grows without end. Values are texts, numbers, yes or no, nothing, lists and
@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import msgspec
 import yaml
 
-TEXT_BYTES_MAX = 1 << 20
+from holdfast.domain.problem import TEXT_BYTES_MAX, Problem, Unreadable
+
 DEPTH_MAX = 32
 # Counted with every alias written out.
 VALUES_MAX = 100_000
@@ -26,28 +26,6 @@ _TEXT = _PREFIX + "str"
 _RESOLVERS: dict[str, list[tuple[str, re.Pattern[str]]]] = yaml.CSafeLoader.yaml_implicit_resolvers
 _STAYS_TEXT = {_PREFIX + name for name in ("str", "timestamp", "value", "merge")}
 _YES = {"yes", "true", "on"}
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """What is wrong, and where. Line and column count from 1; `tasks` are the ids that it stops, and no others."""
-
-    line: int
-    column: int
-    message: str
-    key: str = ""
-    file: str = ""
-    tasks: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.message}"
-
-
-class Unreadable(Exception):
-    """Carries the problem that ended the reading out of the depth where it was met."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
 
 
 def read_mapping(text: bytes) -> dict[str, Any]:
@@ -85,6 +63,24 @@ def locate(text: bytes, path: list[str | int]) -> tuple[int, int]:
         else:
             break
     return place.line + 1, place.column + 1
+
+
+def write_mapping(values: dict[str, Any]) -> bytes:
+    """The text of a file that holds `values`: `read_mapping` makes the same of it."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100).encode()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as a person would."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    # The rarer line ends do not survive outside double quotes.
+    rare = any(letter in text for letter in "\r\x85\u2028\u2029")
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if rare else "|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 class _Reader:

@@ -28,7 +28,7 @@ from holdfast.durable.entry import GENESIS, Entry, Record, Ref
 from holdfast.durable.journal import Journal, epoch_of, run_id
 from holdfast.durable.lock import DataLock
 from holdfast.durable.pairing import Pairing
-from holdfast.errors import ClaimLost, ClaimRefused, InputError, StaleEpoch
+from holdfast.errors import ClaimLost, ClaimRefused, IllegalTransition, InputError, MoveRefused, StaleEpoch
 from holdfast.layout import Layout
 from holdfast.ports import Claim
 
@@ -116,7 +116,7 @@ class FileLedger:
                 raise ClaimRefused(task=task, reason=reason)
             attempt = known.attempt if known.continues else f"{task}.{known.attempts + 1}"
             self._move(known, TaskEvent.AGENT_CLAIMS_TASK, TransitionReason.SCHEDULED, attempt=attempt, agent=worker)
-            claim = Claim(task, attempt, worker, f"{attempt}/{known.resumes}", self._now + lease_s)
+            claim = Claim(task, attempt, worker, f"{attempt}/{known.claims}", self._now + lease_s)
             self._leases[task] = claim
             return claim
 
@@ -135,6 +135,12 @@ class FileLedger:
         with self._mutex:
             task = self._expect_held(claim)
             return self._move(task, event, reason, attempt=claim.attempt, agent=claim.worker, outcome=dict(outcome))
+
+    def refuse(self, task: Task, error: IllegalTransition, reason: str, actor: str = "holdfast") -> MoveRefused:
+        """Puts a move that the table does not have on record; returns the error that says so, to be raised."""
+        refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
+        self.append(self.epoch, [Record("task_move_refused", refused, actor=actor)])
+        return MoveRefused(**{**error.facts, "what": f"The task {task.id}"})
 
     def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
         chain, read_to = Chain(self.layout.wal), None
@@ -182,7 +188,10 @@ class FileLedger:
             del self._leases[name]
 
     def _move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Ref:
-        target = TASK.next(task.state, event)
+        try:
+            target = TASK.next(task.state, event)
+        except IllegalTransition as error:
+            raise self.refuse(task, error, reason) from error
         inputs = {"task": task.id, "event": event, "reason": reason, **more}
         return self.append(self.epoch, [Record(MOVE_TO[target], inputs)])[0]
 
@@ -190,7 +199,7 @@ class FileLedger:
         task = self._state.tasks.get(claim.task)
         if task is None:
             raise ClaimLost(task=claim.task, worker=claim.worker, reason="there is no such task")
-        if (task.agent, f"{task.attempt}/{task.resumes}") != (claim.worker, claim.token):
+        if (task.agent, f"{task.attempt}/{task.claims}") != (claim.worker, claim.token):
             holder = f"{task.agent} holds it as {task.attempt}" if task.agent else "nobody holds it"
             raise ClaimLost(task=claim.task, worker=claim.worker, reason=f"it is {task.state}, and {holder}")
         return task

@@ -1,0 +1,61 @@
+"""What an agent's stream says, whatever the agent: typed events, made by its adapter, read by the runner."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Said(msgspec.Struct, frozen=True, tag="said"):
+    text: str
+
+
+class SessionBegan(msgspec.Struct, frozen=True, tag="session"):
+    """`id` is the agent's own name for the conversation, by which it can be resumed."""
+
+    id: str
+    model: str = ""
+
+
+class ToolStarted(msgspec.Struct, frozen=True, tag="tool_started"):
+    """`call` names the call in the stream, so that its end can be told; `input` is what it was called with, as text."""
+
+    name: str
+    call: str = ""
+    input: str = ""
+
+
+class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended"):
+    call: str = ""
+    ok: bool = True
+    output: str = ""
+
+
+class Spent(msgspec.Struct, frozen=True, tag="spent"):
+    """Since the event of this kind before it. `estimated`: from a table of prices, not said by the agent."""
+
+    usd: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    model: str = ""
+    estimated: bool = False
+
+
+class Compacted(msgspec.Struct, frozen=True, tag="compacted"):
+    pass
+
+
+class RateLimited(msgspec.Struct, frozen=True, tag="rate_limited"):
+    """`until` is Unix seconds, or 0 where the agent does not say."""
+
+    until: float = 0.0
+    detail: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """The agent's own last word on the task."""
+
+    ok: bool
+    detail: str = ""
+
+
+AgentEvent = Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Finished

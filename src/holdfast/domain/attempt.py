@@ -1,0 +1,109 @@
+"""The records of one attempt's folder, and the order by which its runner is started."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.domain.spend import Caps, Spend
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """How an agent is called. `env` is set on top of what the allow-list lets through, and holds no secret."""
+
+    argv: tuple[str, ...]
+    stdin: str = ""
+    env: dict[str, str] = {}
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone."""
+
+    caps: Caps = Caps()
+    timeout_s: float = 7200.0
+    stall_timeout_s: float = 900.0
+    grace_s: float = 5.0
+    same_calls_max: int | None = None
+    idle_turns_max: int | None = None
+
+
+class Order(msgspec.Struct, frozen=True):
+    """All that a runner needs for one start. It is kept as a blob, which the intent names: no secret is in it.
+
+    `turn`: how many turns the attempt has completed. `private`: the folder for the snapshots' own files. `passed_on`:
+    names of variables that reach the agent. `exclude`: paths in the worktree that are never part of a snapshot.
+    """
+
+    task: str
+    attempt: str
+    start: int
+    agent: str
+    launch: Launch
+    worktree: str
+    base: str
+    private: str
+    turn: int = 0
+    limits: Limits = Limits()
+    passed_on: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    sandbox: str = "none"
+
+
+class Ending(StrEnum):
+    """How a start ended, as the runner saw it."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    NOT_STARTED = "not_started"
+    STOPPED = "stopped"
+    LIMIT = "limit"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    CIRCUIT_OPEN = "circuit_open"
+    RATE_LIMITED = "rate_limited"
+    RUNNER_FAILED = "runner_failed"
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """exit.json: written once all processes of the start have ended and the last snapshot is on disk.
+
+    `detail` is a sentence. `limit` names what was used up. `snapshot` is the commit of the tree at the end, empty where
+    none could be taken.
+    """
+
+    attempt: str
+    start: int
+    ending: Ending
+    detail: str
+    at: float
+    code: int | None = None
+    signal: int | None = None
+    limit: str = ""
+    until: float = 0.0
+    session: str = ""
+    snapshot: str = ""
+    turn: int = 0
+    spent: Spend = Spend()
+
+
+class TurnLine(msgspec.Struct, frozen=True):
+    """One line of turns.jsonl. The offsets are where the other ledgers, and the output, stood when the turn ended."""
+
+    ts: float
+    turn: int
+    start: int
+    tool: str
+    snapshot: str
+    changed: bool
+    files: list[str]
+    usd: float
+    tokens: int
+    seconds: float
+    session: str
+    traces: int
+    spend: int
+    provenance: int
+    output: int

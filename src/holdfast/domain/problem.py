@@ -1,0 +1,30 @@
+"""What is wrong with a task file, and where. Apart from the reader of YAML: who only looks at tasks need not load it."""
+
+from __future__ import annotations
+
+import msgspec
+
+# A task file has at most so many bytes.
+TEXT_BYTES_MAX = 1 << 20
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong, and where. Line and column count from 1; `tasks` are the ids that it stops, and no others."""
+
+    line: int
+    column: int
+    message: str
+    key: str = ""
+    file: str = ""
+    tasks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class Unreadable(Exception):
+    """Carries the problem that ended the reading out of the depth where it was met."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem

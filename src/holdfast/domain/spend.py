@@ -1,0 +1,59 @@
+"""What work costs: dollars, tokens, turns and seconds, counted together wherever they are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Spend(msgspec.Struct, frozen=True):
+    usd: float = 0.0
+    tokens: int = 0
+    turns: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Spend) -> Spend:
+        return Spend(
+            self.usd + other.usd,
+            self.tokens + other.tokens,
+            self.turns + other.turns,
+            self.seconds + other.seconds,
+        )
+
+
+class Caps(msgspec.Struct, frozen=True):
+    """The most that may be spent of each; None: no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    turns: int | None = None
+    seconds: float | None = None
+
+    def exceeded(self, spent: Spend) -> str:
+        """The name of the first that is used up, or nothing. What is used to the last bit is used up."""
+        for name in ("usd", "tokens", "turns", "seconds"):
+            cap: Any = getattr(self, name)
+            if cap is not None and getattr(spent, name) >= cap:
+                return name
+        return ""
+
+    def less(self, spent: Spend) -> Caps:
+        """What is left of each, never below nothing."""
+        return self._each(lambda name, cap: max(cap - getattr(spent, name), type(cap)(0)))
+
+    def share(self, parts: int) -> Caps:
+        """One part of `parts`; of what is counted in whole numbers at least one."""
+        return self._each(lambda name, cap: cap / parts if isinstance(cap, float) else max(cap // parts, min(cap, 1)))
+
+    def least(self, other: Caps) -> Caps:
+        return self._each(
+            lambda name, cap: cap if getattr(other, name) is None else min(cap, getattr(other, name)), other
+        )
+
+    def _each(self, change: Any, otherwise: Caps | None = None) -> Caps:
+        values = {}
+        for name in self.__struct_fields__:
+            cap = getattr(self, name)
+            values[name] = (getattr(otherwise, name) if otherwise else None) if cap is None else change(name, cap)
+        return Caps(**values)
