@@ -1,8 +1,7 @@
-"""Tasks: what a start costs as history grows, what choosing costs as the backlog grows, and `holdfast list`."""
+"""Tasks: what a start costs as history grows, what choosing costs as the backlog grows, and reading task files."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -33,7 +32,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     yield fold_everything(histories[-1], 1 if quick else 3)
     yield memory(histories)
     yield choosing(quick)
-    yield from listing(folder / "repo", quick)
+    yield parsing(folder / "many", quick)
 
 
 class History:
@@ -135,27 +134,8 @@ def choose(size: int) -> float:
     return (time.perf_counter() - start) / 500
 
 
-def listing(repo: Path, quick: bool) -> Iterator[Row]:
-    repo.mkdir()
-    subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
-    command = str(Path(sys.executable).parent / "holdfast")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-
-    def run(*argv: str) -> float:
-        return seconds(lambda: subprocess.run(argv, cwd=repo, check=True, capture_output=True, env=environ))
-
-    run(command, "init")
-    for number in range(1000):
-        text = f"title: Task {number}\ngoal: do number {number}\npriority: {number % 9}\nlabels: [bench]\n"
-        (repo / ".sdd" / "backlog" / "open" / f"t{number}.yaml").write_text(text)
-    run(command, "cancel", "t0")
-    rounds = 3 if quick else 9
-    for name in ("list", "status"):
-        subject = lambda name=name: run(command, name)  # noqa: E731
-        ratio, mine, theirs = alternate(subject, lambda: run(sys.executable, "-c", "pass"), rounds)
-        detail = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms"
-        yield Row(f"holdfast {name} of 1,000 tasks", "python -c pass", ratio, 12, True, detail)
-    many = repo / "many" / "open"
+def parsing(folder: Path, quick: bool) -> Row:
+    many = folder / "open"
     many.mkdir(parents=True)
     count = 2_000 if quick else 10_000
     for number in range(count):
@@ -164,4 +144,4 @@ def listing(repo: Path, quick: bool) -> Iterator[Row]:
     cold, warm = seconds(backlog.scan), seconds(backlog.scan)
     backlog.scan()
     detail = f"{cold:.2f} s cold ({count / cold:,.0f} files/s), {warm:.2f} s again right after"
-    yield Row(f"cold parse of {count:,} task files", "10,000 files in 10 s", cold / (count / 1000), 1, True, detail)
+    return Row(f"cold parse of {count:,} task files", "10,000 files in 10 s", cold / (count / 1000), 1, True, detail)

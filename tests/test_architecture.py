@@ -23,7 +23,7 @@ LAYERS = [
     {"ports", "config"},
     {"agents", "stores", "triggers", "publish"},
     {"engine"},
-    {"plugins", "app"},
+    {"plugins", "app", "wiring"},
     {"server", "cli"},
 ]
 ADAPTERS = LAYERS[3]

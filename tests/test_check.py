@@ -18,6 +18,7 @@ import pytest
 from audit_support import KEY, fill
 from holdfast import errors
 from holdfast.app import App
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.archive import archive_ended_runs
 from holdfast.durable.chain import Chain
@@ -245,9 +246,9 @@ def test_a_missing_projection_is_sound(layout: Layout, name: str) -> None:
 
 
 def test_a_projection_of_another_version_is_told_and_sound(layout: Layout) -> None:
-    _resign(layout.tasks, b'"fold_version":1', b'"fold_version":2')
+    _resign(layout.tasks, b'"fold_version":%d' % State.version, b'"fold_version":9')
     assert judge(layout).sound
-    assert "fold version 2, of another Holdfast" in notes(layout, "tasks")[0]
+    assert "fold version 9, of another Holdfast" in notes(layout, "tasks")[0]
 
 
 def test_what_a_crash_tore_is_told_and_sound(layout: Layout) -> None:
@@ -266,6 +267,78 @@ def test_what_people_do_to_their_files_is_told_and_sound(layout: Layout) -> None
     assert report.sound and section.counted == {"files": 5, "new": 1, "problems": 1}
     assert any("open/broken.yaml:" in note for note in section.notes)
     assert any("the open task waits was deleted, which cancels it" in note for note in section.notes)
+
+
+def test_a_checkout_that_took_files_away_is_told_and_nothing_is_said_to_be_deleted(layout: Layout) -> None:
+    repo = layout.root.parent
+    git = ["git", "-C", str(repo), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "before"], check=True)
+    subprocess.run([*git, "add", "-f", str(layout.backlog_open)], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "tasks"], check=True)
+    subprocess.run([*git, "checkout", "-q", "HEAD~1"], check=True)
+    assert judge(layout).sound
+    [note] = notes(layout, "backlog")
+    assert "a checkout took this file away" in note and "holdfast cancel waits" in note
+
+
+def test_an_edit_of_a_closed_task_is_told_and_counts_for_nothing(layout: Layout) -> None:
+    path = layout.backlog_closed / "lands.yaml"
+    path.write_text(path.read_text().replace("do it", "do it otherwise"))
+    edited = layout.backlog_open / "waits.yaml"
+    edited.write_text(edited.read_text().replace("do it", "do it otherwise"))
+    assert judge(layout).sound
+    [note] = notes(layout, "backlog")
+    assert str(path) in note and "counts for nothing" in note
+
+
+def test_a_journal_that_is_missing_beside_closed_files_is_told(layout: Layout) -> None:
+    for path in [*layout.wal.rglob("*.jsonl*"), layout.uncommitted, layout.tasks]:
+        path.unlink(missing_ok=True)
+    assert judge(layout).sound
+    assert any("there is no journal" in note and "imports 2 files" in note for note in notes(layout, "backlog"))
+
+
+@pytest.mark.parametrize("place", ["backlog_open", "backlog_failed"])
+def test_a_second_file_of_a_task_hides_no_drift(layout: Layout, place: str) -> None:
+    file, other = layout.backlog_closed / "lands.yaml", getattr(layout, place) / "copy.yaml"
+    other.write_text("id: lands\ngoal: another text\n")
+    assert judge(layout).sound and len(notes(layout, "backlog")) == 2, "one is as it must be"
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"c0ffee", b"decaf"))
+    assert "does not show what the journal says of lands" in findings(layout)["backlog"][0]
+    file.write_bytes(whole)
+    file.rename(layout.backlog_open / "lands.yaml")
+    [found] = findings(layout)["backlog"]
+    assert "lands" in found and "closed" in found
+    repaired = repair(layout, Backlog(layout.backlog))
+    assert repaired.moved == [] and "Several files claim to be the task 'lands'" in repaired.left[0]
+    other.unlink()
+    assert repair(layout, Backlog(layout.backlog)).moved == ["lands"] and judge(layout).sound
+
+
+def test_what_could_not_be_checked_is_never_called_ok(layout: Layout) -> None:
+    flip(Chain(layout.wal).runs()[1].path, 300)
+    by_name = {section.name: section for section in judge(layout).sections}
+    for name in ("tasks", "backlog", "intents", "idempotency", "closings", "blobs"):
+        assert "journal" in by_name[name].not_checked, name
+    assert by_name["audit"].not_checked == ""
+    verdicts = {line.split()[0]: line for line in holdfast(layout.root.parent, "check").stdout.splitlines()}
+    assert "not checked" in verdicts["tasks"] and "not checked" in verdicts["blobs"] and " ok " in verdicts["audit"]
+
+
+def test_a_folder_that_cannot_be_read_is_a_finding_and_stops_no_other_section(layout: Layout) -> None:
+    shutil.rmtree(layout.backlog_issues)
+    layout.backlog_issues.write_bytes(b"not a folder")
+    report = judge(layout)
+    assert [section.name for section in report.sections] == SECTIONS and not report.sound
+    [found] = findings(layout)["backlog"]
+    assert found.startswith("not checked: ") and str(layout.backlog_issues) in found
+
+
+def test_an_audit_log_that_is_missing_is_told(layout: Layout) -> None:
+    shutil.rmtree(layout.audit)
+    section = judge(layout).sections[-1]
+    assert str(layout.audit) in section.not_checked and not section.findings
 
 
 def test_without_the_key_it_says_what_was_not_checked(layout: Layout) -> None:
@@ -295,6 +368,7 @@ def test_a_task_that_landed_twice_is_a_finding(layout: Layout) -> None:
 OWNER = """
 import os, sys, time
 from pathlib import Path
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.archive import archive_ended_runs
 from holdfast.durable.entry import Record

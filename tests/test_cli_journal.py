@@ -1,4 +1,5 @@
-"""`holdfast history` and `log` as a person runs them: real repositories, real processes, a real pseudo-terminal."""
+"""`holdfast history` and `log` as a person runs them: real repositories, a real pseudo-terminal; and real processes
+wherever a process is what it is about: following, pipes, memory, time zones."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli_support import HOLDFAST, Typed, type_in
 from holdfast.app import App
 from holdfast.cli import terminal
 from holdfast.cli.commands import COMMANDS
@@ -34,7 +36,6 @@ from holdfast.durable.entry import Record
 from holdfast.durable.journal import Journal, Ref
 from holdfast.stores.files import FileLedger
 
-HOLDFAST = [sys.executable, "-m", "holdfast"]
 SCRIPT = Path(sys.executable).parent / "holdfast"
 REPOSITORY = Path(__file__).parent.parent
 # Clears the screen, sets the title, an 8-bit CSI, turns the reading order, ends the line.
@@ -86,7 +87,13 @@ def live(app: App) -> None:
             ledger.append(ledger.epoch, [Record("task_failed", {**failed, "outcome": {"tests": 3}}, actor="verifier")])
 
 
-def run(app: App, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(app: App, *arguments: str, code: int = 0) -> Typed:
+    done = type_in(app.repo, *arguments)
+    assert done.returncode == code, done
+    return done
+
+
+def run_process(app: App, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [*HOLDFAST, *arguments], cwd=app.repo, capture_output=True, text=True, env={**os.environ, **environ}, timeout=30
     )
@@ -128,7 +135,7 @@ def test_history_tells_the_whole_story_in_words_oldest_first(app: App) -> None:
 
 def test_times_are_local(app: App) -> None:
     live(app)
-    utc, tokyo = (run(app, "history", "docs", TZ=zone).stdout[:23] for zone in ("UTC", "Asia/Tokyo"))
+    utc, tokyo = (run_process(app, "history", "docs", TZ=zone).stdout[:23] for zone in ("UTC", "Asia/Tokyo"))
     assert datetime.fromisoformat(tokyo) - datetime.fromisoformat(utc) == timedelta(hours=9)
 
 
@@ -171,6 +178,17 @@ def test_an_unknown_task_is_told_with_near_names(app: App) -> None:
     assert "holdfast list" in run(app, "history", "zzz", code=2).stderr
 
 
+def test_a_task_that_no_run_has_taken_in_has_an_empty_story(app: App) -> None:
+    live(app)
+    write_task(app, "later", "goal: go\n")
+    done = run(app, "history", "later")
+    assert done.stdout == "" and "later has no story yet: the next run takes its file in" in done.stderr
+    assert lines(app, "history", "later") == []
+    write_task(app, "later", "gaol: go\n")
+    done = run(app, "history", "later")
+    assert "while its file has a problem" in done.stderr and "later.yaml:1:1: " in done.stderr
+
+
 # -- log --------------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +199,7 @@ def test_json_is_the_journal_byte_for_byte(app: App) -> None:
         session.ledger.append(
             session.ledger.epoch, [Record("task_flagged", odd), Record("task_flagged", {"task": "docs"})]
         )
-    assert run(app, "log", "--json").stdout == raw(app)
+    assert run_process(app, "log", "--json").stdout == raw(app)
 
 
 def test_filters(app: App) -> None:
@@ -209,7 +227,9 @@ def test_filters(app: App) -> None:
         lambda entry: entry in [one for one in whole if one["actor"] == "intake"][-2:], "-n", "2", "--actor", "intake"
     )
     assert lines(app, "log", "-n", "0") == [] and lines(app, "log", "-n", "1000") == whole
+    assert lines(app, "log", "-n", "9" * 30) == whole
     assert "run '77'" in run(app, "log", "--run", "77", code=2).stderr
+    assert "no run '99" in run(app, "log", "--run", "9" * 5000, code=2).stderr
     assert "is no time" in run(app, "log", "--since", "soon", code=2).stderr
 
 
@@ -261,7 +281,9 @@ def test_damage_is_told_after_the_good_part(app: App, options: list[str]) -> Non
     content = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*content[:5], content[5].replace(b"parser", b"barber", 1), *content[6:]]))
     done = run(app, "log", "--json", *options, code=4)
-    assert done.stdout.encode() == b"".join(content[1:5] if options else content[:5])
+    *good, last = done.stdout.encode().splitlines(keepends=True)
+    assert good == (content[1:5] if options else content[:5])
+    assert json.loads(last)["error"]["code"] == "journal_corrupt"
     assert "The journal is damaged at" in done.stderr and f"byte {len(b''.join(content[:5]))}" in done.stderr
     assert "added, OPEN" in run(app, "history", "parser", code=4).stdout
 
@@ -308,7 +330,7 @@ def test_the_graph_as_of_an_entry(app: App) -> None:
     assert states(str(claimed["timestamp"])) == states(f"1:{seq}")
     assert states(str(claimed["timestamp"] - 0.5)) == states(f"1:{seq - 1}")
     now = {name: str(task.state) for name, task in app.look().state.tasks.items()}
-    assert states("9999999999") == now != states(f"1:{seq}")
+    assert states("9999999999") == states("9" * 20) == states("9" * 400) == now != states(f"1:{seq}")
 
 
 def test_titles_and_dependencies_are_of_the_definitions_pinned_then(app: App) -> None:
@@ -325,7 +347,9 @@ def test_titles_and_dependencies_are_of_the_definitions_pinned_then(app: App) ->
 @pytest.mark.parametrize(
     ("at", "said"),
     [("1:999", "no entry 999 of run 000001-"), ("9:0", "no run '9'"), ("000009-x:0", "no run '000009-x'"),
-     ("1000", "no entry as old as"), ("nonsense", "is no time"), ("1:x", "is no time")],
+     ("1000", "no entry as old as"), ("nonsense", "is no time"), ("1:x", "is no time"),
+     ("1:" + "9" * 20, f"no entry {'9' * 20} of run 000001-"), ("1:" + "9" * 5000, "is no time"),
+     ("9" * 5000 + ":1", "is no time")],
 )  # fmt: skip
 def test_a_moment_that_was_not_is_an_error(app: App, at: str, said: str) -> None:
     live(app)
@@ -435,7 +459,7 @@ def test_a_closed_pipe_ends_it_quietly(app: App, options: list[str]) -> None:
 
 def test_memory_does_not_grow_with_the_journal(app: App) -> None:
     """The first lines come while the rest is unread, and ten times the entries take about the same memory."""
-    script = "import resource, sys; from holdfast.cli.main import main\ntry: main()\nfinally: "
+    script = "import resource, sys; from holdfast.cli.main import work\ntry: work()\nfinally: "
     script += "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"
 
     def most_kb(*options: str) -> int:

@@ -7,20 +7,23 @@ import os
 import pty
 import shlex
 import subprocess
-import sys
 import tempfile
+import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import pytest
 
+from cli_support import HOLDFAST, Beforehand, type_in
 from holdfast.app import App
 from holdfast.cli.commands import holdfast
 from holdfast.cli.overview import look
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
+from holdfast.errors import Locked, MoveRefused
 
 # Compiled once for all the processes that are started here.
 _COMPILED = tempfile.TemporaryDirectory(prefix="holdfast-compiled-")
@@ -28,23 +31,33 @@ _LEFT_OUT = ("HOLDFAST_", "PYTHONDONTWRITEBYTECODE")
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
 ENVIRON["PYTHONPYCACHEPREFIX"] = _COMPILED.name
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
-HOLDFAST = [sys.executable, "-m", "holdfast"]
 
 
-def run(folder: Path, line: str, *, stdin: str = "", code: int = 0) -> str:
+def run(folder: Path, line: str, *, stdin: str | IO[bytes] = "", code: int = 0) -> str:
     """Types a command; returns what it printed, standard error behind standard output."""
-    done = subprocess.run(
-        [*HOLDFAST, *shlex.split(line)], cwd=folder, env=ENVIRON, input=stdin, capture_output=True, text=True
-    )
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
+    done = type_in(folder, *shlex.split(line), stdin=stdin)
+    assert done.returncode == code, done
     return done.stdout + done.stderr
 
 
-def ask(folder: Path, line: str) -> Any:
-    done = subprocess.run([*HOLDFAST, *shlex.split(line), "--json"], cwd=folder, env=ENVIRON, capture_output=True)
-    assert done.returncode == 0, done.stderr
+def ask(folder: Path, line: str, *, code: int = 0) -> Any:
+    done = type_in(folder, *shlex.split(line), "--json")
+    assert done.returncode == code, done
     return json.loads(done.stdout)
+
+
+def start(folder: Path, line: str, **options: Any) -> subprocess.Popen[str]:
+    """The same as a process of its own."""
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([*HOLDFAST, *shlex.split(line)], cwd=folder, env=ENVIRON, text=True, **options)
+
+
+def run_process(folder: Path, line: str, *, code: int = 0, **options: Any) -> str:
+    with start(folder, line, **options) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == code, (process.returncode, out, err)
+    assert "Traceback" not in err
+    return (out or "") + err
 
 
 def states(folder: Path) -> dict[str, str]:
@@ -170,6 +183,30 @@ def test_ids_are_made_of_the_words_and_never_twice(repo: Path) -> None:
     assert sorted(states(repo)) == ["fix-the-login", "fix-the-login-2", "fix-the-login-3"]
 
 
+@pytest.mark.parametrize("rival", ["open/fix-it.yaml", "closed/fix-it.yaml", "open/other.yml"])
+def test_who_is_slower_with_the_same_words_takes_the_next_id(repo: Path, rival: str) -> None:
+    """The other's file appears between our looking and our writing."""
+
+    def write_rival() -> None:
+        backlog(repo, rival).write_text("id: fix-it\ngoal: theirs\n")
+
+    stdin = Beforehand(b"goal: Fix it\n", write_rival)
+    told = run(repo, "add", stdin=stdin)
+    assert stdin.acted and told == f"{backlog(repo, 'open/fix-it-2.yaml')}\n"
+    assert backlog(repo, rival).read_text() == "id: fix-it\ngoal: theirs\n"
+    assert sorted(states(repo)) == ["fix-it", "fix-it-2"]
+
+
+def test_an_id_that_was_given_is_not_changed_for_a_rival(repo: Path) -> None:
+    def write_rival() -> None:
+        backlog(repo, "open/mine.yaml").write_text("not even: a task\n")
+
+    stdin = Beforehand(b"id: mine\ngoal: Fix it\n", write_rival)
+    told = run(repo, "add", stdin=stdin, code=2)
+    assert stdin.acted and "There is a task 'mine' already" in told
+    assert backlog(repo, "open/mine.yaml").read_text() == "not even: a task\n"
+
+
 def test_files_are_added_as_they_are_and_all_or_none(repo: Path, tmp_path: Path) -> None:
     first, second, bad = (tmp_path / f"{name}.yaml" for name in ("first", "second", "bad"))
     first.write_text("# first\ngoal: one\ndepends_on: [second]\n")
@@ -193,6 +230,7 @@ def test_files_are_added_as_they_are_and_all_or_none(repo: Path, tmp_path: Path)
         ("add -", "goal: x\ndepends_on: [nope]\n", "standard input cannot be used: line 2: depends_on[0]"),
         ("add", "goal: [x\n", "line 2: this is not YAML"),
         ("add no-such-file.yaml", "", "there is no file no-such-file.yaml"),
+        ("add .", "", ". cannot be read: Is a directory"),
         ("add - --goal x", "goal: y\n", "options or files, not both"),
     ],
 )
@@ -290,8 +328,9 @@ def test_of_several_tasks_all_are_cancelled_or_none(repo: Path) -> None:
     close(repo, "b")
     told = run(repo, "cancel a b", code=9)
     assert "The task b in state CLOSED cannot take the event manual_cancel; the legal moves there: none" in told
+    assert "The refusal is on record." in told and "Nothing was changed" not in told
     assert states(repo)["a"] == "OPEN"
-    refused = decisions(repo)[-1]
+    [refused] = [each for each in decisions(repo) if each["decision_type"] == "task_move_refused"]
     assert (refused["decision_type"], refused["inputs"]["task"], refused["actor"]) == ("task_move_refused", "b", "cli")
     assert ask(repo, "cancel a a") == [{"id": "a", "state": "CANCELLED", "note": ""}]
     assert "cancelled before" in run(repo, "cancel a")
@@ -349,6 +388,27 @@ def test_nothing_is_resolved_that_is_not_parked(repo: Path) -> None:
     assert "Say one of --happened" in run(repo, "resolve a", code=2)
 
 
+def test_a_move_that_the_ledger_refuses_is_on_record_once(repo: Path) -> None:
+    write(repo, a="goal: a\n")
+    with app_of(repo).session() as session:
+        claim = session.ledger.claim("tester", "a", lease_s=60)
+        with pytest.raises(MoveRefused, match=r"^The task a in state CLAIMED .* The refusal is on record\.$"):
+            session.ledger.complete(claim, TaskEvent.RETRY, TransitionReason.AGENT_REPORTED, {})
+    [refused] = [each["inputs"] for each in decisions(repo) if each["decision_type"] == "task_move_refused"]
+    assert refused == {"task": "a", "state": "CLAIMED", "event": "retry", "reason": "agent_reported"}
+    assert states(repo) == {"a": "CLAIMED"}
+
+
+def test_two_files_of_one_id_are_both_named(repo: Path) -> None:
+    write(repo, one="id: d\ngoal: x\n", two="id: d\ngoal: y\n", bad="gaol: z\n")
+    files = [str(backlog(repo, f"open/{name}.yaml")) for name in ("one", "two")]
+    told = [run(repo, "cancel d", code=10), run(repo, "show d"), run(repo, "history d")]
+    assert all(file in each for file in files for each in told)
+    assert "Several files claim to be the task 'd'" in told[0] and "given by several files" in told[1]
+    assert "the key 'gaol' is not known" in run(repo, "cancel bad", code=2)
+    assert states(repo) == {}
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -366,19 +426,66 @@ def test_an_unknown_task_is_told_with_the_nearest_name(repo: Path, line: str) ->
     assert "There is no task 'bose' here. Nothing was changed; did you mean base?" in run(repo, line, code=2)
 
 
-def test_who_decides_waits_for_the_holder_and_who_looks_does_not(repo: Path) -> None:
+def hold_since(folder: Path, unix_s: float) -> None:
+    """Makes the holder of the lock one that has had it since then. In place: the lock is on this very file."""
+    lock = app_of(folder).layout.lock
+    lock.write_text(json.dumps({**json.loads(lock.read_text()), "since": unix_s}) + "\n")
+
+
+def test_who_decides_needs_the_lock_and_who_looks_does_not(repo: Path) -> None:
     write(repo, a="goal: a\n")
     with app_of(repo).session():
-        assert f"{os.getpid()}" in run(repo, "cancel a", code=7)
+        hold_since(repo, 0)
+        told = run_process(repo, "cancel a", code=7)
+        assert f"pid {os.getpid()}" in told and "wait for it to end" in told and "--take-over" not in told
         assert states(repo) == {"a": "OPEN"}
         run(repo, "add --id b --goal b")
         run(repo, "edit b --goal better")
     assert states(repo) == {"a": "OPEN", "b": "OPEN"}
 
 
+def test_a_short_session_is_waited_for(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(repo, a="goal: a\n")
+    sleep, waits = time.sleep, []
+    with ExitStack() as other:
+        other.enter_context(app_of(repo).session())
+
+        def sleep_until_it_ends(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                other.close()
+            sleep(seconds)
+
+        monkeypatch.setattr(time, "sleep", sleep_until_it_ends)
+        assert run(repo, "cancel a") == "a: CANCELLED\n"
+    assert len(waits) >= 3
+
+
+def test_patience_ends_and_a_long_run_is_not_waited_for(repo: Path) -> None:
+    app = app_of(repo)
+    with app.session():
+        with pytest.raises(Locked, match=f"pid {os.getpid()} "), app.session(patience_s=0.05):
+            pass
+        hold_since(repo, time.time() - 3600)
+        # Who would wait here, waits until the time limit of the tests.
+        with pytest.raises(Locked, match=f"pid {os.getpid()} "), app.session(patience_s=3000):
+            pass
+
+
+def test_commands_at_once_all_succeed(repo: Path) -> None:
+    names = ["a", "b", "c"]
+    write(repo, **dict.fromkeys(names, "goal: g\n"))
+    started = [start(repo, f"cancel {name}") for name in names] + [start(repo, "add --goal 'The same'") for _ in names]
+    done = [(*process.communicate(timeout=60), process.returncode) for process in started]
+    assert [code for _, _, code in done] == [0] * 6, done
+    same = {"the-same": "OPEN", "the-same-2": "OPEN", "the-same-3": "OPEN"}
+    assert states(repo) == {**dict.fromkeys(names, "CANCELLED"), **same}
+
+
 @pytest.mark.parametrize("name", ["init", "add", "list", "show", "edit", "cancel", "retry", "resolve"])
 def test_help_has_an_example(name: str) -> None:
-    context = click.Context(holdfast)
+    # With the group's own settings: a command remembers the first help option that it made.
+    context = click.Context(holdfast, **holdfast.context_settings)
     command = holdfast.get_command(context, name)
     assert command is not None
     told = " ".join(command.get_help(click.Context(command, context, name)).split())
@@ -404,3 +511,78 @@ def test_a_file_that_is_put_back_is_told(repo: Path) -> None:
     run(repo, "cancel one")
     (repo / ".sdd" / "backlog" / "closed" / "one.yaml").unlink()
     assert "one: its file was gone, and is put back" in run(repo, "cancel two")
+
+
+# -- failing, for programs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "exit_code", "said"),
+    [
+        ("show nope --json", "task_unknown", 2, "There is no task 'nope' here."),
+        ("add --json --goal x --depends-on nope", "input_error", 2, "there is no such task"),
+        ("resolve a --retry --json", "nothing_parked", 9, "it is OPEN"),
+        ("retry a --json", "move_refused", 9, "on record"),
+        ("resolve a --json", "usage_error", 2, "Say one of --happened"),
+        ("list --json --frob", "no_such_option", 2, "--frob"),
+        ("cancel --json", "missing_parameter", 2, "TASK"),
+        ("list --state nope --json", "bad_parameter", 2, "nope"),
+        ("frob --json", "no_such_command", 2, "frob"),
+        ("history nope --json", "task_unknown", 2, "nope"),
+        ("log --json --at 1:5", "no_such_entry", 2, "no run '1'"),
+    ],
+)
+def test_a_failure_is_json_where_json_was_asked_for(
+    repo: Path, line: str, code: str, exit_code: int, said: str
+) -> None:
+    write(repo, a="goal: a\n")
+    done = type_in(repo, *shlex.split(line))
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["exit_code"], done.returncode) == (code, exit_code, exit_code)
+    assert said in error["message"] and said in done.stderr and not done.stderr.startswith("{")
+    alone = type_in(repo, *shlex.split(line.replace("--json", "")))
+    assert alone.stdout == "" and alone.returncode == exit_code
+
+
+def test_a_task_may_be_called_like_an_option(repo: Path) -> None:
+    assert type_in(repo, "show", "--", "--json").stdout == ""
+
+
+@pytest.mark.parametrize("line", ["list", "list --json", "add --goal x", "cancel a", "log", "show --help", "--version"])
+def test_an_output_that_is_full_is_told(repo: Path, line: str) -> None:
+    write(repo, a="goal: a\n")
+    with app_of(repo).session():
+        pass
+    with open("/dev/full", "w") as full:
+        told = run_process(repo, line, code=3, stdout=full)
+    assert "The output could not be written: No space left on device. What was done is kept" in told
+    if line.startswith("cancel"):
+        assert backlog(repo, "closed/a.yaml").exists(), "the files follow all the same"
+
+
+@pytest.mark.parametrize("line", ["list", "show a --json", "cancel a", "show nope --json", "--version"])
+def test_a_reader_that_is_gone_is_no_error(repo: Path, line: str) -> None:
+    write(repo, a="goal: a\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    told = run_process(repo, line, code=2 if "nope" in line else 0, stdout=writer)
+    os.close(writer)
+    assert ("There is no task" in told) if "nope" in line else (told == "")
+    assert backlog(repo, "closed/a.yaml").exists() == line.startswith("cancel")
+
+
+@pytest.mark.parametrize("line", ["list", "log", "cancel a", "--version"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_output_stops_nothing(repo: Path, line: str, closed: str) -> None:
+    write(repo, a="goal: a\n")
+    script = f'"$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *HOLDFAST, *line.split()], cwd=repo, env=ENVIRON, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert states(repo) == {"a": "CANCELLED" if line.startswith("cancel") else "OPEN"}
+
+
+def test_a_closed_input_is_an_empty_one(repo: Path) -> None:
+    done = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *HOLDFAST, "add"], cwd=repo, env=ENVIRON, capture_output=True)
+    assert done.returncode == 2 and b"standard input cannot be used" in done.stderr

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.config.layers import combine, explain, load, value_of
-from holdfast.config.settings import DEFAULT_SETTINGS, GATE_KEYS, KEYS, Budgets, Config, Gate, Key, as_yaml
+from holdfast.config.settings import AGENT_KEYS, DEFAULT_SETTINGS, GATE_KEYS, KEYS, Budgets, Config, Gate, Key, as_yaml
 from holdfast.config.sources import NOT_SETTINGS, Layer, command_line, environment
 from holdfast.layout import Layout, slug
 
@@ -357,7 +357,9 @@ def reference() -> str:
     lines = ["| key | default | allowed | meaning | variable |", "|---|---|---|---|---|"]
     lines += [row(key.name, key, f"`{key.variable}`") for key in KEYS.values()]
     lines += ["", "Each entry of `gates`:", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(row(key.name, key) for key in GATE_KEYS.values())])
+    lines += [row(key.name, key) for key in GATE_KEYS.values()]
+    lines += ["", "Each entry of `agents`:", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(row(key.name, key) for key in AGENT_KEYS.values())])
 
 
 BEGIN, END = "<!-- settings: begin -->\n", "\n<!-- settings: end -->"

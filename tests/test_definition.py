@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain import definition
 from holdfast.domain.definition import BLOCKS, Check, Definition, is_id, parse, problems_of, render
-from holdfast.domain.yaml_text import VALUES_MAX, Problem, Unreadable, read_mapping
+from holdfast.domain.problem import Problem, Unreadable
+from holdfast.domain.yaml_text import VALUES_MAX, read_mapping
 
 EVERYTHING = b"""\
 # a task with every key
@@ -271,6 +272,12 @@ def test_a_duplicate_id_names_both_files() -> None:
     found = problems_of([task("a"), ("closed/x.yaml", Definition("a", goal="y", depends_on=("gone",))), task("b", "a")])
     assert [each.tasks for each in found] == [("a",), ("a",)]
     assert all("closed/x.yaml, open/a.yaml" in each.message for each in found)
+
+
+def test_ids_that_differ_only_by_case_stop_each_other() -> None:
+    found = problems_of([task("Fix"), task("fix"), task("fixes"), task("FIX")])
+    assert [each.tasks for each in found] == [("Fix",), ("fix",), ("FIX",)] and {each.key for each in found} == {"id"}
+    assert "'FIX', 'fix'" in found[0].message and "only by case" in found[0].message
 
 
 def test_cycles_are_spelled_out_and_stop_their_members_only() -> None:

@@ -16,3 +16,8 @@ def test_an_error_can_be_copied_and_pickled(again) -> None:  # type: ignore[no-u
     copied = again(error)
     assert type(copied) is errors.DiskFull and str(copied) == str(error) and copied.facts == error.facts
     assert copied.path == Path("/a/b") and copied.__notes__ == ["while testing"]
+
+
+def test_a_narrower_error_has_the_code_of_the_wider_one_unless_it_names_its_own() -> None:
+    assert (errors.HoldfastError.exit_code, errors.DiskError.exit_code, errors.DiskFull.exit_code) == (1, 3, 3)
+    assert errors.MoveRefused.exit_code == errors.IllegalTransition.exit_code == 9

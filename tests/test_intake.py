@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -127,6 +128,159 @@ def test_a_deleted_open_file_cancels_and_any_other_is_put_back(app: App) -> None
     assert states(app) == {"a": "CLOSED", "b": "IN_PROGRESS", "c": "CANCELLED"}
     assert places(app) == {"a": "closed", "b": "claimed", "c": "closed"}
     assert "commit: abc" in (app.layout.backlog / "closed" / "a.yaml").read_text()
+
+
+def commit(app: App, message: str) -> None:
+    git(app.repo, "add", "-A")
+    git(app.repo, "commit", "-qm", message)
+
+
+@pytest.fixture
+def versioned(app: App) -> App:
+    """Three open tasks, all in git on `main`, one file with a name of its own; the branch `before` has none."""
+    git(app.repo, "checkout", "-qb", "main")
+    (app.layout.root / ".gitignore").write_text("*\n!/backlog/\n!/backlog/**\n")
+    git(app.repo, "commit", "-q", "--allow-empty", "-m", "before all tasks")
+    git(app.repo, "branch", "before")
+    for name in "ab":
+        write(app, name, f"goal: do {name}\n")
+    write(app, "named", "id: c\ngoal: do c\n")
+    with app.session():
+        pass
+    commit(app, "tasks")
+    return app
+
+
+def assert_kept(app: App, *kept: str) -> list[str]:
+    with app.session() as session:
+        assert session.intake.cancelled == []
+        assert sorted(name for problem in session.intake.problems for name in problem.tasks) == sorted(kept)
+        told = [str(problem) for problem in session.intake.problems]
+    assert set(states(app).values()) == {"OPEN"}
+    return told
+
+
+def test_a_checkout_that_takes_files_away_cancels_nothing(versioned: App) -> None:
+    git(versioned.repo, "checkout", "-q", "before")
+    assert "named" not in places(versioned)
+    told = "\n".join(assert_kept(versioned, "a", "b", "c"))
+    [command] = re.findall("`(git checkout .*/a.yaml)`", told)
+    assert "open/named.yaml`" in told and "`holdfast cancel c`" in told
+    assert_kept(versioned, "a", "b", "c")
+    subprocess.run(command, shell=True, cwd=versioned.repo, check=True)
+    assert_kept(versioned, "b", "c")
+    git(versioned.repo, "checkout", "-q", "-f", "main")
+    assert assert_kept(versioned) == []
+    assert places(versioned) == {"a": "open", "b": "open", "named": "open"}
+
+
+def test_a_checkout_that_takes_the_pinned_texts_too_cancels_nothing(versioned: App) -> None:
+    versioned.repo.joinpath(".sdd", ".gitignore").write_text("/runtime/\n")
+    commit(versioned, "all of the data root")
+    git(versioned.repo, "branch", "-f", "before", "HEAD~2")
+    git(versioned.repo, "checkout", "-q", "before")
+    assert not list(versioned.layout.cas.glob("*/*"))
+    versioned.init()
+    assert_kept(versioned, "a", "b", "c")
+    versioned.layout.backlog_open.mkdir()
+    told = "\n".join(assert_kept(versioned, "a", "b", "c"))
+    assert "neither this file nor its copy" in told
+
+
+def test_a_reset_or_a_stash_cancels_nothing(versioned: App) -> None:
+    git(versioned.repo, "reset", "-q", "--hard", "before")
+    assert_kept(versioned, "a", "b", "c")
+    git(versioned.repo, "reset", "-q", "--hard", "ORIG_HEAD")
+    write(versioned, "b", "goal: do b, but never committed\n")
+    with versioned.session() as session:
+        assert session.intake.edited == ["b"]
+    # Pinned is what was never committed; the branch has the file by its name.
+    git(versioned.repo, "checkout", "-q", "-f", "before")
+    assert_kept(versioned, "a", "b", "c")
+    git(versioned.repo, "checkout", "-q", "main")
+    git(versioned.repo, "rm", "-q", "--cached", str(versioned.layout.backlog_open / "b.yaml"))
+    write(versioned, "fresh", "goal: do something fresh\n")
+    with versioned.session():
+        pass
+    git(versioned.repo, "stash", "-q", "-u")
+    assert "fresh" not in places(versioned)
+    assert_kept(versioned, "fresh")
+
+
+def test_what_a_hand_deletes_is_cancelled_however_git_is_told(versioned: App) -> None:
+    write(versioned, "untracked", "goal: never told git\n")
+    write(versioned, "staged", "goal: only added\n")
+    with versioned.session():
+        pass
+    git(versioned.repo, "add", str(versioned.layout.backlog_open / "staged.yaml"))
+    for name in ("untracked", "staged", "named"):
+        (versioned.layout.backlog_open / f"{name}.yaml").unlink()
+    git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "a.yaml"))
+    with versioned.session() as session:
+        assert sorted(session.intake.cancelled) == ["a", "c", "staged", "untracked"]
+        assert session.intake.problems == []
+    commit(versioned, "less to do")
+    git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "b.yaml"))
+    git(versioned.repo, "commit", "-qm", "nothing to do")
+    with versioned.session() as session:
+        assert session.intake.cancelled == ["b"]
+
+
+def test_a_deletion_before_the_first_commit_cancels(app: App) -> None:
+    for name in "ab":
+        write(app, name, f"goal: do {name}\n")
+    with app.session():
+        pass
+    git(app.repo, "add", str(app.layout.backlog_open / "a.yaml"))
+    for name in "ab":
+        (app.layout.backlog_open / f"{name}.yaml").unlink()
+    with app.session() as session:
+        assert session.intake.cancelled == ["a", "b"]
+
+
+def test_a_deletion_merged_into_the_present_branch_cancels(versioned: App) -> None:
+    git(versioned.repo, "checkout", "-qb", "side")
+    git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "a.yaml"))
+    git(versioned.repo, "commit", "-qm", "without a")
+    git(versioned.repo, "checkout", "-q", "main")
+    assert assert_kept(versioned) == []
+    git(versioned.repo, "commit", "-q", "--allow-empty", "-m", "meanwhile")
+    git(versioned.repo, "merge", "-q", "--no-ff", "-m", "merged", "side")
+    with versioned.session() as session:
+        assert session.intake.cancelled == ["a"] and session.intake.problems == []
+
+
+@pytest.mark.parametrize("how", ["renamed", "removed"])
+def test_a_folder_that_is_gone_cancels_nothing_and_is_named(app: App, how: str) -> None:
+    for name in "ab":
+        write(app, name, f"goal: do {name}\n")
+    with app.session():
+        pass
+    folder, aside = app.layout.backlog_open, app.layout.backlog / "aside"
+    folder.rename(aside)
+    if how == "removed":
+        shutil.rmtree(aside)
+    for _ in range(2):
+        [told] = assert_kept(app, "a", "b")
+        assert "backlog/open" in f"{app.layout.backlog}/{told}" and "the folder is missing" in told
+    if how == "renamed":
+        aside.rename(folder)
+        assert assert_kept(app) == []
+    else:
+        folder.mkdir()
+        with app.session() as session:
+            assert session.intake.cancelled == ["a", "b"]
+
+
+def test_a_folder_that_is_gone_with_nothing_in_it_comes_back(app: App) -> None:
+    write(app, "a")
+    with app.session():
+        pass
+    app.layout.backlog_issues.rmdir()
+    assert assert_kept(app) == [] and app.layout.backlog_issues.is_dir()
+    (app.layout.backlog_open / "a.yaml").unlink()
+    with app.session() as session:
+        assert session.intake.cancelled == ["a"]
 
 
 def test_a_broken_file_is_reported_and_its_task_left_alone(app: App) -> None:

@@ -36,7 +36,11 @@ def tree(folder: Path) -> dict[str, bytes | str | None]:
 def test_a_new_root_has_its_folders_and_an_id(tmp_path: Path) -> None:
     layout = create_root(tmp_path / "sdd")
     assert layout == Layout(tmp_path / "sdd")
-    assert json.loads(layout.format_file.read_bytes()) == {"format": 1, "repository": read_format(layout).repository}
+    assert json.loads(layout.format_file.read_bytes()) == {
+        "format": 1,
+        "repository": read_format(layout).repository,
+        "root_commit": "",
+    }
     assert len(read_format(layout).repository) == 32
     expected = {"format.json", *(entry.relative.rstrip("/") for entry in FOLDERS)}
     assert set(tree(layout.root)) == expected
@@ -105,8 +109,8 @@ def make_file_above(base: Path) -> Path:
     return make_file(base) / "deeper"
 
 
-def make_missing_parent(base: Path) -> Path:
-    return base / "no" / "sdd"
+def make_dangling_above(base: Path) -> Path:
+    return make_dangling(base) / "deeper" / "sdd"
 
 
 def make_loop(base: Path) -> Path:
@@ -154,10 +158,10 @@ def make_link_in_a_folders_place(base: Path) -> Path:
             make_file_above,
             "a part of its path is a file, not a folder",
         ),
-        (make_missing_parent, r"sdd cannot be used: the folder \S+/no does not exist"),
         (make_loop, "a loop of symbolic links"),
         (make_loop_above, "a loop of symbolic links"),
         (make_dangling, "a symbolic link to nothing"),
+        (make_dangling_above, "does not exist"),
         (make_nul, "a character that no file name can hold"),
         (make_too_long, "File name too long"),
         (make_file_in_a_folders_place, "runtime is not a folder"),
@@ -172,6 +176,44 @@ def test_an_unusable_path_is_told_and_left(tmp_path: Path, make: object, sentenc
         act(path)  # type: ignore[operator]
     assert "Nothing was changed" in str(told.value) and told.value.exit_code == 2
     assert tree(tmp_path) == before
+
+
+def test_what_is_missing_above_is_made_with_a_new_root_and_never_opened(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "such" / "sdd"
+    with pytest.raises(errors.RootUnusable, match=r"the folder \S+/such does not exist"):
+        open_root(path)
+    with scratch() as elsewhere:
+        calls = record(elsewhere, lambda _: create_root(elsewhere / "no" / "such" / "sdd")).calls
+    recorder = Recorder(tmp_path)
+    recorder.fail_at(next(number for number, call in enumerate(calls) if call.kind == "create"), errno.EACCES)
+    with disk.use_kernel(recorder), pytest.raises(errors.RootUnusable, match="Permission denied"):
+        create_root(path)
+    assert recorder.fired and tree(tmp_path) == {}, "what was made is taken back"
+    assert create_root(path).format_file.exists()
+
+
+def test_a_root_that_lost_its_format_file_says_so_and_init_writes_a_new_one(tmp_path: Path) -> None:
+    layout = create_root(tmp_path / "sdd")
+    layout.format_file.unlink()
+    with pytest.raises(errors.RootUnusable, match="not a data root"):
+        open_root(layout.root)
+    (layout.wal / "000001-20261115T120000Z.wal.jsonl").write_bytes(b"")
+    before = tree(layout.root)
+    for act in (open_root, read_root):
+        with pytest.raises(errors.FormatMissing, match=r"format\.json is missing, though \S+/wal holds a journal"):
+            act(layout.root)
+    assert tree(layout.root) == before
+    create_root(layout.root)
+    assert tree(layout.root) == {**before, "format.json": layout.format_file.read_bytes()}
+
+
+def test_a_folder_of_open_tasks_that_is_missing_beside_a_journal_is_not_made_anew(tmp_path: Path) -> None:
+    layout = create_root(tmp_path / "sdd")
+    layout.backlog_open.rmdir()
+    assert open_root(layout.root).backlog_open.is_dir()
+    layout.backlog_open.rmdir()
+    (layout.wal / "000001-20261115T120000Z.wal.jsonl").write_bytes(b"")
+    assert not open_root(layout.root).backlog_open.exists()
 
 
 def test_a_folder_that_is_no_data_root_is_not_opened(tmp_path: Path) -> None:
@@ -199,6 +241,8 @@ def test_a_folder_that_is_no_data_root_is_not_opened(tmp_path: Path) -> None:
         b'{"format":0,"repository":"r"}',
         b'{"format":-3,"repository":"r"}',
         b'{"format":1,"repository":"\xff"}',
+        b'{"format":1,"repository":"r","root_commit":"main"}',
+        b'{"format":1,"repository":"r","root_commit":1}',
         None,
     ],
 )

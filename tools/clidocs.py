@@ -15,12 +15,11 @@ from pathlib import Path
 
 import click
 
+import pages
 from holdfast import errors
 from holdfast.cli.commands import COMMANDS, holdfast
-from holdfast.durable import disk
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
-PLACE = re.compile(r"(?P<begin><!-- generated: (?P<name>[^\n]+) -->\n)(?P<old>.*?)(?P<end><!-- end -->\n)", re.DOTALL)
 # Codes that no error class has.
 OTHER_CODES = [
     (0, "", "It is done."),
@@ -31,30 +30,12 @@ OTHER_CODES = [
 
 
 def main(arguments: Sequence[str], page: Path = PAGE) -> int:
-    old = page.read_text()
-    new = render(old)
-    if new == old:
-        return 0
-    if "--check" in arguments:
-        print(f"{page} is not what the commands say; run `make docs`", file=sys.stderr)
-        return 1
-    disk.replace(page, new.encode())
-    print(f"{page} written")
-    return 0
+    return pages.update(page, render, "commands", arguments)
 
 
 def render(page: str) -> str:
-    """The page with every generated part made anew. Each part must have its place, and each place its part."""
     wanted = ["holdfast", *(f"holdfast {name}" for name in COMMANDS), "exit codes"]
-    found = [place["name"] for place in PLACE.finditer(page)]
-    if sorted(found) != sorted(wanted):
-        sys.exit(f"The page has places for {sorted(found)}, and {sorted(wanted)} are generated. Nothing was written.")
-    return PLACE.sub(_filled, page)
-
-
-def _filled(place: re.Match[str]) -> str:
-    part = exit_codes() if place["name"] == "exit codes" else command_part(place["name"])
-    return place["begin"] + (place["old"] if part is None else f"\n{part}\n") + place["end"]
+    return pages.fill(page, wanted, lambda name: exit_codes() if name == "exit codes" else command_part(name))
 
 
 def command_part(name: str) -> str | None:

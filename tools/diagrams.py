@@ -1,55 +1,33 @@
 """`make docs`: writes the generated parts of docs/lifecycle.md from the tables in holdfast.domain.
 
-The page is prose with places for what is generated:
-
-    <!-- generated: task diagram -->
-    …
-    <!-- end -->
-
-Everything between the two lines is replaced; the prose around them is left alone. With `--check` nothing is written,
-and the exit code says whether the page is what the tables say.
+With `--check` nothing is written, and the exit code says whether the page is what the tables say.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import pages
 from holdfast.domain.agent import AGENT
 from holdfast.domain.fsm import AbortReason, Machine, TransitionReason
 from holdfast.domain.task import FOLDER_OF, TASK
 from holdfast.domain.turn import TURN
-from holdfast.durable import disk
 
 PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 MACHINES: tuple[Machine[Any, Any], ...] = (TASK, AGENT, TURN)
-PLACE = re.compile(r"(?P<begin><!-- generated: (?P<name>[^\n]+) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL)
 
 
 def main(arguments: Sequence[str], page: Path = PAGE) -> int:
-    old = page.read_text()
-    new = render(old)
-    if new == old:
-        return 0
-    if "--check" in arguments:
-        print(f"{page} is not what the tables say; run `make docs`", file=sys.stderr)
-        return 1
-    disk.replace(page, new.encode())
-    print(f"{page} written")
-    return 0
+    return pages.update(page, render, "tables", arguments)
 
 
 def render(page: str) -> str:
-    """The page with every generated part made anew. Each part must have its place, and each place its part."""
     wanted = parts()
-    found = [place["name"] for place in PLACE.finditer(page)]
-    if sorted(found) != sorted(wanted):
-        sys.exit(f"The page has places for {sorted(found)}, and {sorted(wanted)} are generated. Nothing was written.")
-    return PLACE.sub(lambda place: f"{place['begin']}\n{wanted[place['name']]}\n{place['end']}", page)
+    return pages.fill(page, wanted, wanted.get)
 
 
 def parts() -> dict[str, str]:

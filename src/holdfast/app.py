@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.config.layers import Loaded, load
 from holdfast.config.settings import DEFAULT_SETTINGS, Config
-from holdfast.domain.entries import ReplayCompleted
 from holdfast.domain.state import State
 from holdfast.durable import disk
-from holdfast.durable.blobs import Blobs
 from holdfast.durable.checkpoint import Recovered
-from holdfast.durable.root import create_root, open_root, read_root
-from holdfast.engine.intake import Report, project, take_in
-from holdfast.engine.recover import Closed, recover
-from holdfast.errors import NotInitialised, NotInRepository
+from holdfast.durable.root import create_root, has_journal, moved_from, note_root_commit, open_root, read_root
+from holdfast.errors import Locked, NotInitialised, NotInRepository, RepositoryMoved
 from holdfast.layout import Layout
 from holdfast.ports import Effect
 from holdfast.stores.backlog import Backlog
 from holdfast.stores.files import FileLedger, read_state
 
+# What only a session uses is loaded by it: looking is what people wait for.
+if TYPE_CHECKING:
+    from holdfast.domain.entries import ReplayCompleted
+    from holdfast.durable.blobs import Blobs
+    from holdfast.engine.intake import Report
+    from holdfast.engine.recover import Closed
+
 # What must not be committed: the journal of this machine, what only lives while Holdfast runs, and the work trees.
 GITIGNORE = b"/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n"
+
+# How long a short session waits for another, and how often it looks.
+PATIENCE_S = 5.0
+LOCK_POLL_S = 0.02
+
+# How the variables begin that tell git where a repository is, or what it is set to.
+_GIT_PLACES = ("DIR", "WORK_TREE", "COMMON_DIR", "CEILING", "DISCOVERY", "IMPLICIT", "OBJECT", "CONFIG")
+GIT_VARIABLES = tuple(f"GIT_{name}" for name in _GIT_PLACES)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -62,8 +73,6 @@ class App:
         self.config = loaded.config
         self.layout = loaded.layout
         self.clock = clock
-        # Effects register here as they are built; recovery parks what nothing knows how to look for.
-        self.effects: dict[str, Effect] = {}
 
     @classmethod
     def find(cls, folder: Path, *, environ: Mapping[str, str] = os.environ, options: Mapping[str, Any] = {}) -> App:
@@ -73,7 +82,7 @@ class App:
 
     def init(self) -> list[Path]:
         """Makes the data root with its folders and first files; returns the files it created. Safe to repeat."""
-        create_root(self.layout.root)
+        create_root(self.layout.root, repo=self.repo)
         created = []
         for path, content in ((self.layout.settings, DEFAULT_SETTINGS.encode()), (self._gitignore, GITIGNORE)):
             if not path.exists():
@@ -87,30 +96,122 @@ class App:
 
     def look(self) -> View:
         """Reads, takes no lock and writes nothing; also while somebody else runs."""
-        self._expect_initialised()
+        self.expect_initialised()
         layout = read_root(self.layout.root)
         state, found = read_state(layout)
         return View(layout, state, found, Backlog(layout.backlog))
 
     @contextlib.contextmanager
-    def session(self, *, take_over: bool = False) -> Iterator[Session]:
-        """Owns the data root for a while: recovers, takes in what people did to the files, and projects at the end."""
-        self._expect_initialised()
-        layout = open_root(self.layout.root)
-        backlog, blobs = Backlog(layout.backlog), Blobs(layout.cas)
-        with FileLedger.open(layout, take_over=take_over, clock=self.clock) as ledger:
-            counts, closed = recover(ledger, self.effects, self.clock(), self.config.replay_age_max_s)
+    def session(self, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[Session]:
+        """Owns the data root for a while: recovers, takes in what people did to the files, and projects at the end.
+
+        While another short session has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
+        """
+        from holdfast.durable.blobs import Blobs
+        from holdfast.engine.intake import project, take_in
+        from holdfast.engine.recover import recover
+
+        with self.owned(take_over=take_over, patience_s=patience_s) as (layout, ledger):
+            backlog, blobs = Backlog(layout.backlog), Blobs(layout.cas)
+            effects = self._effects(layout, blobs) if ledger.pairing.open_intents() else {}
+            counts, closed = recover(ledger, effects, self.clock(), self.config.replay_age_max_s)
             report = take_in(ledger, backlog, blobs)
             yield Session(ledger, backlog, blobs, self.config, counts, closed, report)
             project(ledger, backlog)
 
-    def _expect_initialised(self) -> None:
-        if not self.layout.format_file.exists():
-            raise NotInitialised(path=self.layout.root, repo=self.repo)
+    @contextlib.contextmanager
+    def owned(self, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[tuple[Layout, FileLedger]]:
+        """Owns the data root, and nothing more: what an earlier run left open is still open."""
+        self.expect_initialised()
+        layout = open_root(self.layout.root, self.repo)
+        with self._ledger(layout, take_over, patience_s) as ledger:
+            note_root_commit(layout, self.repo)
+            yield layout, ledger
+
+    def _effects(self, layout: Layout, blobs: Blobs) -> Mapping[str, Effect]:
+        """What can tell whether an open intent took place."""
+        from holdfast.wiring import build_effects
+
+        return build_effects(self.repo, layout, self.config, blobs)
+
+    def _ledger(self, layout: Layout, take_over: bool, patience_s: float) -> FileLedger:
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                return FileLedger.open(layout, take_over=take_over, clock=self.clock)
+            except Locked as held:
+                if not _is_worth_waiting(held, patience_s) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(LOCK_POLL_S)
+
+    def expect_initialised(self) -> None:
+        """Says what to type where there is no data root yet, or where a move of the repository left it behind."""
+        layout = self.layout
+        # One that lost its format.json has a sentence of its own, which reading it gives.
+        if layout.format_file.exists() or has_journal(layout):
+            return
+        is_shared = layout.root.parent != self.repo
+        if is_shared and (found := moved_from(layout, self.repo)) is not None:
+            import shlex
+
+            command = shlex.join(["mv", "-n", "-T", str(found), str(layout.root)])
+            raise RepositoryMoved(path=layout.root, repo=self.repo, found=found, command=command)
+        raise NotInitialised(path=layout.root, repo=self.repo)
+
+
+def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
+    """False for who has the lock longer than we would wait: that is no short session."""
+    if type(held) is not Locked:
+        return False
+    holder = held.identity
+    return holder is None or time.time() - holder.since < patience_s
 
 
 def repository_of(folder: Path) -> Path:
     """The top of the main work tree that `folder` belongs to: all work trees of a repository share one data root."""
+    return _plain_repository(folder) or _asked_repository(folder)
+
+
+def _plain_repository(folder: Path) -> Path | None:
+    """The answer where it is certain what git would say, at a tenth of the price of asking; None: ask.
+
+    Certain is a repository of our own, as `git init` or `git clone` makes it, on the filesystem of `folder`, while
+    nothing in the environment tells git where to look.
+    """
+    if any(name.startswith(GIT_VARIABLES) for name in os.environ):
+        return None
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        folder = folder.resolve(strict=True)
+        device = os.stat(folder).st_dev
+        for place in (folder, *folder.parents):
+            top = os.stat(place)
+            # A folder with a HEAD may be a git folder itself.
+            if top.st_dev != device or os.path.lexists(place / "HEAD"):
+                return None
+            if os.path.lexists(place / ".git"):
+                return place if top.st_uid == os.geteuid() and _is_plain_git(place / ".git") else None
+    return None
+
+
+def _is_plain_git(git: Path) -> bool:
+    found = os.lstat(git)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or os.path.lexists(git / "commondir"):
+        return False
+    config = (git / "config").read_text().lower()
+    lines = {line.strip() for line in config.splitlines()}
+    return (
+        (git / "HEAD").read_text().startswith("ref: refs/")
+        and os.path.isdir(git / "objects")
+        and os.path.isdir(git / "refs")
+        and {"[core]", "repositoryformatversion = 0", "bare = false"} <= lines
+        and config.count("bare") == 1
+        and not any(word in config for word in ("worktree", "include"))
+    )
+
+
+def _asked_repository(folder: Path) -> Path:
+    import subprocess
+
     asked = ["git", "-C", str(folder), "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel"]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False)

@@ -17,6 +17,10 @@ class HoldfastError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def __init_subclass__(cls, exit_code: int | None = None) -> None:
+        if exit_code is not None:
+            cls.exit_code = exit_code
+
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
         super().__init__(_sentence(type(self), facts))
@@ -41,10 +45,8 @@ def _sentence(kind: type[HoldfastError], facts: dict[str, Any]) -> str:
 # -- input ------------------------------------------------------------------------------------------------------------
 
 
-class InputError(HoldfastError):
+class InputError(HoldfastError, exit_code=2):
     """The input cannot be used: {detail}. Nothing was changed."""
-
-    exit_code = 2
 
 
 class PathEscapes(InputError):
@@ -71,6 +73,17 @@ class NewerFormat(InputError):
 class FormatBroken(InputError):
     """{path} cannot be read: {reason}. Nothing was changed; restore this file from a backup, or, if its folder is no
     data root, name another with --data-root."""
+
+
+class FormatMissing(InputError):
+    """{path} is missing, though {wal} holds a journal. Nothing was changed; restore that file from a backup or with
+    git, or type `holdfast init`, which writes a new one and leaves all else as it is."""
+
+
+class RootOfAnother(InputError):
+    """The data root {path} is of the repository that begins with commit {recorded}, and {repo} does not have it: it
+    {first}. Nothing was changed; name another data root with --data-root, or, if {repo} is that repository with its
+    history rewritten, set `root_commit` in {file} to "" and start again."""
 
 
 class ConfigError(InputError):
@@ -101,14 +114,18 @@ class NotInitialised(InputError):
     """There is no Holdfast in {repo} yet: {path} is missing. Nothing was changed; type `holdfast init`."""
 
 
+class RepositoryMoved(NotInitialised):
+    """There is no Holdfast in {repo} yet: {path} is missing. But {found} is of a repository with the same first
+    commit, which is no longer where it was. Nothing was changed; if you moved it here, type `{command}`, otherwise
+    `holdfast init`."""
+
+
 # -- disk -------------------------------------------------------------------------------------------------------------
 
 
-class DiskError(HoldfastError):
+class DiskError(HoldfastError, exit_code=3):
     """Could not {operation} {path}: {reason}. What was acknowledged before is kept; fix the cause, then start
     again."""
-
-    exit_code = 3
 
 
 class DiskFull(DiskError):
@@ -134,21 +151,22 @@ class Poisoned(DiskError):
     and start again to go on from what is really on it."""
 
 
+class OutputFailed(HoldfastError, exit_code=3):
+    """The output could not be written: {reason}. What was done is kept, and only the telling of it is lost; `holdfast
+    list` shows how things stand."""
+
+
 # -- journal ----------------------------------------------------------------------------------------------------------
 
 
-class JournalCorrupt(HoldfastError):
+class JournalCorrupt(HoldfastError, exit_code=4):
     """The journal is damaged at {path}, byte {offset}: {reason}. Nothing was changed or deleted; restore this file
     from a backup, or look at it with `holdfast log`."""
 
-    exit_code = 4
 
-
-class EntryUnknown(HoldfastError):
+class EntryUnknown(HoldfastError, exit_code=2):
     """Entry {seq} of run {run} is a {decision_type}, which this Holdfast does not know. Nothing was changed; use the
     newer Holdfast that wrote it."""
-
-    exit_code = 2
 
 
 class EntryUnfit(JournalCorrupt):
@@ -172,50 +190,36 @@ class PairingBroken(JournalCorrupt):
 # -- blobs, audit, ledgers --------------------------------------------------------------------------------------------
 
 
-class BlobMissing(HoldfastError):
+class BlobMissing(HoldfastError, exit_code=5):
     """There is no blob {digest} in {path}."""
 
-    exit_code = 5
 
-
-class BlobCorrupt(HoldfastError):
+class BlobCorrupt(HoldfastError, exit_code=4):
     """The blob {path} does not hold the bytes its name promises ({reason}), so it is not served. The file was left as
     it is; put the same content again to mend it, or restore it from a backup."""
 
-    exit_code = 4
 
-
-class BlobUndescribed(HoldfastError):
+class BlobUndescribed(HoldfastError, exit_code=4):
     """The description {path} of a blob cannot be used: {reason}. Nothing was changed; put the same content again
     to mend it."""
 
-    exit_code = 4
 
-
-class AuditKeyUnusable(HoldfastError):
+class AuditKeyUnusable(HoldfastError, exit_code=6):
     """The audit key {path} cannot be used: {reason}. Nothing was written."""
 
-    exit_code = 6
 
-
-class AuditCorrupt(HoldfastError):
+class AuditCorrupt(HoldfastError, exit_code=4):
     """The audit log does not verify at {place}: {reason}. Nothing was changed or deleted; keep the file as evidence,
     and restore what it held from a backup."""
 
-    exit_code = 4
 
-
-class NotSealed(HoldfastError):
+class NotSealed(HoldfastError, exit_code=5):
     """Record {seq} of {file} is in no seal of {path}, so there is nothing to prove it against. Nothing was changed;
     seal the log first, then ask again."""
 
-    exit_code = 5
 
-
-class ProofInvalid(HoldfastError):
+class ProofInvalid(HoldfastError, exit_code=4):
     """The proof does not hold: {reason}."""
-
-    exit_code = 4
 
 
 class RecordUnfit(InputError):
@@ -227,38 +231,35 @@ class CursorAhead(InputError):
     read before they were durable and lost with the power. Nothing was changed; go on from the end."""
 
 
-class SegmentDamaged(HoldfastError):
+class SegmentDamaged(HoldfastError, exit_code=4):
     """The segment {path} is damaged: {reason}. It was left as it is; what stands before the damage is read, and the
     other segments are whole."""
-
-    exit_code = 4
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 
-class IllegalTransition(HoldfastError):
+class IllegalTransition(HoldfastError, exit_code=9):
     """{what} in state {state} cannot take the event {event}; the legal moves there: {moves}. Nothing was changed."""
 
-    exit_code = 9
+
+class MoveRefused(IllegalTransition):
+    """{what} in state {state} cannot take the event {event}; the legal moves there: {moves}. It stays as it is. The
+    refusal is on record."""
 
 
 class TaskUnknown(InputError):
     """There is no task {task!r} here. Nothing was changed; {hint}"""
 
 
-class NothingParked(HoldfastError):
+class NothingParked(HoldfastError, exit_code=9):
     """Nothing of the task {task} waits for a decision: it is {state}. Nothing was changed; `holdfast show {task}` tells
     what it waits for."""
 
-    exit_code = 9
 
-
-class TaskIsFinal(HoldfastError):
+class TaskIsFinal(HoldfastError, exit_code=9):
     """The task {task} is {state}, and an edit of its definition would count for nothing. Nothing was written; add a
     new task."""
-
-    exit_code = 9
 
 
 # -- backlog ----------------------------------------------------------------------------------------------------------
@@ -277,34 +278,25 @@ class TaskFileMissing(InputError):
     and which files have problems."""
 
 
-class TaskFileChanged(HoldfastError):
+class TaskFileChanged(HoldfastError, exit_code=10):
     """{path} has changed since it was read. It was left as it is; read it again, then make the change anew."""
 
-    exit_code = 10
 
-
-class TaskFilesDiffer(HoldfastError):
+class TaskFilesDiffer(HoldfastError, exit_code=10):
     """Several files claim to be the task {task!r}, and they differ: {paths}. All were kept; join what they say in one
     of them, and remove the others."""
 
-    exit_code = 10
 
-
-class BlockUnfit(HoldfastError):
+class BlockUnfit(HoldfastError, exit_code=10):
     """The block `{block}:` cannot be written to {path} without changing what else the file says. It was left as it
     is; write its keys one per line, then try again."""
-
-    exit_code = 10
 
 
 # -- lock -------------------------------------------------------------------------------------------------------------
 
 
-class Locked(HoldfastError):
-    """{path} is held by {holder}. Nothing was changed; wait for it to end, stop it, or use `holdfast run
-    --take-over`."""
-
-    exit_code = 7
+class Locked(HoldfastError, exit_code=7):
+    """{path} is held by {holder}. Nothing was changed; wait for it to end, or stop it, then try again."""
 
 
 class InUse(Locked):
@@ -312,10 +304,8 @@ class InUse(Locked):
     one has closed it, then try again."""
 
 
-class TakeOverRefused(HoldfastError):
+class TakeOverRefused(HoldfastError, exit_code=7):
     """{path} was not taken over from {holder}: {reason}. Nothing was changed."""
-
-    exit_code = 7
 
 
 class TakeOverFailed(Locked):
@@ -326,58 +316,89 @@ class TakeOverFailed(Locked):
 # -- claims -----------------------------------------------------------------------------------------------------------
 
 
-class StaleEpoch(HoldfastError):
+class StaleEpoch(HoldfastError, exit_code=7):
     """This owner's epoch {epoch} is over: epoch {current} owns the data root now. Nothing was written."""
 
-    exit_code = 7
 
-
-class ClaimRefused(HoldfastError):
+class ClaimRefused(HoldfastError, exit_code=9):
     """The task {task} cannot be claimed: {reason}. Nothing was changed."""
 
-    exit_code = 9
 
-
-class ClaimLost(HoldfastError):
+class ClaimLost(HoldfastError, exit_code=9):
     """The task {task} is no longer held by this claim of {worker}: {reason}. Nothing was changed."""
-
-    exit_code = 9
 
 
 # -- git --------------------------------------------------------------------------------------------------------------
 
 
-class GitFailed(HoldfastError):
+class GitFailed(HoldfastError, exit_code=8):
     """`git {command}` failed in {path} with code {code}: {stderr}"""
 
-    exit_code = 8
 
-
-class GitUnusable(HoldfastError):
+class GitUnusable(HoldfastError, exit_code=8):
     """git cannot be used: {reason}. Nothing was changed; install git {minimum} or newer, then start again."""
 
-    exit_code = 8
+
+class GitLocked(HoldfastError, exit_code=8):
+    """{path} is held by {holder}. Nothing was changed; let that git end, then it is tried again by itself."""
+
+
+class LandingLost(HoldfastError, exit_code=8):
+    """The task {task} was to land on {branch} on top of {old}, but the branch {found}. Nothing was changed; the work
+    is merged onto the newer commit and verified anew."""
+
+
+class GateStuck(HoldfastError, exit_code=8):
+    """A gate of {attempt} was sent SIGKILL and has not ended: {processes}. Nothing was decided; end what it waits for
+    (often a network disk), then start again."""
+
+
+class NoIdentity(InputError):
+    """Nobody is named as the author of what lands in {repo}. The work is kept; type `git config user.name "Your Name"`
+    and `git config user.email you@example.org`, or set `git.author_name` and `git.author_email` in
+    config/settings.yaml."""
+
+
+class NoTarget(InputError):
+    """There is no branch in {repo} that work could land on: {reason}. Nothing was changed; check out a branch that has
+    a commit, or name one as `git.target_branch` in config/settings.yaml."""
 
 
 class NotAWorktree(InputError):
     """{path} is not the top folder of a git worktree: {reason}. Nothing was changed."""
 
 
-class RestoreIncomplete(HoldfastError):
+class RestoreIncomplete(HoldfastError, exit_code=8):
     """{path} was put back to {name}, but these still differ: {paths}. Nothing else was touched; stop what writes
     there, then restore again."""
 
-    exit_code = 8
 
-
-class SnapshotDamaged(HoldfastError):
+class SnapshotDamaged(HoldfastError, exit_code=8):
     """The snapshot {name} is not whole in {path}: {reason}. Nothing was changed; bring the object back from a copy of
     the repository, or use another snapshot."""
 
-    exit_code = 8
 
-
-class SnapshotMissing(HoldfastError):
+class SnapshotMissing(HoldfastError, exit_code=8):
     """There is no snapshot {name}. List what there is with `git for-each-ref refs/holdfast`."""
 
-    exit_code = 8
+
+class SpawnFailed(HoldfastError, exit_code=8):
+    """The runner of {attempt} could not be started: {reason}. The task keeps its worktree, and is tried again."""
+
+
+class DetachFailed(HoldfastError):
+    """The run in the background ended at once, with code {code}. What it said is at the end of {path}."""
+
+
+class NobodyRuns(HoldfastError, exit_code=7):
+    """Nobody runs in {path}. `holdfast status` tells how the tasks stand."""
+
+
+class NotStopped(HoldfastError, exit_code=7):
+    """The run with pid {pid} has been asked to end, and has not within {seconds:g} s. It ends when it comes to it;
+    `holdfast run --take-over` ends it at once, and loses nothing."""
+
+
+class LandingWaits(HoldfastError, exit_code=9):
+    """The landing of {task} waits: it changes {paths}, and so have you, in your checkout. Commit or put away your
+    changes there, and it goes on by itself."""

@@ -58,7 +58,11 @@ class Attempt:
     provenance = Entry("provenance.jsonl", "durable")
     events = Entry("events.jsonl", "durable")
     verdict = Entry("verdict.json", "durable")
+    gates_lock = Entry("gates.lock", "durable")
+    gates_begun = Entry("gates-begun.json", "durable")
     state = Entry("state.json", "projection")
+    prompt = Entry("prompt.txt", "ephemeral")
+    stop = Entry("stop", "ephemeral")
 
     def start(self, number: int) -> Path:
         """Durable. Whoever creates it owns the start with this number, the runner or recovery."""

@@ -152,18 +152,26 @@ class TaskFile(Protocol):
 
 
 class BacklogScan(Protocol):
-    """The whole backlog. `moved`: what a crash left in several folders. `problems` name the tasks that they stop."""
+    """The whole backlog. `problems` name the tasks that they stop.
+
+    `moved`: what a crash left in several folders; `doubled`: tasks that several files claim to be, with a problem each.
+    """
 
     @property
     def tasks(self) -> Mapping[str, TaskFile]: ...
     @property
     def moved(self) -> Mapping[str, Sequence[TaskFile]]: ...
     @property
+    def doubled(self) -> Mapping[str, Sequence[TaskFile]]: ...
+    @property
     def problems(self) -> Sequence[Problem]: ...
 
 
 class BacklogFolder(Protocol):
     """The files that people write. The folder a file stands in is a projection of the journal."""
+
+    @property
+    def folder(self) -> Path: ...
 
     def scan(self) -> BacklogScan: ...
     def bare(self, file: Any) -> bytes:

@@ -6,7 +6,9 @@ A command's module is imported only when the command runs, so that `--help` stay
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("holdfast.cli.tasks:init", "Make the data root of this repository."),
     "add": ("holdfast.cli.editing:add", "Add a task, from options, a file or standard input."),
+    "run": ("holdfast.cli.run:run", "Work on the tasks until nothing is left to do."),
+    "stop": ("holdfast.cli.run:stop", "End the run that works here."),
     "list": ("holdfast.cli.tasks:list_tasks", "List the tasks with their states."),
     "status": ("holdfast.cli.status:status", "Tell how the backlog stands, and who runs."),
     "show": ("holdfast.cli.tasks:show", "Show one task: definition, state, and why it waits."),
@@ -73,22 +77,23 @@ def holdfast(ctx: click.Context, data_root: str | None) -> None:
     ctx.obj = data_root
 
 
-def run() -> None:
+def run(arguments: Sequence[str] | None = None) -> None:
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if "_HOLDFAST_COMPLETE" in os.environ:
+        holdfast.main(given, "holdfast")  # a shell asks for completion, which is answered in there
+    code: str | int | None = 0
     try:
-        holdfast.main(standalone_mode=False)
-    except HoldfastError as error:
-        # It may quote what an agent or a stranger wrote.
-        from holdfast.cli.terminal import plain
+        # Not by click's `main`, which has its own view of a closed pipe and of exit codes.
+        try:
+            with holdfast.make_context("holdfast", given) as ctx:
+                holdfast.invoke(ctx)
+        except click.exceptions.Exit as ended:
+            code = ended.exit_code
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+    except (HoldfastError, click.ClickException, click.Abort, KeyboardInterrupt, OSError) as error:
+        from holdfast.cli.telling import tell, wants_json
 
-        click.echo(f"holdfast: {plain(str(error))}", err=True)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("holdfast: stopped.", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of a pipe, such as `head`, has enough.
-        sys.stderr.close()
-        sys.exit(0)
+        code = tell(error, wants_json(given))
+    sys.exit(code)

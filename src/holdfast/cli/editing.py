@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -15,9 +15,23 @@ import msgspec
 from holdfast.cli.overview import Overview, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
+from holdfast.domain.problem import Problem
 from holdfast.domain.task import TaskState
-from holdfast.domain.yaml_text import Problem
-from holdfast.errors import DefinitionInvalid, FileMissing, HoldfastError, InputError, TaskExists, TaskIsFinal
+from holdfast.errors import (
+    AlreadyExists,
+    DefinitionInvalid,
+    DiskError,
+    FileMissing,
+    HoldfastError,
+    InputError,
+    TaskExists,
+    TaskIsFinal,
+)
+from holdfast.stores.backlog import Backlog
+from holdfast.stores.scan import Found
+
+if TYPE_CHECKING:
+    from holdfast.app import App
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,11 +67,15 @@ def definition_options(command: F) -> F:
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A definition as it was given. `place` names the file, and is empty for options."""
+    """A definition as it was given. `place` names the file, and is empty for options.
+
+    `words` are what its id was made of; empty where it was given.
+    """
 
     place: str
     content: bytes
     made: Definition
+    words: str = ""
 
 
 @click.command(
@@ -86,12 +104,19 @@ def add(ctx: click.Context, /, files: tuple[str, ...], name: str | None, as_json
     texts = [_from_file(file, taken) for file in files] or [_from_options(name, values, taken)]
     _expect_new(overview, texts)
     _expect_sound(overview, texts)
-    added = [overview.view.backlog.add(text.content, text.made.id) for text in texts]
+    added = [_create(overview.view.backlog, text, taken) for text in texts]
     if as_json:
         print_json([{"id": each.definition.id, "file": str(each.path)} for each in added])
     else:
         for each in added:
             click.echo(str(each.path))
+
+
+def add_goal(app: App, goal: str) -> str:
+    """Adds a task from words alone, and returns its id."""
+    overview = look(app)
+    taken = {*overview.rows, *(task for problem in overview.problems for task in problem.tasks)}
+    return _create(overview.view.backlog, _from_options(None, {"goal": goal}, taken), taken).definition.id
 
 
 @click.command(
@@ -137,6 +162,20 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
         click.echo(str(path) if path else "Nothing was changed.")
 
 
+def _create(backlog: Backlog, text: Text, taken: set[str]) -> Found:
+    """Creates the file. Where another was quicker with the same id, the next that is free is made of the words."""
+    while True:
+        name = text.made.id
+        try:
+            return backlog.add(text.content, name)
+        except (TaskExists, AlreadyExists) as error:
+            if not text.words:
+                raise TaskExists(task=name, path=error.path) from error
+        taken.add(name)
+        made = msgspec.structs.replace(text.made, id=_free_id(text.words, taken))
+        text = msgspec.structs.replace(text, made=made, content=text.content if text.place else render(made))
+
+
 # -- from options -----------------------------------------------------------------------------------------------------
 
 
@@ -161,7 +200,7 @@ def _given(options: Mapping[str, Any], *, keep_empty: bool = False) -> dict[str,
 def _from_options(name: str | None, values: dict[str, Any], taken: Collection[str]) -> Text:
     words = str(values.get("title") or values.get("goal") or values.get("command") or "")
     made = _judged({"id": name or _free_id(words, taken), **values})
-    return Text("", render(made), made)
+    return Text("", render(made), made, "" if name else words or "task")
 
 
 def _judged(values: dict[str, Any]) -> Definition:
@@ -215,6 +254,8 @@ def _read(file: str) -> bytes:
             return Path(file).read_bytes()
     except FileMissing:
         raise InputError(detail=f"there is no file {file}") from None
+    except DiskError as error:
+        raise InputError(detail=f"{file} cannot be read: {error.reason}") from error
 
 
 def _from_file(file: str, taken: Collection[str]) -> Text:
@@ -222,7 +263,8 @@ def _from_file(file: str, taken: Collection[str]) -> Text:
     made = _parsed(content, "task" if file == "-" else Path(file).stem, place)
     if file == "-" and made.id != _parsed(content, "another", place).id:
         # It gives itself no id, and there is no file name: it is called by what it says.
-        made = msgspec.structs.replace(made, id=_free_id(made.title or made.goal or str(made.command or ""), taken))
+        words = made.title or made.goal or str(made.command or "") or "task"
+        return Text(place, content, msgspec.structs.replace(made, id=_free_id(words, taken)), words)
     return Text(place, content, made)
 
 

@@ -20,17 +20,18 @@ import msgspec
 from holdfast.cli import as_of, story
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app
-from holdfast.cli.terminal import Printer, local_time, moment, printing
+from holdfast.cli.terminal import Printer, local_time, moment, plain, printing
 from holdfast.domain.state import State
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain, Torn
 from holdfast.durable.entry import Entry, encode
 from holdfast.durable.journal import epoch_of, is_run_id
 from holdfast.durable.root import read_root
-from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, NotInitialised, TaskUnknown
+from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.layout import Layout
 
 POLL_MS = 200
+_DIGITS_MAX = 20
 Item = tuple[str, Entry]
 Filter = Callable[[str, Entry], bool]
 
@@ -43,19 +44,19 @@ Filter = Callable[[str, Entry], bool]
 def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> None:
     """Tell a task's whole story from the journal, oldest first.
 
-    With --json, one JSON object per line and entry.
+    A task whose file no run has taken in yet has an empty story. With --json, one JSON object per line and entry.
     """
     layout = _layout(ctx)
     chain, known, concerns, is_known = Chain(layout.wal), set[str](), story.Concerns(task), False
     blobs = Blobs(layout.cas) if definitions else None
-    with printing(ctx) as printer, _torn_noted(chain):
+    with printing() as printer, _torn_noted(chain):
         for run, entry in chain.entries():
             if entry.decision_type == "task_added":
                 known.add(story.task_of(entry))
             if concerns(run, entry):
                 is_known = True
                 _tell(printer, run, entry, blobs, as_json)
-    if not is_known:
+    if not is_known and not _told_of_file(layout, task):
         raise TaskUnknown(task=task, hint=_near(task, known))
 
 
@@ -95,7 +96,7 @@ def log(
         return _show_as_of(ctx, at, task, as_json)
     chain = Chain(_layout(ctx).wal)
     wanted = _filter(chain, run, types, task, actor, since, until)
-    with printing(ctx) as printer:
+    with printing() as printer:
         printer.reserve(["", "", max(story.SENTENCES, key=len), "", "", ""])
         with _torn_noted(chain, still_written=follow):
             for item in _last(_matching(chain.entries(), wanted), count):
@@ -109,9 +110,24 @@ def log(
 
 def _layout(ctx: click.Context) -> Layout:
     app = find_app(ctx)
-    if not app.layout.format_file.exists():
-        raise NotInitialised(path=app.layout.root, repo=app.repo)
+    app.expect_initialised()
     return read_root(app.layout.root)
+
+
+def _told_of_file(layout: Layout, task: str) -> bool:
+    """Whether a task that the journal does not know has a file; tells why its story is empty."""
+    # The reader of YAML is loaded only for who is not in the journal.
+    from holdfast.stores.backlog import Backlog
+
+    scan = Backlog(layout.backlog).scan()
+    problems = [each for each in scan.problems if task in each.tasks]
+    if task in scan.tasks or task in scan.moved:
+        click.echo(f"{plain(task)} has no story yet: the next run takes its file in", err=True)
+    elif problems:
+        click.echo(f"{plain(task)} has no story yet, and no run takes it in while its file has a problem", err=True)
+    for problem in problems:
+        click.echo(f"{layout.backlog}/{problem}", err=True)
+    return task in scan.tasks or task in scan.moved or bool(problems)
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
@@ -154,7 +170,7 @@ def _last(items: Iterator[Item], count: int | None) -> Iterator[Item]:
     if count is None:
         yield from items
         return
-    kept: deque[Item] = deque(maxlen=count)
+    kept: deque[Item] = deque(maxlen=min(count, sys.maxsize))
     try:
         kept.extend(items)
     finally:
@@ -164,9 +180,14 @@ def _last(items: Iterator[Item], count: int | None) -> Iterator[Item]:
 def _run_named(chain: Chain, name: str) -> str:
     """The run of that id, or of that epoch."""
     for file in chain.runs():
-        if name == file.run or (name.isdecimal() and int(name) == epoch_of(file.run)):
+        if name == file.run or _number(name) == epoch_of(file.run):
             return file.run
     raise NoSuchEntry(what=f"run {name!r}", wal=chain.wal)
+
+
+def _number(text: str) -> int:
+    """The number that a text is, or -1. One with more digits than any entry or epoch has is none."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else -1
 
 
 # -- printing ---------------------------------------------------------------------------------------------------------
@@ -248,7 +269,7 @@ def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) ->
     if task is not None and task not in state.tasks:
         raise TaskUnknown(task=task, hint=_near(task, set(state.tasks)))
     found = as_of.graph_of(state, run, entry, layout, lambda name: task in (None, name))
-    with printing(ctx) as printer:
+    with printing() as printer:
         if as_json:
             printer.line(msgspec.json.encode(found))
         else:
@@ -258,8 +279,8 @@ def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) ->
 def _folded(ctx: click.Context, chain: Chain, at: str) -> tuple[State, str, Entry]:
     run, colon, seq = at.rpartition(":")
     # A time has a colon too, but none has six digits or only digits before it.
-    if colon and seq.isdecimal() and (run.isdecimal() or is_run_id(run)):
-        return as_of.at_entry(chain, _run_named(chain, run), int(seq))
+    if colon and _number(seq) >= 0 and (_number(run) >= 0 or is_run_id(run)):
+        return as_of.at_entry(chain, _run_named(chain, run), _number(seq))
     unix_s = moment(ctx, next(option for option in ctx.command.params if option.name == "at"), at)
     assert unix_s is not None
     return as_of.at_moment(chain, unix_s)

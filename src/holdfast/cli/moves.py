@@ -12,10 +12,11 @@ from holdfast.cli.overview import tell_problems, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import AbortReason, TransitionReason, move
+from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.durable.entry import Record
-from holdfast.errors import IllegalTransition, NothingParked
+from holdfast.errors import DefinitionInvalid, HoldfastError, IllegalTransition, NothingParked, TaskFilesDiffer
 
 ACTOR = "cli"
 # How a task is given up, by what its state allows.
@@ -41,7 +42,7 @@ def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
         asked = _known(app, session, tasks)
         todo = [task for task in asked if task.state is not TaskState.CANCELLED]
         _move(app, session, todo, _cancel_event, AbortReason.CANCELLED)
-        _tell(session, asked, {task.id: "it was cancelled before" for task in asked if task not in todo}, as_json)
+    _tell(session, asked, {task.id: "it was cancelled before" for task in asked if task not in todo}, as_json)
 
 
 @click.command(epilog="Example:  holdfast retry fix-login")
@@ -57,7 +58,7 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
     with app.session() as session:
         asked = _known(app, session, tasks)
         _move(app, session, asked, lambda _: TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON)
-        _tell(session, asked, {}, as_json)
+    _tell(session, asked, {}, as_json)
 
 
 @click.command(epilog="Example:  holdfast show fix-login   tells what is in doubt;  holdfast resolve fix-login --retry")
@@ -80,7 +81,7 @@ def resolve(ctx: click.Context, task: str, decision: str | None, as_json: bool) 
         if not asked.parked:
             raise NothingParked(task=task, state=asked.state)
         session.ledger.append(session.ledger.epoch, _resolution(asked, decision))
-        _tell(session, [asked], {task: f"resolved as: {decision}"}, as_json)
+    _tell(session, [asked], {task: f"resolved as: {decision}"}, as_json)
 
 
 # -- moving -----------------------------------------------------------------------------------------------------------
@@ -98,8 +99,19 @@ def _known(app: App, session: Session, names: Sequence[str]) -> list[Task]:
     tasks = session.ledger.state.tasks
     for name in names:
         if name not in tasks:
-            raise unknown(name, tasks)
+            raise _unusable(app, name, session.intake.problems) or unknown(name, tasks)
     return [tasks[name] for name in dict.fromkeys(names)]
+
+
+def _unusable(app: App, name: str, problems: Sequence[Problem]) -> HoldfastError | None:
+    """Why a task that has files is not known all the same."""
+    about = [each for each in problems if name in each.tasks]
+    files = list(dict.fromkeys(str(app.layout.backlog / each.file) for each in about))
+    if len(files) > 1:
+        return TaskFilesDiffer(task=name, paths=", ".join(files))
+    if not about:
+        return None
+    return DefinitionInvalid(name=files[0], problems="; ".join(f"line {each.line}: {each.message}" for each in about))
 
 
 def _cancel_event(task: Task) -> TaskEvent:
@@ -112,9 +124,7 @@ def _move(app: App, session: Session, tasks: Sequence[Task], event_of: Any, reas
         try:
             step = move(TASK, task.id, task.state, event_of(task), TransitionReason(reason), ACTOR, app.clock())
         except IllegalTransition as error:
-            refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
-            ledger.append(ledger.epoch, [Record("task_move_refused", refused, actor=ACTOR)])
-            raise
+            raise ledger.refuse(task, error, reason, ACTOR) from error
         records.append(_moved(task, step.event, reason))
     if records:
         ledger.append(ledger.epoch, records)
@@ -140,7 +150,7 @@ def _resolution(task: Task, decision: str) -> list[Record]:
 
 
 def _tell(session: Session, tasks: Sequence[Task], notes: dict[str, str], as_json: bool) -> None:
-    # What was acknowledged is on disk already; the files follow when the session ends.
+    # Only once the session is over: an output that fails must not keep the files from following.
     now = [session.ledger.state.tasks[task.id] for task in tasks]
     if as_json:
         print_json([{"id": task.id, "state": task.state, "note": notes.get(task.id, "")} for task in now])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,14 +11,13 @@ import msgspec
 
 from holdfast.app import App, View
 from holdfast.domain.graph import Graph, Node
+from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.domain.yaml_text import Problem
-from holdfast.engine.intake import state_of_new
 from holdfast.errors import TaskUnknown
 from holdfast.layout import Layout
-from holdfast.ports import TaskFile
 from holdfast.stores.remembered import RememberingScanner
+from holdfast.stores.scan import Found
 
 PRIORITY = Node.__struct_defaults__[2]
 
@@ -53,7 +51,7 @@ class Overview(msgspec.Struct, frozen=True):
     """`problems` are those of files that cannot be used; they name the tasks that they stop."""
 
     view: View
-    files: Mapping[str, TaskFile]
+    files: Mapping[str, Found]
     rows: Mapping[str, Row]
     problems: Sequence[Problem]
 
@@ -61,11 +59,13 @@ class Overview(msgspec.Struct, frozen=True):
 def look(app: App) -> Overview:
     view = app.look()
     scan = RememberingScanner(view.layout.backlog, view.layout.cache / "definitions.json").scan()
-    files: dict[str, TaskFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
+    files: dict[str, Found] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
     return Overview(view, files, _rows(view.state.tasks, files, scan.problems), scan.problems)
 
 
 def unknown(task: str, known: Iterable[str]) -> TaskUnknown:
+    import difflib
+
     near = difflib.get_close_matches(task, known, 1)
     return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
 
@@ -83,7 +83,7 @@ def moment(unix_s: float) -> str:
         return f"second {unix_s:.0f}"  # a date that no calendar here has
 
 
-def _rows(tasks: Mapping[str, Task], files: Mapping[str, TaskFile], problems: Sequence[Problem]) -> dict[str, Row]:
+def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Sequence[Problem]) -> dict[str, Row]:
     names = [*tasks, *(name for name in files if name not in tasks)]
     graph, now, stopped = Graph(), time.time(), {name for each in problems for name in each.tasks}
     for name in names:
@@ -101,13 +101,13 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, TaskFile], problems: Se
     return rows
 
 
-def _node(name: str, task: Task | None, file: TaskFile | None) -> Node:
+def _node(name: str, task: Task | None, file: Found | None) -> Node:
     """Without the time: the graph would tell it in Unix seconds."""
     depends_on, parent = (file.definition.depends_on, file.definition.parent or "") if file else ((), "")
     return Node(name, depends_on, parent, state=_state(task, file), parked=task.parked if task else "")
 
 
-def _row(name: str, task: Task | None, file: TaskFile | None, waits: list[str], now: float) -> Row:
+def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now: float) -> Row:
     made, state = file.definition if file else None, _state(task, file)
     return Row(
         id=name,
@@ -120,18 +120,22 @@ def _row(name: str, task: Task | None, file: TaskFile | None, waits: list[str], 
         waits=[] if state in (TaskState.CLOSED, TaskState.CANCELLED) else waits,
         title=_title(made.title or made.goal or str(made.command or "")) if made else "",
         labels=made.labels if made else (),
-        file=str(file.path) if file else "",
+        file=str(file) if file else "",
         added_at=task.added_at if task else now,
     )
 
 
-def _state(task: Task | None, file: TaskFile | None) -> TaskState:
+def _state(task: Task | None, file: Found | None) -> TaskState:
     if task is not None:
         return task.state
-    return state_of_new(file) if file else TaskState.OPEN
+    if file is None:
+        return TaskState.OPEN
+    from holdfast.engine.intake import state_of_new
+
+    return state_of_new(file)
 
 
-def _not_before(task: Task | None, file: TaskFile | None) -> float:
+def _not_before(task: Task | None, file: Found | None) -> float:
     return max(task.not_before if task else 0.0, (file.definition.not_before or 0.0) if file else 0.0)
 
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from holdfast.cli.shared import as_json, find_app, print_json
-from holdfast.errors import AuditKeyUnusable, InputError, NotInitialised
+from holdfast.errors import AuditKeyUnusable, InputError
 
 if TYPE_CHECKING:
     from holdfast.durable.audit_key import Key
@@ -163,12 +163,15 @@ def _verify_proof(document: bytes, root: str, as_json: bool) -> None:
 
 
 def _layout(ctx: click.Context, *, writing: bool = False) -> Layout:
-    from holdfast.durable.root import open_root, read_root
+    from holdfast.durable.root import expect_repository, open_root, read_root
 
     app = find_app(ctx)
-    if not app.layout.format_file.exists():
-        raise NotInitialised(path=app.layout.root, repo=app.repo)
-    return open_root(app.layout.root) if writing else read_root(app.layout.root)
+    app.expect_initialised()
+    if writing:
+        return open_root(app.layout.root, app.repo)
+    layout = read_root(app.layout.root)
+    expect_repository(layout, app.repo)
+    return layout
 
 
 def _key(layout: Layout) -> Key | None:
@@ -204,9 +207,9 @@ def _print_repaired(repaired: Repaired | None) -> None:
 
 def _print_report(report: CheckReport) -> None:
     for section in report.sections:
-        verdict = "FOUND" if section.findings else "ok"
+        verdict = "FOUND" if section.findings else "not checked" if section.not_checked else "ok"
         counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
-        click.echo(f"{section.name:<12} {verdict:<6} {counted}")
+        click.echo(f"{section.name:<12} {verdict:<11} {counted}".rstrip())
         _print_details(section)
     count = sum(len(section.findings) for section in report.sections)
     click.echo("Sound." if report.sound else f"Not sound: {count} finding{'s' if count > 1 else ''}.")
@@ -215,5 +218,7 @@ def _print_report(report: CheckReport) -> None:
 def _print_details(section: Section) -> None:
     for finding in section.findings:
         click.echo(f"  - {finding}")
+    if section.not_checked:
+        click.echo(f"    not checked: {section.not_checked}")
     for note in section.notes:
         click.echo(f"    note: {note}")

@@ -11,7 +11,8 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarStri
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from holdfast.domain.definition import BLOCKS
-from holdfast.domain.yaml_text import Unreadable, read_mapping
+from holdfast.domain.problem import Unreadable
+from holdfast.domain.yaml_text import read_mapping
 
 _WIDTH_MAX = 1_000_000
 

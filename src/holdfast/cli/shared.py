@@ -21,12 +21,12 @@ def as_json(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
-def find_app(ctx: click.Context) -> App:
-    """The repository that the command was typed in."""
+def find_app(ctx: click.Context, **settings: Any) -> App:
+    """The repository that the command was typed in. `settings` are those given as options; None: not given."""
     from holdfast.app import App
 
     data_root = ctx.find_root().obj
-    options: Mapping[str, Any] = {"data_root": os.path.abspath(data_root)} if data_root else {}
+    options: Mapping[str, Any] = {**settings, **({"data_root": os.path.abspath(data_root)} if data_root else {})}
     return App.find(Path.cwd(), options=options)
 
 

@@ -118,19 +118,13 @@ class Printer:
 
 
 @contextlib.contextmanager
-def printing(ctx: click.Context) -> Iterator[Printer]:
-    """A printer whose lines are all out before an error is told. Who reads us may stop at any time, as `head` does."""
+def printing() -> Iterator[Printer]:
+    """A printer whose lines are all out before an error is told."""
     printer = Printer()
     try:
-        try:
-            yield printer
-        finally:
-            printer.flush()
-    except BrokenPipeError:
-        # Closed here, so that the interpreter does not try to write the rest once more when it ends.
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.close()
-        ctx.exit(0)
+        yield printer
+    finally:
+        printer.flush()
 
 
 def compact(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,19 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT
 
-from holdfast.config.settings import GATE_KEYS, GATES_MAX, KEYS, SECTIONS, Config, Gate, Key
+from holdfast.config.settings import (
+    AGENT_KEYS,
+    ENTRIES_MAX,
+    GATE_KEYS,
+    KEYS,
+    SECTIONS,
+    Config,
+    DeclaredAgent,
+    Gate,
+    Key,
+)
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
+from holdfast.domain.agent_events import mapping_problem
 from holdfast.errors import ConfigError
 from holdfast.layout import HOME_VARIABLE, Layout, locate
 
@@ -27,8 +38,7 @@ class Loaded:
     origins: Mapping[str, str] = field(compare=False)
 
 
-@dataclass(frozen=True)
-class Explained:
+class Explained(msgspec.Struct, frozen=True):
     key: str
     value: Any
     origin: str
@@ -62,7 +72,7 @@ def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
         for key, value in layer.values.items():
             if key not in KEYS:
                 raise unknown(key, value, layer.place(key), KEYS)
-            values[key] = _gates(value, layer) if key == "gates" else _checked(KEYS[key], key, value, layer)
+            values[key] = _ENTRIES[key](value, layer) if key in _ENTRIES else _checked(KEYS[key], key, value, layer)
             origins[key] = layer.place(key)
     tree: dict[str, Any] = {name: {} for name in SECTIONS}
     for key, value in values.items():
@@ -90,10 +100,12 @@ def value_of(config: Config, key: str) -> Any:
 def _checked(key: Key, name: str, value: Any, layer: Layer) -> Any:
     """The value as the setting's type. Text from the environment or the command line is read as what it must be."""
     try:
+        if layer.is_text and isinstance(value, str) and value.startswith("["):
+            return msgspec.json.decode(value, type=key.kind)
         if layer.is_text and isinstance(value, str) and value != "null":
             return msgspec.convert(value, key.kind, strict=False)
         return msgspec.convert(None if layer.is_text and value == "null" else value, key.kind)
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:
         raise _refused(name, value, key.allowed, layer) from None
 
 
@@ -102,29 +114,44 @@ def _refused(name: str, value: Any, allowed: str, layer: Layer) -> ConfigError:
 
 
 def _gates(value: Any, layer: Layer) -> tuple[Gate, ...]:
-    """Taken apart by hand, so that an error names the very line."""
+    return tuple(Gate(**each) for each in _entries("gates", "gate", GATE_KEYS, value, layer))
+
+
+def _agents(value: Any, layer: Layer) -> tuple[DeclaredAgent, ...]:
+    found = tuple(DeclaredAgent(**each) for each in _entries("agents", "agent", AGENT_KEYS, value, layer))
+    for at, each in enumerate(found):
+        if wrong := mapping_problem(each.events):
+            raise _refused(f"agents[{at}].events", each.events, f"a mapping of events: {wrong}", layer)
+    return found
+
+
+_ENTRIES: dict[str, Callable[[Any, Layer], Any]] = {"gates": _gates, "agents": _agents}
+
+
+def _entries(top: str, noun: str, keys: Mapping[str, Key], value: Any, layer: Layer) -> list[dict[str, Any]]:
+    """A list of mappings, taken apart by hand, so that an error names the very line."""
     if layer.is_text and isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
         except msgspec.DecodeError:
-            raise _refused("gates", value, KEYS["gates"].allowed + ", written as JSON", layer) from None
-    if not isinstance(value, list | tuple) or len(value) > GATES_MAX:
-        raise _refused("gates", value, KEYS["gates"].allowed, layer)
-    gates: dict[str, Gate] = {}
+            raise _refused(top, value, KEYS[top].allowed + ", written as JSON", layer) from None
+    if not isinstance(value, list | tuple) or len(value) > ENTRIES_MAX:
+        raise _refused(top, value, KEYS[top].allowed, layer)
+    entries: dict[str, dict[str, Any]] = {}
     for at, each in enumerate(value):
-        gate = _gate(each, f"gates[{at}]", layer)
-        if gate.name in gates:
-            raise _refused(f"gates[{at}].name", gate.name, "a name that no other gate has", layer)
-        gates[gate.name] = gate
-    return tuple(gates.values())
+        entry = _entry(keys, each, f"{top}[{at}]", layer)
+        if entry["name"] in entries:
+            raise _refused(f"{top}[{at}].name", entry["name"], f"a name that no other {noun} has", layer)
+        entries[entry["name"]] = entry
+    return list(entries.values())
 
 
-def _gate(value: Any, name: str, layer: Layer) -> Gate:
-    needed = [key.name for key in GATE_KEYS.values() if key.default is NODEFAULT]
+def _entry(keys: Mapping[str, Key], value: Any, name: str, layer: Layer) -> dict[str, Any]:
+    needed = [key.name for key in keys.values() if key.default is NODEFAULT]
     if not isinstance(value, dict) or not value.keys() >= set(needed):
-        raise _refused(name, value, f"a mapping of {', '.join(GATE_KEYS)}, with {' and '.join(needed)}", layer)
+        raise _refused(name, value, f"a mapping of {', '.join(keys)}, with {' and '.join(needed)}", layer)
     for key, each in value.items():
-        if key not in GATE_KEYS:
+        if key not in keys:
             place = layer.place(f"{name}.{key}")
-            raise unknown(f"{name}.{key}", each, place, [f"{name}.{known}" for known in GATE_KEYS])
-    return Gate(**{key: _checked(GATE_KEYS[key], f"{name}.{key}", each, layer) for key, each in value.items()})
+            raise unknown(f"{name}.{key}", each, place, [f"{name}.{known}" for known in keys])
+    return {key: _checked(keys[key], f"{name}.{key}", each, layer) for key, each in value.items()}

@@ -1,15 +1,12 @@
 """What can be set: the only list of settings.
 
 Checks, the text of a new settings file, the names of variables and options and the table in the documentation are made
-from these Structs.
+from these Structs. Their types are read when this module is loaded, so they are not postponed: that would cost twice.
 """
-
-from __future__ import annotations
 
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,13 +16,32 @@ from holdfast.layout import HOME_VARIABLE
 
 PREFIX = "HOLDFAST_"
 YEAR_S = 366 * 86_400
-GATES_MAX = 100
+ENTRIES_MAX = 100
+# What the agents that are known by name need to reach their models.
+AGENT_ENV = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "OPENROUTER_API_KEY",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
 
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
 NAME_RULE = "a name of up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
+Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}\*?\Z")]
 Seconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
 Dollars = Annotated[float, Meta(gt=0, le=1_000_000)]
+Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
+Turns = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Bytes = Annotated[int, Meta(ge=4096, le=1 << 50)]
 
 
@@ -39,10 +55,40 @@ class Gate(msgspec.Struct, frozen=True):
     ] = True
 
 
+class DeclaredAgent(msgspec.Struct, frozen=True):
+    name: Annotated[Name, Meta(description="what tasks call it; unique")]
+    command: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1, max_length=1000, description="program and arguments; {prompt}, {model}, {prompt_file}"),
+    ]
+    prompt: Annotated[
+        Literal["argument", "stdin", "file"], Meta(description="how it is told; file: in the one of {prompt_file}")
+    ] = "argument"
+    events: Annotated[
+        dict[str, str],
+        Meta(max_length=100, description="where its JSON lines have our events; empty: the command is one turn"),
+    ] = {}
+
+
 class Budgets(msgspec.Struct, frozen=True):
     usd_per_task: Annotated[Dollars | None, Meta(description="dollars that one task may cost; null: no limit")] = None
     usd_per_run: Annotated[Dollars | None, Meta(description="dollars that one run may cost; null: no limit")] = None
     usd_per_day: Annotated[Dollars | None, Meta(description="dollars in one UTC day; null: no limit")] = None
+    tokens_per_task: Annotated[Tokens | None, Meta(description="tokens that one task may cost; null: no limit")] = None
+    tokens_per_run: Annotated[Tokens | None, Meta(description="tokens that one run may cost; null: no limit")] = None
+    tokens_per_day: Annotated[Tokens | None, Meta(description="tokens in one UTC day; null: no limit")] = None
+    turns_per_task: Annotated[Turns | None, Meta(description="turns that one task may cost; null: no limit")] = None
+    turns_per_run: Annotated[Turns | None, Meta(description="turns that one run may cost; null: no limit")] = None
+    turns_per_day: Annotated[Turns | None, Meta(description="turns in one UTC day; null: no limit")] = None
+    seconds_per_task: Annotated[
+        Seconds | None, Meta(description="seconds at work that one task may cost; null: no limit")
+    ] = None
+    seconds_per_run: Annotated[
+        Seconds | None, Meta(description="seconds at work that one run may cost; null: no limit")
+    ] = None
+    seconds_per_day: Annotated[Seconds | None, Meta(description="seconds at work in one UTC day; null: no limit")] = (
+        None
+    )
 
 
 class Git(msgspec.Struct, frozen=True):
@@ -82,6 +128,19 @@ class Config(msgspec.Struct, frozen=True):
         int, Meta(ge=0, le=1000, description="times that one attempt is continued after a crash")
     ] = 5
     timeout_s: Annotated[Seconds, Meta(description="wall-clock time of one attempt")] = 7200.0
+    grace_s: Annotated[Seconds, Meta(description="time that a process has to end when it is asked to")] = 5.0
+    heartbeat_s: Annotated[Seconds, Meta(description="how often a runner shows that it is alive")] = 5.0
+    heartbeat_timeout_s: Annotated[
+        Seconds, Meta(description="a runner without a sign of life for so long is ended, and its attempt continued")
+    ] = 120.0
+    same_calls_max: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(description="calls of one tool with the same input in a row; null: no limit"),
+    ] = 20
+    idle_turns_max: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(description="turns in a row that change no file; null: no limit"),
+    ] = 100
     stall_timeout_s: Annotated[Seconds, Meta(description="an agent without output for so long is ended")] = 900.0
     replay_age_max_s: Annotated[
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
@@ -89,8 +148,15 @@ class Config(msgspec.Struct, frozen=True):
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[
-        tuple[Gate, ...], Meta(max_length=GATES_MAX, description="what every candidate must pass before it lands")
+        tuple[Gate, ...], Meta(max_length=ENTRIES_MAX, description="what every candidate must pass before it lands")
     ] = ()
+    agents: Annotated[
+        tuple[DeclaredAgent, ...], Meta(max_length=ENTRIES_MAX, description="agents beside those known by name")
+    ] = ()
+    agent_env: Annotated[
+        tuple[Variable, ...],
+        Meta(max_length=200, description="variables passed on to agents, beside PATH and the like"),
+    ] = AGENT_ENV
     ledgers: Ledgers = Ledgers()
     audit: Audit = Audit()
 
@@ -98,8 +164,7 @@ class Config(msgspec.Struct, frozen=True):
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """One setting: its dotted name and what may stand there."""
 
     name: str
@@ -154,11 +219,25 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
         return "true or false"
     if kind is str:
         return NAME_RULE if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
-    return f"a list of up to {facts['max_length']} gates, each a mapping of " + ", ".join(Gate.__struct_fields__)
+    if typing.get_origin(kind) is dict:
+        return f"a mapping of up to {facts['max_length']} texts"
+    return f"a list of up to {facts['max_length']:,} " + _elements(typing.get_args(kind)[0])
+
+
+def _elements(kind: Any) -> str:
+    if kind is Variable:
+        return "names of variables; a star at the end stands for any ending"
+    if not _is_struct(kind):
+        return "texts"
+    return f"{LISTS[kind]}, each a mapping of " + ", ".join(kind.__struct_fields__)
+
+
+LISTS: dict[Any, str] = {Gate: "gates", DeclaredAgent: "agents"}
 
 
 KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}
 GATE_KEYS: dict[str, Key] = {key.name: key for key in _keys(Gate)}
+AGENT_KEYS: dict[str, Key] = {key.name: key for key in _keys(DeclaredAgent)}
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}
 VARIABLES: dict[str, str] = {key.variable: key.name for key in KEYS.values()}
 

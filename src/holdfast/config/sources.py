@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from holdfast.config.settings import KEYS, PREFIX, SECTIONS, VARIABLES
 from holdfast.errors import ConfigError, ConfigUnreadable, SettingTwice, SettingUnknown
@@ -22,6 +23,7 @@ NOT_SETTINGS = frozenset(
         "URL",
         "TOKEN",
         "TURN",
+        "PROMPT_FILE",
         "EXAMPLES",
         "KILLS",
         "CRASH_AT",
@@ -30,8 +32,7 @@ NOT_SETTINGS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """What one source sets, by dotted key, and how to name the place of each.
 
     `is_text`: a value may be text that stands for a number or the like, as in the environment.
@@ -128,10 +129,10 @@ def _unreadable(place: str, reason: str) -> ConfigUnreadable:
     return ConfigUnreadable(place=place, key="", value="", reason=reason, allowed="one YAML mapping of settings")
 
 
-def _number(node: Any, key: str, lines: dict[str, int], place: Callable[[str], str], depth: int = 3) -> None:
+def _number(node: Any, key: str, lines: dict[str, int], place: Callable[[str], str], depth: int = 4) -> None:
     """Notes the line of every key, and refuses one that stands twice in its mapping: YAML would drop the first.
 
-    No setting lies deeper than three levels; the bound also ends a list that contains itself.
+    No setting lies deeper than four levels; the bound also ends a list that contains itself.
     """
     if node is None or node.id == "scalar" or not depth:
         return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import get_args
+
 import msgspec
 
 
@@ -59,3 +62,19 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 AgentEvent = Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Finished
+
+KINDS: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AgentEvent)}
+
+
+def mapping_problem(events: Mapping[str, str]) -> str:
+    """What is wrong with a declared agent's mapping, whose keys are `<event>.<field>` or `<event>.when`, in words."""
+    for key, place in events.items():
+        kind, _, field = key.partition(".")
+        if kind not in KINDS:
+            return f"{key} is no part of an event: known are {', '.join(KINDS)}"
+        known = ("when", *KINDS[kind].__struct_fields__)
+        if field not in known:
+            return f"{key} is no part of {kind}: known are {', '.join(known)}"
+        if field == "when" and "=" not in place:
+            return f"{key} must be a place, = and a value, such as type=result"
+    return ""

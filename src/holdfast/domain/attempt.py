@@ -10,11 +10,17 @@ from holdfast.domain.spend import Caps, Spend
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """How an agent is called. `env` is set on top of what the allow-list lets through, and holds no secret."""
+    """How an agent is called. `env` is set on top of what the allow-list lets through, and holds no secret.
+
+    `prompt`: the text of a file that the runner writes, and names in HOLDFAST_PROMPT_FILE and for `{prompt_file}` in
+    `argv`. `events`: of a declared agent, where the parts of an event stand in its JSON lines.
+    """
 
     argv: tuple[str, ...]
     stdin: str = ""
     env: dict[str, str] = {}
+    prompt: str = ""
+    events: dict[str, str] = {}
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -24,6 +30,7 @@ class Limits(msgspec.Struct, frozen=True):
     timeout_s: float = 7200.0
     stall_timeout_s: float = 900.0
     grace_s: float = 5.0
+    heartbeat_s: float = 5.0
     same_calls_max: int | None = None
     idle_turns_max: int | None = None
 

@@ -9,7 +9,7 @@ The reader of YAML is loaded by what reads a text: `holdfast list` of unchanged 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -232,6 +232,7 @@ def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collectio
         if len(found) > 1
         for file in found
     ]
+    problems += _shadows(files)
     # Of several files with one id none is the task: nothing follows from what they name.
     clear = {name: made for name, made in known.items() if len(files[name]) == 1}
     for name, made in clear.items():
@@ -246,6 +247,20 @@ def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collectio
         for members in _knots(edges):
             told = f"{key} goes round in a circle: {' → '.join(_circle(edges, members))}"
             problems.append(Problem(0, 0, told, key, files[members[0]][0], tuple(members)))
+    return problems
+
+
+def _shadows(files: Mapping[str, list[str]]) -> list[Problem]:
+    """Of files whose names differ only by case, a disk that does not tell cases apart keeps one."""
+    alike: dict[str, list[str]] = {}
+    for name in files:
+        alike.setdefault(name.casefold(), []).append(name)
+    problems = []
+    for names in alike.values():
+        for name in names if len(names) > 1 else ():
+            others = ", ".join(repr(other) for other in sorted(names) if other != name)
+            told = f"the id {name!r} differs only by case from {others}, whose file it would replace on some disks"
+            problems.append(Problem(0, 0, f"{told}: choose another", "id", files[name][0], (name,)))
     return problems
 
 

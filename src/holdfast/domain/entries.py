@@ -75,7 +75,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     """A move of the task's state machine. `outcome` is what its file shows: the result or the error.
 
     `candidate` is the commit that an attempt made, `session` the agent's own name for its conversation, `feedback` the
-    blob with what the agent is told when it is woken.
+    blob with what the agent is told when it is woken. `again`: of a failure, that another attempt follows by itself.
     """
 
     task: str
@@ -87,6 +87,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     candidate: str = ""
     session: str = ""
     feedback: str = ""
+    again: bool = False
 
 
 class MoveRefused(msgspec.Struct, frozen=True):
@@ -115,6 +116,32 @@ class TurnCompleted(msgspec.Struct, frozen=True):
     usd: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
+
+
+class AttemptForked(msgspec.Struct, frozen=True):
+    """The open task's next attempt begins with `candidate`, which holds the tree of that turn of that attempt."""
+
+    task: str
+    attempt: str
+    turn: int
+    candidate: str
+    feedback: str = ""
+
+
+class AttemptResumed(msgspec.Struct, frozen=True):
+    """The open task's next claim goes on with this attempt, however often it was continued before."""
+
+    task: str
+    attempt: str
+
+
+class TurnUndone(msgspec.Struct, frozen=True):
+    """The worktree was put back to a turn; `saved` is the snapshot of what stood there before."""
+
+    task: str
+    attempt: str
+    turn: int
+    saved: str
 
 
 class EffectIntended(msgspec.Struct, frozen=True):
@@ -187,6 +214,9 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "task_move_refused": MoveRefused,
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,
+    "turn_undone": TurnUndone,
+    "attempt_forked": AttemptForked,
+    "attempt_resumed": AttemptResumed,
     **dict.fromkeys(MOVES, TaskMoved),
     "task_spawn_intent": SpawnIntended,
     "task_verify_intent": VerifyIntended,

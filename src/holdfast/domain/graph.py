@@ -47,6 +47,9 @@ class Graph:
         self._timed: list[tuple[float, str]] = []
         self._waiting: set[str] = set()
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
     def put(self, node: Node) -> None:
         """Adds a task, or takes its new definition or state."""
         before = self._nodes.get(node.id)
@@ -133,6 +136,9 @@ class Graph:
                 elif node.subtasks_until and node.subtasks_until <= now:
                     moves.append((name, TaskEvent.SUBTASK_TIMEOUT_ESCALATION))
         return moves
+
+    def has_subtasks(self, name: str) -> bool:
+        return bool(self._children.get(name))
 
     def open_subtasks(self, name: str) -> list[str]:
         return sorted(child for child in self._children[name] if self._nodes[child].state is not SETTLED)

@@ -1,4 +1,4 @@
-"""What is wrong with a task file, and where. Apart from the reader of YAML: who only looks at tasks need not load it."""
+"""What is wrong with a task file, and where. Apart from the reader of YAML, which those who only look do not load."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ class Task(msgspec.Struct):
     `approved` says that a person has granted what this attempt made.
     `claims` counts all claims, `starts` those of this attempt's runner; `started`: the last claim's start took place.
     `turn` and `offset` are the last turn of this attempt and where its line ends. `used` is what this start has spent
-    of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else.
+    of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else. `worked_on` is the
+    definition with which this attempt began. `again`: it failed, and the next attempt follows by itself.
     """
 
     id: str
@@ -63,6 +64,8 @@ class Task(msgspec.Struct):
     verified: str = ""
     verified_on: str = ""
     landed: str = ""
+    worked_on: str = ""
+    again: bool = False
 
 
 class Landing(msgspec.Struct, frozen=True):
@@ -179,8 +182,10 @@ class State:
         task.state, task.changed_at = target, entry.timestamp
         task.outcome = moved.outcome
         task.session = moved.session or task.session
+        task.again = target is TaskState.FAILED and moved.again
         if target is TaskState.DONE and moved.candidate:
-            task.candidate, task.feedback, task.verified, task.verified_on = moved.candidate, "", "", ""
+            task.candidate, task.feedback = moved.candidate, ""
+            task.verified = task.verified_on = task.landed = ""
         elif target is TaskState.FAILED:
             task.feedback = moved.feedback
 
@@ -189,6 +194,7 @@ class State:
         if moved.attempt != task.attempt:
             task.attempts, task.resumes = task.attempts + 1, 0
             task.starts = task.turn = task.offset = 0
+            task.worked_on = task.definition
         task.claims, task.started = task.claims + 1, False
         task.attempt, task.agent, task.not_before = moved.attempt, moved.agent, 0.0
 
@@ -228,6 +234,23 @@ class State:
         """A turn that was not counted."""
         task = self._task(turn.task)
         raise _Contradiction(f"turn {turn.turn} of {turn.attempt} comes after turn {task.turn}")
+
+    def _fork(self, entry: EntryLike, forked: entries.AttemptForked) -> None:
+        task = self._open_task(forked.task)
+        task.candidate, task.feedback = forked.candidate, forked.feedback
+        task.continues, task.session = False, ""
+
+    def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
+        task = self._open_task(resumed.task)
+        if resumed.attempt != task.attempt:
+            raise _Contradiction(f"the last attempt is {task.attempt}, not {resumed.attempt}")
+        task.continues, task.resumes = True, 0
+
+    def _open_task(self, name: str) -> Task:
+        task = self._task(name)
+        if task.state is not TaskState.OPEN:
+            raise _Contradiction(f"the task {name} is {task.state}")
+        return task
 
     def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
         task = self._task(spawn.task)
@@ -279,6 +302,8 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskMoved: State._move,
     entries.TaskFlagged: State._flag,
     entries.TurnCompleted: State._expect_turn,
+    entries.AttemptForked: State._fork,
+    entries.AttemptResumed: State._resume,
     entries.SpawnIntended: State._intend_start,
     entries.EffectClosed: State._close_effect,
 }

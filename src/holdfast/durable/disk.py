@@ -35,6 +35,9 @@ from holdfast.durable.kernel import (
     sync_path,
     write_all,
 )
+from holdfast.durable.kernel import in_memory as in_memory
+from holdfast.durable.kernel import open_log as open_log
+from holdfast.durable.kernel import touch as touch
 from holdfast.errors import AlreadyExists, DiskError, FileMissing, InUse, Poisoned
 
 _serial = itertools.count()

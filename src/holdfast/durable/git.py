@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.errors import GitFailed, GitUnusable, NotAWorktree
 
-# The first with `core.fsync`: an older git would take the setting and sync nothing.
-MINIMUM = (2, 36)
+# The first with `merge-tree --write-tree`; one without `core.fsync`, older still, would take the setting and sync nothing.
+MINIMUM = (2, 38)
 _PASSED_ON = ("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR")
 _ALWAYS = {
     "core.hooksPath": "/dev/null",

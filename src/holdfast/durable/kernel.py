@@ -126,6 +126,28 @@ def forget_cached(fd: int) -> None:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+# -- what is never durable --------------------------------------------------------------------------------------------
+
+
+def touch(path: Path) -> None:
+    """Sets a file's time to now, and makes it when missing. Not synced: only for signs between living processes."""
+    with opened(path, os.O_WRONLY | os.O_CREAT) as fd:
+        perform("touch", path, os.utime, fd)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor at the end of a file, for what another process prints. Not synced: nothing depends on it."""
+    return perform("open", path, calls.open, path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def in_memory(data: bytes) -> int:
+    """A descriptor that reads `data` from the beginning, of a file that has no name."""
+    fd = os.memfd_create("holdfast")
+    write_all(fd, data, Path("/proc/self/fd", str(fd)))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
 # -- folders, whose entries are durable once they were synced themselves -----------------------------------------------
 
 

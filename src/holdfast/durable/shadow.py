@@ -42,7 +42,7 @@ GITLINK = "160000"
 Stamp = tuple[int, ...] | None
 LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
-_ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
+RAW_ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
 # Loose objects are synced by the caller, because git syncs neither folders nor objects that were there before.
 # Packs, which git makes of very large files, it has to sync itself. (Beside `all`, git would not heed the minus.)
 _SETTINGS = {
@@ -304,7 +304,7 @@ class Shadow:
         config = f"[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extension}"
         _keep(self._git_dir / "HEAD", b"ref: refs/heads/none\n")
         _keep(self._git_dir / "config", config.encode())
-        _keep(self._git_dir / "info" / "attributes", _ATTRIBUTES)
+        _keep(self._git_dir / "info" / "attributes", RAW_ATTRIBUTES)
 
     def _environment(self) -> dict[str, str]:
         asked = self.repository.run("config", "-z", "--type=path", "--get-regexp", _PASSED_ON, codes=(0, 1)).fields()

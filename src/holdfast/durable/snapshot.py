@@ -170,7 +170,7 @@ class Snapshots:
                 new.add(entry.new_id)
         if len(new) > OBJECTS_SYNCED_SINGLY_MAX:
             for store in self._repository.stores:
-                disk.sync_filesystem(store, _files_below(store))
+                disk.sync_filesystem(store, files_below(store))
         else:
             self._sync_each(new)
         self._durable_tree = saved.tree
@@ -260,7 +260,7 @@ class Snapshots:
             if wrong:
                 paths = ", ".join(map(repr, wrong[:10]))
                 raise RestoreIncomplete(path=self._shadow.worktree, name=name, paths=paths)
-            disk.sync_filesystem(self._shadow.worktree, _files_below(self._shadow.worktree))
+            disk.sync_filesystem(self._shadow.worktree, files_below(self._shadow.worktree))
             nested = [Excluded(path.rstrip("/"), "it is a nested repository") for path in left]
             return _public(nested + excluded)
 
@@ -287,7 +287,7 @@ class Snapshots:
                 here = {"GIT_INDEX_FILE": str(self._shadow.scratch_index()), "GIT_WORK_TREE": str(staging)}
                 self._shadow.run("read-tree", target.tree, variables=here)
                 self._shadow.run("checkout-index", "-a", variables=here)
-                disk.sync_filesystem(staging, _files_below(staging))
+                disk.sync_filesystem(staging, files_below(staging))
                 disk.rename(staging, folder)
             except BaseException:
                 # The first error is the one to show, and the next export removes what is left.
@@ -357,7 +357,7 @@ def _raw(fields: list[str]) -> Iterator[_Entry]:
         yield _Entry(old_mode, new_mode, new_id, _KINDS[status[0]], old_path, path)
 
 
-def _files_below(top: Path) -> Iterator[Path]:
+def files_below(top: Path) -> Iterator[Path]:
     for parent, _, files in os.walk(top):
         yield from (Path(parent, name) for name in files if not os.path.islink(os.path.join(parent, name)))
         yield Path(parent)

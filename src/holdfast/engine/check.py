@@ -12,6 +12,7 @@ nobody owned the root and nothing moved from the beginning of the check to its e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -22,9 +23,19 @@ from holdfast.durable import seals
 from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.lock import Holder, read_holder
-from holdfast.engine.intake import block_of
+from holdfast.engine.absence import only_away, without_file
+from holdfast.engine.intake import block_of, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
-from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, NotABlobId
+from holdfast.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    BlobUndescribed,
+    DiskError,
+    GitFailed,
+    GitUnusable,
+    NotABlobId,
+    TaskFileChanged,
+)
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, BacklogScan, TaskFile
 
@@ -39,6 +50,8 @@ class Section(msgspec.Struct, frozen=True):
     counted: dict[str, int]
     findings: list[str]
     notes: list[str]
+    # Why it was not checked, or not all of it.
+    not_checked: str = ""
 
 
 class CheckReport(msgspec.Struct, frozen=True):
@@ -62,11 +75,12 @@ class _Draft:
         self.findings: list[str] = []
         self.passing: list[str] = []
         self.notes: list[str] = []
+        self.not_checked = ""
 
     def section(self, calm: bool) -> Section:
         findings = self.findings + (self.passing if calm else [])
         in_flight = [] if calm else [f"in flight, perhaps: {words}" for words in self.passing]
-        return Section(self.name, self.counted, findings, self.notes + in_flight)
+        return Section(self.name, self.counted, findings, self.notes + in_flight, self.not_checked)
 
 
 def check(
@@ -81,14 +95,15 @@ def check(
     reading = read_journal(layout, fold=not chain_only, progress=progress)
     drafts = [_chain(reading)]
     if not chain_only:
+        blobs = Blobs(layout.cas)
         drafts += [
-            _unless_flawed(reading, "tasks", _tasks),
-            _unless_flawed(reading, "backlog", lambda reading: _backlog(reading, backlog)),
-            _unless_flawed(reading, "intents", lambda reading: _intents(reading, before[0])),
-            _unless_flawed(reading, "idempotency", _idempotency),
-            _unless_flawed(reading, "closings", _closings),
-            _blobs(reading, Blobs(layout.cas)),
-            _audit(layout, key),
+            _unless_flawed(reading, "tasks", lambda: _tasks(reading)),
+            _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
+            _unless_flawed(reading, "intents", lambda: _intents(reading, before[0])),
+            _unless_flawed(reading, "idempotency", lambda: _idempotency(reading)),
+            _unless_flawed(reading, "closings", lambda: _closings(reading)),
+            _if_readable("blobs", lambda: _blobs(reading, blobs)),
+            _if_readable("audit", lambda: _audit(layout, key)),
         ]
     calm = before[0] is None and _moment(layout) == before
     sections = [draft.section(calm) for draft in drafts]
@@ -139,12 +154,22 @@ def _chain(reading: Reading) -> _Draft:
     return draft
 
 
-def _unless_flawed(reading: Reading, name: str, examine: Callable[[Reading], _Draft]) -> _Draft:
+def _unless_flawed(reading: Reading, name: str, examine: Callable[[], _Draft]) -> _Draft:
     if reading.flaw is None:
-        return examine(reading)
+        return _if_readable(name, examine)
     draft = _Draft(name)
-    draft.notes.append("not checked: it is judged by the journal, and that is damaged")
+    draft.not_checked = "it is judged by the journal, and that is damaged"
     return draft
+
+
+def _if_readable(name: str, examine: Callable[[], _Draft]) -> _Draft:
+    """What cannot be looked at is not sound, and stops no other section."""
+    try:
+        return examine()
+    except (DiskError, OSError, GitFailed, GitUnusable) as error:
+        draft = _Draft(name)
+        draft.findings.append(f"not checked: {error}")
+        return draft
 
 
 def _judge(draft: _Draft, projection: Projection) -> None:
@@ -200,7 +225,7 @@ def _closings(reading: Reading) -> _Draft:
 # -- files beside the journal -----------------------------------------------------------------------------------------
 
 
-def _backlog(reading: Reading, backlog: BacklogFolder) -> _Draft:
+def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> _Draft:
     tasks, scan = reading.state.tasks, backlog.scan()
     drifts = drift_of(tasks, scan)
     if drifts:
@@ -212,19 +237,37 @@ def _backlog(reading: Reading, backlog: BacklogFolder) -> _Draft:
     draft = _Draft("backlog", files=len(scan.tasks) + len(scan.moved), new=len(new), problems=len(scan.problems))
     draft.passing += [f"{drift.words}; {REPAIR}" for drift in drifts]
     draft.notes += [str(problem) for problem in scan.problems]
-    present = {*scan.tasks, *scan.moved, *_spoken_of(scan)}
+    done = sum(file.folder in ("closed", "failed") for file in scan.tasks.values())
+    if done and not reading.runs:
+        draft.notes.append(
+            f"there is no journal here; the next run begins one, and imports {done} files that were done"
+        )
     draft.notes += [
-        f"the file of the open task {name} was deleted, which cancels it; {RUN}"
-        for name, task in tasks.items()
-        if name not in present and FOLDER_OF[task.state] == "open"
+        f"{file.path} was edited after {name} was {tasks[name].state}, which counts for nothing; add a new task instead"
+        for name, file in scan.tasks.items()
+        if name in tasks and FOLDER_OF[tasks[name].state] == "closed" and _is_edited(backlog, file, tasks[name])
+    ]
+    gone = [name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open"]
+    away = only_away(backlog, {name: pinned_text(tasks[name], blobs) for name in gone}) if gone else []
+    draft.notes += [str(problem) for problem in away]
+    kept = {name for problem in away for name in problem.tasks}
+    draft.notes += [
+        f"the file of the open task {name} was deleted, which cancels it; {RUN}" for name in gone if name not in kept
     ]
     return draft
 
 
+def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
+    try:
+        return sha256(backlog.bare(file)).hexdigest() != task.definition
+    except TaskFileChanged:
+        # It is being written right now, and the next check sees what came of it.
+        return False
+
+
 def drift_of(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Drift]:
     """The files that are not where, or not as, the journal says. What a person may do to them is left out."""
-    spoken_of = _spoken_of(scan)
-    drifts = []
+    missing, drifts = set(without_file(tasks, scan)), []
     for name, task in tasks.items():
         folder = FOLDER_OF[task.state]
         if name in scan.moved:
@@ -234,7 +277,11 @@ def drift_of(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Drift]:
             )
         elif name in scan.tasks:
             drifts += _drift_of_file(scan.tasks[name], task, folder)
-        elif name not in spoken_of and folder != "open":
+        elif name in scan.doubled:
+            # Which of them is the task is for a person to say; that one of them must be as the journal says is not.
+            each = [_drift_of_file(file, task, folder) for file in scan.doubled[name]]
+            drifts += min(each, key=lambda found: [drift.kind for drift in found])
+        elif name in missing and folder != "open":
             drifts.append(Drift(name, "missing", f"the file of {name} ({task.state}) is missing from {folder}"))
     return drifts
 
@@ -250,13 +297,10 @@ def _drift_of_file(file: TaskFile, task: Task, folder: str) -> list[Drift]:
     return []
 
 
-def _spoken_of(scan: BacklogScan) -> set[str]:
-    """Tasks that a broken file may belong to: they are not missing."""
-    return {name for problem in scan.problems for name in problem.tasks}
-
-
 def _blobs(reading: Reading, blobs: Blobs) -> _Draft:
     draft = _Draft("blobs", referenced=len(reading.blobs))
+    if reading.flaw is not None:
+        draft.not_checked = "only those were that the journal names before its damage"
     for digest, task in reading.blobs.items():
         try:
             blobs.meta(digest)
@@ -275,6 +319,8 @@ def _audit(layout: Layout, key: Key | None) -> _Draft:
         draft.findings.append(f"{place}: {finding.what}: {finding.reason}; keep it as evidence, and {RESTORE}")
     if report.unlisted:
         draft.findings.append(f"{report.unlisted} more of the audit log are not listed")
+    if report.missing:
+        draft.not_checked = f"there is no folder {layout.audit}; if anything was ever logged, {RESTORE}"
     if not report.keyed and report.records + report.seals:
         draft.notes.append("there is no audit key here, so signatures were not checked: only links and sealed content")
     return draft

@@ -5,7 +5,8 @@
 - A file that the journal does not know is a new task. It brings the state of its folder along, so that a backlog that
   arrives without a journal (a clone, a copy) keeps what is closed closed.
 - A file edited while its task is open or claimed is taken anew; for a claimed task that counts for the next attempt.
-- The file of an open task deleted by hand cancels the task. Any other is put back, as the journal has it, and reported.
+- The file of an open task deleted by hand cancels the task; one that a checkout took away, or that went with its whole
+  folder, is waited for and reported. Any other is put back, as the journal has it, and reported.
 - A file in the wrong folder, or in two after a crash, goes where it belongs: the folder is only a projection.
 - A file that cannot be used is reported and left alone, and so is its task. While there is one, nothing is cancelled:
   it may be the file that seems to be gone.
@@ -13,7 +14,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import time
 from collections.abc import Mapping
 from hashlib import sha256
@@ -24,11 +25,13 @@ import msgspec
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import AbortReason
+from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
-from holdfast.domain.yaml_text import Problem
+from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
+from holdfast.engine.absence import FOLDERS, only_away, without_file
 from holdfast.errors import BlobCorrupt, BlobMissing
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
@@ -64,14 +67,19 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     known = ledger.state.tasks
     added = [name for name in files if name not in known]
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
-    missing = _texts(known, _missing(known, scan, files), blobs)
+    missing = _texts(known, without_file(known, scan), blobs)
     if missing:
         # An editor may be saving by renaming, or somebody switching branches: nothing final on one look alone.
         time.sleep(LOOK_AGAIN_S)
         scan = backlog.scan()
         missing = {name: text for name, text in missing.items() if name not in _files(scan)}
-    cancelled = [name for name in missing if FOLDER_OF[known[name].state] == "open" and not _unusable(scan)]
-    put_back = [name for name in missing if FOLDER_OF[known[name].state] != "open"]
+    gone = {name: text for name, text in missing.items() if FOLDER_OF[known[name].state] == "open"}
+    put_back = [name for name, text in missing.items() if name not in gone and text]
+    away = only_away(backlog, gone) if gone else []
+    waited_for = {name for problem in away for name in problem.tasks}
+    cancelled = [name for name, text in gone.items() if text and name not in waited_for and not _unusable(scan)]
+    if not away:
+        _make_folders(backlog)
 
     texts = [backlog.bare(files[name]) for name in [*added, *edited]]
     digests = blobs.put_many([NewBlob(text, DEFINITION_TYPE) for text in texts])
@@ -83,7 +91,7 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
         ledger.append(ledger.epoch, records)
     for name in [*put_back, *cancelled]:
         backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
-    return Report(added, edited, cancelled, put_back, list(scan.problems))
+    return Report(added, edited, cancelled, put_back, [*scan.problems, *away])
 
 
 def _files(scan: BacklogScan) -> dict[str, TaskFile]:
@@ -91,17 +99,23 @@ def _files(scan: BacklogScan) -> dict[str, TaskFile]:
     return {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
 
 
-def _missing(known: Mapping[str, Task], scan: BacklogScan, files: Mapping[str, TaskFile]) -> list[str]:
-    return [name for name in known if name not in files and name not in _spoken_of(scan)]
+def _make_folders(backlog: BacklogFolder) -> None:
+    """Git removes a folder with its last file. Where nothing is waited for, one that is missing means nothing."""
+    for folder in FOLDERS:
+        if not os.path.lexists(backlog.folder / folder):
+            disk.mkdir(backlog.folder / folder)
 
 
 def _texts(known: Mapping[str, Task], names: list[str], blobs: Blobs) -> dict[str, bytes]:
-    """The pinned text of each, in hand before anything is decided; one whose blob is lost is left as it is."""
-    texts = {}
-    for name in names:
-        with contextlib.suppress(BlobMissing, BlobCorrupt):
-            texts[name] = blobs.get(known[name].definition)
-    return texts
+    """The pinned text of each, in hand before anything is decided; empty where the blob is lost."""
+    return {name: pinned_text(known[name], blobs) for name in names}
+
+
+def pinned_text(task: Task, blobs: Blobs) -> bytes:
+    try:
+        return blobs.get(task.definition)
+    except (BlobMissing, BlobCorrupt):
+        return b""
 
 
 def _unusable(scan: BacklogScan) -> bool:
@@ -153,11 +167,6 @@ def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
     if task.state not in _EDITABLE or file.digest == task.definition:
         return False
     return sha256(backlog.bare(file)).hexdigest() != task.definition
-
-
-def _spoken_of(scan: BacklogScan) -> set[str]:
-    """Tasks that a broken file may belong to: they are not gone."""
-    return {name for problem in scan.problems for name in problem.tasks}
 
 
 def _added(file: TaskFile, digest: str) -> Record:

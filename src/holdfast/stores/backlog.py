@@ -33,7 +33,6 @@ from holdfast.errors import (
     TaskFileMissing,
     TaskFilesDiffer,
 )
-from holdfast.stores.blocks import with_block, without_blocks
 from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, name_of, stamp_of, stem
 
 BLOCK_OF = {"claimed": "claim", "closed": "result", "failed": "error"}
@@ -55,6 +54,8 @@ class Backlog:
 
     def bare(self, file: Found) -> bytes:
         """A file's text without the blocks that we write: what a person wrote."""
+        from holdfast.stores.blocks import without_blocks
+
         return without_blocks(self._scanner.text(file))
 
     def add(self, task: Definition | bytes, name: str | None = None, folder: str = "open") -> Found:
@@ -179,6 +180,9 @@ def _free_name(place: Path, source: Found) -> Path:
 
 def _text_with(found: Found, text: bytes, key: str | None, block: Mapping[str, Any] | None) -> bytes:
     """The file with this block, once it is certain that all else is, and says, the same."""
+    # Loads the reader of YAML, which those who only look do without.
+    from holdfast.stores.blocks import with_block, without_blocks
+
     edited = with_block(text, key, block)
     own = stem(found.path.name)
     before, after = parse(text, own), parse(edited, own)
@@ -189,7 +193,9 @@ def _text_with(found: Found, text: bytes, key: str | None, block: Mapping[str, A
 
 
 def _found(made: Definition, folder: str, path: Path, text: bytes) -> Found:
-    return Found(made, folder, path, stamp_of(os.lstat(path)), hashlib.sha256(text).hexdigest())
+    return Found(
+        made, path.parent.parent, folder, path.name, stamp_of(os.lstat(path)), hashlib.sha256(text).hexdigest()
+    )
 
 
 def _mode(found: Found) -> int:

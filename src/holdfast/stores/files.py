@@ -30,6 +30,7 @@ from holdfast.durable.lock import DataLock
 from holdfast.durable.pairing import Pairing
 from holdfast.errors import ClaimLost, ClaimRefused, IllegalTransition, InputError, MoveRefused, StaleEpoch
 from holdfast.layout import Layout
+from holdfast.points import point
 from holdfast.ports import Claim
 
 CHECKPOINT_EVERY = 5000
@@ -54,6 +55,8 @@ class FileLedger:
         self._now = clock()
         self._mutex = threading.RLock()
         self._leases: dict[str, Claim] = {}
+        # Told the task of each entry that was folded in, by whichever thread appended it.
+        self.on_change: Callable[[str], None] = lambda task: None
         fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
         assert isinstance(fold, State)
         self._state, self._pairing = fold, self.found.pairing
@@ -99,7 +102,11 @@ class FileLedger:
             self._now = self._clock()
             self._try(records)
             last = self._journal.position().ref
+            for record in records:
+                point(f"append.{record.decision_type}.before")
             refs = self._journal.append_many(records)
+            for record in records:
+                point(f"append.{record.decision_type}.after")
             for before, ref, record in zip([last, *refs], refs, records, strict=False):
                 self._take_in(_entry(ref, record, self._now, before.entry_hash, last.seq))
             if self._unsaved >= CHECKPOINT_EVERY:
@@ -183,6 +190,7 @@ class FileLedger:
         self._pairing.apply(self.run, entry)
         self._state.apply(self.run, entry)
         self._unsaved += 1
+        self.on_change(entry.inputs.get("task", ""))
         held = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
         for name in [name for name in self._leases if self._state.tasks[name].state not in held]:
             del self._leases[name]

@@ -17,8 +17,8 @@ from holdfast.durable import disk
 from holdfast.errors import DiskError
 from holdfast.stores.scan import Found, Scan, Scanner, Seen, Stamp
 
-# Fewer files than these are parsed anew each time: that costs less than a write.
-UNKNOWN_FILES_MAX = 50
+# To parse one file, the reader of YAML must be loaded: that takes as long as writing what is known of so many files.
+FILES_PER_PARSE = 5000
 _RULES = f"{__version__} {Definition.__struct_fields__}"
 
 
@@ -47,12 +47,14 @@ class RememberingScanner(Scanner):
         recalled = dict(self._seen)
         scan = super().scan()
         sure = {name: seen for name, seen in self._seen.items() if seen.settled and seen.found is not None}
-        if sum(recalled.get(name) is not seen for name, seen in sure.items()) > UNKNOWN_FILES_MAX:
+        unknown = sum(recalled.get(name) is not seen for name, seen in sure.items())
+        if unknown and len(sure) <= unknown * FILES_PER_PARSE:
             self._keep(sure)
         return scan
 
     def _recalled(self, name: str, kept: _Kept) -> Seen:
-        found = Found(kept.definition, name.partition("/")[0], self.folder / name, kept.stamp, kept.digest)
+        folder, _, file = name.partition("/")
+        found = Found(kept.definition, self.folder, folder, file, kept.stamp, kept.digest)
         return Seen(kept.stamp, kept.digest, True, found, ())
 
     def _keep(self, sure: dict[str, Seen]) -> None:

@@ -17,10 +17,9 @@ import msgspec
 
 from holdfast.domain import definition as definitions
 from holdfast.domain.definition import Definition, parse, problems_of
-from holdfast.domain.yaml_text import TEXT_BYTES_MAX, Problem
+from holdfast.domain.problem import TEXT_BYTES_MAX, Problem
 from holdfast.durable import disk
 from holdfast.errors import FileMissing, TaskFileChanged
-from holdfast.stores.blocks import without_blocks
 
 # A task passes through them in this order: a reader meets a file that moves on meanwhile at least once.
 FOLDERS = ("issues", "open", "claimed", "closed", "failed")
@@ -34,25 +33,38 @@ Stamp = tuple[int, int, int, int]
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """A task file as it was read. `stamp`: inode, mtime, ctime (both in ns) and size."""
+    """A task file as it was read: `name` in `folder` of the backlog `root`.
+
+    `stamp`: inode, mtime, ctime (both in ns) and size.
+    """
 
     definition: Definition
+    root: Path
     folder: str
-    path: Path
+    name: str
     stamp: Stamp
     digest: str
+
+    @property
+    def path(self) -> Path:
+        return Path(str(self))
+
+    def __str__(self) -> str:
+        """The path as text: a thousand of them cost little, other than a thousand paths."""
+        return f"{self.root}/{self.folder}/{self.name}"
 
 
 class Scan(msgspec.Struct, frozen=True):
     """The whole backlog.
 
-    `moved` holds the tasks that a crash left in several folders. A task of which neither `tasks` nor `moved` nor any
-    problem's `tasks` speaks has no file.
+    `moved` holds the tasks that a crash left in several folders, `doubled` those that several files claim to be, each
+    with a problem. A task of which neither `tasks` nor `moved` nor any problem's `tasks` speaks has no file.
     """
 
     tasks: dict[str, Found]
     moved: dict[str, tuple[Found, ...]]
     problems: tuple[Problem, ...]
+    doubled: dict[str, tuple[Found, ...]] = {}
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -154,7 +166,7 @@ class Scanner:
             return msgspec.structs.replace(seen, settled=settled)
         made = parse(text, own)
         if isinstance(made, Definition):
-            return Seen(stamp, digest, settled, Found(made, folder, path, stamp, digest), ())
+            return Seen(stamp, digest, settled, Found(made, self.folder, folder, path.name, stamp, digest), ())
         ids = definitions.possible_ids(text, own)
         problems = tuple(msgspec.structs.replace(each, file=name, tasks=ids) for each in made)
         return Seen(stamp, digest, settled, None, problems)
@@ -174,7 +186,8 @@ class Scanner:
         for problem in problems_of(((name, each.definition) for name, each in paths.items()), broken):
             problems.append(self._with_line(problem, paths[problem.file]))
         tasks = {task: found[0] for task, found in by_id.items() if task not in several}
-        return Scan(tasks, moved, tuple(_printable(problem) for problem in problems))
+        doubled = {task: tuple(found) for task, found in several.items() if task not in moved}
+        return Scan(tasks, moved, tuple(_printable(problem) for problem in problems), doubled)
 
     def _with_line(self, problem: Problem, found: Found) -> Problem:
         try:
@@ -187,6 +200,9 @@ class Scanner:
         """True for what a crash in a move leaves: several folders, and the same words outside our block."""
         if len({each.folder for each in found}) < len(found):
             return False
+        # Loads the reader of YAML, which a scan of unchanged files does without.
+        from holdfast.stores.blocks import without_blocks
+
         try:
             return len({without_blocks(self.text(each)) for each in found}) == 1
         except TaskFileChanged:
@@ -240,4 +256,4 @@ def stem(name: str) -> str:
 
 
 def name_of(found: Found) -> str:
-    return f"{found.folder}/{found.path.name}"
+    return f"{found.folder}/{found.name}"

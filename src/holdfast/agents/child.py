@@ -1,0 +1,93 @@
+"""The agent's process, as its runner sees it: begun, stopped and let go, watched by its pidfd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.domain.attempt import Order
+from holdfast.durable import disk, process
+from holdfast.durable.attempts import Running
+from holdfast.layout import Attempt
+from holdfast.points import point
+
+# A process that waits for its vforked child cannot stop, and the child may be stopped by then: so not for ever.
+STOPPING_S_MAX = 0.05
+STOPPING_POLL_S = 0.001
+
+
+class Child:
+    """In a group of its own, with the runner's lock in its hands. It is reaped only by `reap`: until then its pid, and
+    so the number of its group, is nobody else's."""
+
+    def __init__(self, files: Attempt, order: Order, argv: Sequence[str], env: Mapping[str, str], lock: int) -> None:
+        """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
+        runner = process.current()
+
+        def name_myself() -> None:
+            point("runner.process.before")
+            me = process.current()
+            running = Running(order.attempt, order.start, runner, me, os.getpgid(0))
+            disk.replace(files.process, msgspec.json.encode(running) + b"\n")
+            point("runner.process.after")
+
+        stdin = disk.in_memory(order.launch.stdin.encode())
+        try:
+            # Nothing but the child's last steps runs between fork and exec, and the runner has no threads.
+            self._process = subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=order.worktree,
+                env=env,
+                pass_fds=(lock,),
+                process_group=0,
+                preexec_fn=name_myself,
+                bufsize=0,
+            )
+        finally:
+            os.close(stdin)
+        self.pid = self._process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self.stdout, self.stderr = self._process.stdout.fileno(), self._process.stderr.fileno()
+        os.set_blocking(self.stdout, False)
+        os.set_blocking(self.stderr, False)
+
+    _is_reaped = False
+
+    def stop(self) -> None:
+        """Stops the group, and gives its leader the moment that it takes."""
+        if self._is_reaped:
+            return
+        self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOPPING_S_MAX
+        seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while os.waitid(os.P_PID, self.pid, seen) is None and time.monotonic() < deadline:
+            time.sleep(STOPPING_POLL_S)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._is_reaped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def reap(self) -> int:
+        """Waits for its end; the code, or the negative number of the signal that killed it."""
+        code = self._process.wait()
+        self._is_reaped = True
+        os.close(self.pidfd)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return code

@@ -1,0 +1,78 @@
+"""Agents that are only a command: the one in a task's `command:`, and those declared in the settings."""
+
+from __future__ import annotations
+
+import shutil
+
+from holdfast.agents.mapped import Mapped
+from holdfast.agents.plain import OneCall
+from holdfast.config.settings import DeclaredAgent
+from holdfast.domain.attempt import Launch
+from holdfast.domain.definition import Definition
+from holdfast.ports import Stream, Work
+
+
+class Command:
+    """A task's own command. The prompt is in the file that HOLDFAST_PROMPT_FILE names, for who wants to read it."""
+
+    name = "command"
+    resumes = False
+
+    def missing(self, definition: Definition) -> str:
+        if definition.command is None:
+            return f"The task {definition.id} has no `command:`; write one, or name another agent."
+        return _not_found(_argv(definition)[0], f"the `command:` of {definition.id}")
+
+    def launch(self, work: Work) -> Launch:
+        return Launch(_argv(work.definition), prompt=work.prompt)
+
+    def stream(self) -> Stream:
+        return OneCall(())
+
+
+def _argv(definition: Definition) -> tuple[str, ...]:
+    command = definition.command or ()
+    return ("sh", "-c", command) if isinstance(command, str) else command
+
+
+def _not_found(program: str, place: str) -> str:
+    if shutil.which(program) is not None:
+        return ""
+    return f"There is no program {program!r}, which {place} calls; install it, or write where it is."
+
+
+class Declared:
+    """An agent of the settings' `agents`."""
+
+    resumes = False
+
+    def __init__(self, declared: DeclaredAgent) -> None:
+        self._declared = declared
+        self.name = declared.name
+
+    def missing(self, definition: Definition) -> str:
+        return _not_found(self._declared.command[0], f"the agent {self.name}")
+
+    def launch(self, work: Work) -> Launch:
+        declared = self._declared
+        by_argument = declared.prompt == "argument"
+        given = {"{prompt}": work.prompt if by_argument else "", "{model}": work.model}
+        argv = [_filled(part, given) for part in declared.command]
+        if by_argument and not any("{prompt}" in part for part in declared.command):
+            argv.append(work.prompt)
+        return Launch(
+            tuple(argv),
+            stdin=work.prompt if declared.prompt == "stdin" else "",
+            prompt=work.prompt if declared.prompt == "file" else "",
+            events=dict(declared.events),
+        )
+
+    def stream(self) -> Stream:
+        return Mapped(self._declared.events) if self._declared.events else OneCall(self._declared.command)
+
+
+def _filled(part: str, given: dict[str, str]) -> str:
+    """What is put in is not looked through again: a prompt may speak of {model}."""
+    import re
+
+    return re.sub(r"\{(?:prompt|model)\}", lambda found: given[found[0]], part)

@@ -1,0 +1,122 @@
+"""What an agent's events amount to: the state of the turn machine, the turns, and what belongs to each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.agent_events import (
+    AgentEvent,
+    Compacted,
+    Finished,
+    RateLimited,
+    Said,
+    SessionBegan,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.domain.spend import Spend
+from holdfast.domain.turn import TURN, TurnEvent, TurnState
+
+TEXT_CHARS_MAX = 16_384
+_CUT = "\n… (cut)"
+
+
+class Conversation:
+    """Of one start. Everything since the last turn is pending until `next_turn`."""
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
+        self.state = TurnState.RUNNING
+        self.session = ""
+        self.finished: Finished | None = None
+        self.rate_limited: RateLimited | None = None
+        self.spent = Spend()
+        self.call: tuple[str, str] | None = None
+        self._open: dict[str, tuple[ToolStarted, int]] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self.traces: list[dict[str, Any]] = []
+        self.spends: list[Spent] = []
+        self.tools: list[str] = []
+        self._open = {call: (tool, -1) for call, (tool, _) in self._open.items()}
+
+    def next_turn(self) -> None:
+        """The pending turn is on disk."""
+        self.turn += 1
+        self.spent += Spend(turns=1)
+        self._clear()
+
+    @property
+    def pending(self) -> Spend:
+        """What was spent since the last turn."""
+        return Spend(sum(each.usd for each in self.spends), sum(map(_tokens, self.spends)))
+
+    def take(self, event: AgentEvent) -> bool:
+        """True when the event ends a turn: no tool is at work any more."""
+        match event:
+            case Said():
+                self.traces.append({"kind": "said", "text": cut(event.text)})
+            case SessionBegan():
+                self.session = event.id
+            case ToolStarted():
+                self._begin(event)
+            case ToolEnded():
+                return self._end(event)
+            case Spent():
+                self.spends.append(event)
+                self.spent += Spend(event.usd, _tokens(event))
+            case Compacted():
+                if self.state is TurnState.RUNNING:
+                    self.state = TURN.next(self.state, TurnEvent.COMPACT_NEEDED)
+                    self.state = TURN.next(self.state, TurnEvent.VERIFY_REQUESTED)
+            case RateLimited():
+                self.rate_limited = event
+            case Finished():
+                self.finished = event
+        return False
+
+    def close(self, event: TurnEvent) -> None:
+        """The agent has ended; where the machine has no such move, it stays where it was."""
+        self.state = TURN.legal(self.state).get(event, self.state)
+
+    def _begin(self, tool: ToolStarted) -> None:
+        if self.state is TurnState.RUNNING:
+            self.state = TURN.next(self.state, TurnEvent.TOOL_STARTED)
+        self.call = (tool.name, tool.input)
+        self.tools.append(tool.name)
+        self._open[tool.call] = (tool, len(self.traces))
+        self.traces.append({"kind": "tool", "name": tool.name, "call": tool.call, "input": cut(tool.input)})
+
+    def _end(self, ended: ToolEnded) -> bool:
+        # A stream may name a call at its end only, or not at all: then it is the one that began first.
+        call = ended.call if ended.call in self._open else next(iter(self._open), None)
+        if call is None:
+            return False
+        tool, place = self._open.pop(call)
+        outcome = {"ok": ended.ok, "output": cut(ended.output)}
+        if place < 0:
+            self.traces.append({"kind": "tool", "name": tool.name, "call": tool.call, **outcome})
+        else:
+            self.traces[place] |= outcome
+        if self._open:
+            return False
+        self.state = TURN.next(self.state, TurnEvent.TOOL_COMPLETED)
+        return True
+
+
+def _tokens(spent: Spent) -> int:
+    return spent.tokens_in + spent.tokens_out
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS_MAX else text[:TEXT_CHARS_MAX] + _CUT
+
+
+def as_record(event: AgentEvent) -> dict[str, Any]:
+    """For a ledger: every text in it is cut to the bound."""
+    fields: dict[str, Any] = msgspec.to_builtins(event)
+    return {name: cut(value) if isinstance(value, str) else value for name, value in fields.items()}

@@ -1,0 +1,39 @@
+"""The variables that reach an agent: what is on the list, and nothing else of the orchestrator's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from holdfast.domain.attempt import Order
+
+ALWAYS = ("PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL")
+# The way back to the orchestrator. They differ from run to run, so they are no part of the order.
+TOLD_BY_THE_SPAWNER = ("HOLDFAST_URL", "HOLDFAST_TOKEN")
+OURS = "HOLDFAST_"
+
+
+def of_agent(order: Order, prompt_file: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    told = {
+        "HOLDFAST_TASK": order.task,
+        "HOLDFAST_ATTEMPT": order.attempt,
+        "HOLDFAST_WORKTREE": order.worktree,
+        "HOLDFAST_TURN": str(order.turn),
+    }
+    if order.launch.prompt:
+        told["HOLDFAST_PROMPT_FILE"] = str(prompt_file)
+    told |= {name: environ[name] for name in TOLD_BY_THE_SPAWNER if name in environ}
+    given = {name: value for name, value in order.launch.env.items() if not name.startswith(OURS)}
+    return {**passed_on(order.passed_on, environ), **given, **told}
+
+
+def passed_on(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """A name that ends in a star stands for all that begin so. Nothing of Holdfast's own gets through by this way."""
+    wanted = (*ALWAYS, *names)
+    plain = {name for name in wanted if not name.endswith("*")}
+    beginnings = tuple(name[:-1] for name in wanted if name.endswith("*"))
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(OURS) and (name in plain or name.startswith(beginnings))
+    }

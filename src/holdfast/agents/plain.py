@@ -1,0 +1,58 @@
+"""The two simplest streams: lines that are our events as they stand, and a command that is one single call."""
+
+from __future__ import annotations
+
+import shlex
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.domain.agent_events import AgentEvent, Finished, ToolEnded, ToolStarted
+
+OUTPUT_LINES_MAX = 100
+
+
+class OwnEvents:
+    """JSON lines of `domain/agent_events`, as `holdfast.agents.script` writes them."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(AgentEvent)
+        self._is_finished = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        if not line.startswith(b"{"):
+            return ()
+        try:
+            event: AgentEvent = self._decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ()
+        self._is_finished = self._is_finished or isinstance(event, Finished)
+        return (event,)
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+
+
+class OneCall:
+    """The whole command is one call of one tool, and so one turn; its code says whether it is done."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._line = argv[2] if tuple(argv[:2]) == ("sh", "-c") else shlex.join(argv)
+        self._last: deque[bytes] = deque(maxlen=OUTPUT_LINES_MAX)
+        self._has_begun = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        self._last.append(line)
+        return self._begin()
+
+    def _begin(self) -> Sequence[AgentEvent]:
+        if self._has_begun:
+            return ()
+        self._has_begun = True
+        return (ToolStarted("command", "1", self._line),)
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        output = b"\n".join(self._last).decode(errors="replace")
+        detail = "" if code == 0 else f"The command ended with code {code}."
+        return (*self._begin(), ToolEnded("1", code == 0, output), Finished(code == 0, detail))

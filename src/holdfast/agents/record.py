@@ -1,0 +1,140 @@
+"""An attempt's folder, as its runner writes it: each turn is on disk before the agent goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.conversation import Conversation
+from holdfast.domain.attempt import Exit, Order, TurnLine
+from holdfast.durable import disk
+from holdfast.durable.jsonl import Ledger
+from holdfast.durable.snapshot import Snapshot, Snapshots
+from holdfast.errors import DiskError
+from holdfast.layout import Attempt
+from holdfast.points import point
+
+# A line of turns.jsonl is read by everybody who follows; provenance.jsonl has all of them.
+FILES_IN_A_LINE_MAX = 1000
+
+
+@contextlib.contextmanager
+def step(name: str) -> Iterator[None]:
+    """One durable step, with a point on either side of it."""
+    point(f"runner.{name}.before")
+    yield
+    point(f"runner.{name}.after")
+
+
+class Record:
+    def __init__(self, files: Attempt, order: Order) -> None:
+        self._files, self._order = files, order
+        self._snapshots = Snapshots(Path(order.worktree), Path(order.private), order.include, order.exclude)
+        with contextlib.ExitStack() as undo:
+            self._turns, self._traces, self._spend, self._provenance, self._events = (
+                undo.enter_context(Ledger(path))
+                for path in (files.turns, files.traces, files.spend, files.provenance, files.events)
+            )
+            self._output = disk.open_append(files.output)
+            undo.callback(self._output.close)
+            self._close = undo.pop_all()
+        self._pending: list[dict[str, Any]] = []
+        self._last = ""
+
+    def begin(self) -> None:
+        """The tree as this start found it: what its first turn is compared with."""
+        with step("begin"):
+            self._last = self._take(f"start-{self._order.start}").commit
+
+    def write_output(self, data: bytes) -> None:
+        """Durable with the next turn."""
+        self._output.append(data)
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Durable with the next turn, or the next `flush`."""
+        self._pending.append({"ts": time.time(), "start": self._order.start, **event})
+
+    def flush(self) -> None:
+        if self._pending:
+            pending, self._pending = self._pending, []
+            self._events.append_many(pending)
+
+    def turn(self, talk: Conversation, seconds: float) -> TurnLine:
+        """The turn's snapshot, then what was said and spent in it, and last the line that says that it is complete."""
+        number = talk.turn + 1
+        with step("turn_snapshot"):
+            taken = self._take(f"turn-{number}")
+        files = self._files_of(taken)
+        with step("turn_output"):
+            self._output.sync()
+        with step("turn_traces"):
+            traces = self._append(self._traces, number, talk.traces)
+        with step("turn_spend"):
+            spend = self._append(self._spend, number, map(msgspec.to_builtins, talk.spends))
+        with step("turn_provenance"):
+            tool = ", ".join(dict.fromkeys(talk.tools))
+            made = ({"file": file, "tool": tool, "snapshot": taken.commit} for file in files)
+            provenance = self._append(self._provenance, number, made)
+        with step("turn_events"):
+            self.flush()
+        used = talk.pending
+        line = TurnLine(
+            ts=time.time(),
+            turn=number,
+            start=self._order.start,
+            tool=tool,
+            snapshot=taken.commit,
+            changed=bool(files),
+            files=files[:FILES_IN_A_LINE_MAX],
+            usd=used.usd,
+            tokens=used.tokens,
+            seconds=seconds,
+            session=talk.session,
+            traces=traces,
+            spend=spend,
+            provenance=provenance,
+            output=self._output.size,
+        )
+        with step("turn_line"):
+            self._turns.append(msgspec.to_builtins(line))
+        return line
+
+    def rest(self, talk: Conversation) -> None:
+        """What came after the last turn."""
+        with step("end_ledgers"):
+            self._output.sync()
+            self._append(self._traces, talk.turn + 1, talk.traces)
+            self._append(self._spend, talk.turn + 1, map(msgspec.to_builtins, talk.spends))
+            self.flush()
+
+    def last_snapshot(self) -> str:
+        with step("end_snapshot"):
+            return self._take(f"end-{self._order.start}").commit
+
+    def close(self) -> None:
+        # After a failed sync a ledger may refuse even this, and that failure is told already.
+        with contextlib.suppress(DiskError):
+            self._close.close()
+
+    def _take(self, name: str) -> Snapshot:
+        return self._snapshots.take(self._order.attempt, name)
+
+    def _files_of(self, taken: Snapshot) -> list[str]:
+        before, self._last = self._last, taken.commit
+        if before == taken.commit:
+            return []
+        changes = self._snapshots.changes(before, taken.commit)
+        return sorted({path for change in changes for path in (change.path, change.old_path)})
+
+    def _append(self, ledger: Ledger, turn: int, records: Iterable[dict[str, Any]]) -> int:
+        return ledger.append_many({"start": self._order.start, "turn": turn, **each} for each in records)
+
+
+def write_exit(files: Attempt, exit: Exit) -> None:
+    with step("exit"):
+        disk.replace(files.exit, msgspec.json.encode(exit) + b"\n")

@@ -1,0 +1,356 @@
+"""The runner: one process that lets one agent work on one attempt, and makes each of its turns durable.
+
+    python -m holdfast.agents.runner DATA_ROOT ATTEMPT START ORDER
+
+ORDER is the digest of the blob with the `Order`. Whoever starts it gives it a process group of its own, /dev/null to
+read from, and a log for its own words; it reports to nobody, and everything it has to say is in the attempt's folder.
+
+- It takes `alive.lock`, then `start-<n>`. Where another was first, it does nothing.
+- A turn: the agent's group is stopped, the tree is taken, the ledgers are synced, and last the line in turns.jsonl;
+  then the group goes on. What has no line in turns.jsonl did not happen: the next start does it again.
+- exit.json is written when no process of the start is left and the last snapshot is on disk.
+- SIGTERM, or a file `stop` in the attempt's folder, ends the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agents import environment, sandbox
+from holdfast.agents.child import Child
+from holdfast.agents.conversation import Conversation, as_record
+from holdfast.agents.limits import Verdict, Watch
+from holdfast.agents.record import Record, step, write_exit
+from holdfast.agents.streams import stream_of
+from holdfast.domain.agent_events import AgentEvent, Finished, Spent, ToolStarted
+from holdfast.domain.attempt import Ending, Exit, Order
+from holdfast.domain.spend import Spend
+from holdfast.domain.turn import TurnEvent
+from holdfast.durable import attempts, disk
+from holdfast.durable.blobs import Blobs
+from holdfast.errors import HoldfastError
+from holdfast.layout import Attempt, Layout
+
+STEPS = (
+    "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
+    "turn_provenance", "turn_events", "turn_line", "wake", "end_processes", "end_ledgers", "end_snapshot", "exit",
+)  # fmt: skip
+RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
+
+LOCK_WAIT_S_MAX = 10.0
+TICK_S_MAX = 1.0
+# Events are for those who look on: a turn's are durable with it, the others as often as this.
+FLUSH_S = 1.0
+READ_BYTES = 1 << 16
+# A longer line is no event of any agent: it is kept in output.log, and read no further.
+LINE_BYTES_MAX = 8 << 20
+NICE = 19
+# Another has this start: all is well, and this process has done nothing.
+EXIT_NOT_OURS = 3
+
+
+class Runner:
+    def __init__(self, layout: Layout, files: Attempt, order: Order, lock: int) -> None:
+        self._layout, self._files, self._order, self._lock = layout, files, order, lock
+        self._talk = Conversation(order.turn)
+        self._verdict: Verdict | None = None
+        self._record: Record | None = None
+        self._child: Child | None = None
+        self._line = b""
+        self._is_too_long = False
+        self._code: int | None = None
+        self._is_attending = False
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    # -- the whole start ----------------------------------------------------------------------------------------------
+
+    def run(self) -> Exit:
+        self._hear_signals()
+        try:
+            self._begin()
+            self._attend()
+        except (HoldfastError, OSError, subprocess.SubprocessError) as failure:
+            self._fail(failure)
+        finally:
+            # Also where the runner itself is wrong: an agent is never left without one.
+            self._end_processes()
+        return self._finish()
+
+    def _begin(self) -> None:
+        order = self._order
+        if told := sandbox.missing(order.sandbox):
+            self._verdict = Verdict(Ending.NOT_STARTED, told)
+            return
+        self._record = Record(self._files, order)
+        self._record.begin()
+        if order.launch.prompt:
+            disk.replace(self._files.prompt, order.launch.prompt.encode())
+        argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in order.launch.argv)
+        env = environment.of_agent(order, self._files.prompt, os.environ)
+        self._stream = stream_of(order)
+        self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files.root), env, self._lock)
+        self._turn_began = time.monotonic()
+        self._watch = Watch(order.limits, self._turn_began)
+        self._next_beat = self._next_flush = 0.0
+
+    def _fail(self, failure: Exception) -> None:
+        if self._child is not None:
+            self._verdict = Verdict(Ending.RUNNER_FAILED, f"The runner could not go on: {failure}")
+        elif isinstance(failure, OSError):
+            self._verdict = Verdict(Ending.NOT_STARTED, _not_executed(self._order, failure))
+        else:
+            self._verdict = Verdict(Ending.NOT_STARTED, f"The agent was not started: {failure}")
+
+    def _hear_signals(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    _is_told_to_stop = False
+
+    def _on_term(self, number: int, frame: object) -> None:
+        self._is_told_to_stop = True
+
+    # -- while the agent works ----------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        self._is_attending = True
+        with selectors.DefaultSelector() as selector:
+            for fd in (child.stdout, child.stderr, child.pidfd, self._wake_read):
+                selector.register(fd, selectors.EVENT_READ)
+            while self._verdict is None and not self._is_enough():
+                ready = {key.fd for key, _ in selector.select(self._pause_s())}
+                for fd in ready & {child.stdout, child.stderr}:
+                    if not self._read(fd):
+                        selector.unregister(fd)
+                if self._wake_read in ready:
+                    os.read(self._wake_read, READ_BYTES)
+                if child.pidfd in ready:
+                    return
+
+    def _pause_s(self) -> float:
+        """Not longer than until something may be overdue; a file `stop` is looked for now and then."""
+        return min(TICK_S_MAX, self._watch.next_s(time.monotonic()))
+
+    def _is_enough(self) -> bool:
+        """Shows that the runner is at work, and asks whether the agent may go on."""
+        now = time.monotonic()
+        assert self._record is not None
+        if now >= self._next_beat:
+            self._next_beat = now + self._order.limits.heartbeat_s
+            attempts.beat(self._files)
+        if now >= self._next_flush:
+            self._next_flush = now + FLUSH_S
+            self._record.flush()
+        if self._is_told_to_stop or self._files.stop.exists():
+            self._verdict = Verdict(Ending.STOPPED, "The agent was ended because the runner was told to stop.")
+        else:
+            self._verdict = self._watch.overdue(now)
+        return self._verdict is not None
+
+    def _read(self, fd: int) -> bool:
+        """One piece of what the agent says; False at the end of it, or where there is nothing now."""
+        assert self._record is not None
+        assert self._child is not None
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            self._watch.heard(time.monotonic())
+            self._record.write_output(data)
+            if fd == self._child.stdout:
+                self._take_lines(data)
+        return bool(data)
+
+    def _take_lines(self, data: bytes) -> None:
+        *lines, rest = (self._line + data).split(b"\n")
+        for line in lines:
+            if not self._is_too_long:
+                for event in self._stream.read(line.removesuffix(b"\r")):
+                    self._take(event)
+            self._is_too_long = False
+        self._is_too_long = self._is_too_long or len(rest) > LINE_BYTES_MAX
+        self._line = b"" if self._is_too_long else rest
+
+    def _take(self, event: AgentEvent) -> None:
+        assert self._record is not None
+        now = time.monotonic()
+        has_turned = self._talk.take(event)
+        self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
+        found: Verdict | None = None
+        if isinstance(event, ToolStarted):
+            found = self._watch.call((event.name, event.input))
+        elif isinstance(event, Finished):
+            self._watch.finished(now)
+        elif self._talk.rate_limited is not None:
+            found = _rate_limited(self._talk)
+        elif isinstance(event, Spent):
+            found = self._watch.spent(self._talk, now)
+        if has_turned:
+            found = self._end_turn() or found
+        # What the agent did before it ended by itself is judged by how it ended.
+        if self._is_attending:
+            self._verdict = self._verdict or found
+
+    def _end_turn(self) -> Verdict | None:
+        assert self._record is not None
+        assert self._child is not None
+        self._child.stop()
+        try:
+            attempts.beat(self._files)
+            now = time.monotonic()
+            line = self._record.turn(self._talk, now - self._turn_began)
+            self._talk.next_turn()
+        finally:
+            self._child.go_on()
+        self._wake()
+        self._turn_began = time.monotonic()
+        self._watch.heard(self._turn_began)
+        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
+
+    def _wake(self) -> None:
+        """Tells the orchestrator, if there is one, that there is something to read."""
+        with step("wake"), contextlib.suppress(HoldfastError):
+            disk.touch(self._layout.signals / "WAKEUP")
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _end_processes(self) -> None:
+        self._is_attending = False
+        if self._child is None:
+            return
+        with step("end_processes"):
+            # The agent is a zombie until it is reaped, so its group cannot be anybody else's meanwhile.
+            attempts.end_processes(self._files, self._order.attempt, self._order.limits.grace_s)
+            self._code = self._reap()
+
+    def _reap(self) -> int:
+        assert self._child is not None
+        if self._record is not None:
+            with contextlib.suppress(HoldfastError):
+                while self._read(self._child.stdout) or self._read(self._child.stderr):
+                    pass
+        return self._child.reap()
+
+    def _finish(self) -> Exit:
+        snapshot = ""
+        try:
+            if self._record is not None:
+                if self._child is not None:
+                    self._hear_the_end()
+                snapshot = self._record.last_snapshot()
+        except HoldfastError as failure:
+            self._fail(failure)
+        finally:
+            if self._record is not None:
+                self._record.close()
+        exit = self._exit(snapshot)
+        write_exit(self._files, exit)
+        if exit.ending is Ending.STOPPED:
+            disk.unlink(self._files.stop, missing_ok=True)
+        self._wake()
+        return exit
+
+    def _hear_the_end(self) -> None:
+        assert self._record is not None
+        if self._verdict is None:
+            for event in self._stream.end(_as_shell(self._code or 0)):
+                self._take(event)
+        is_done = self._judge().ending is Ending.DONE
+        self._talk.close(TurnEvent.VERIFY_REQUESTED if is_done else TurnEvent.TASK_FAILED)
+        self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, "type": "ended"})
+        self._record.rest(self._talk)
+
+    def _judge(self) -> Verdict:
+        """How it ended. What the agent says counts only where its process ended as it should."""
+        talk, code = self._talk, self._code
+        finished = talk.finished
+        if self._verdict is not None:
+            is_over = self._verdict.ending is Ending.DONE and finished is not None and not finished.ok
+            return Verdict(Ending.FAILED, finished.detail) if is_over and finished else self._verdict
+        if talk.rate_limited is not None and not (finished and finished.ok):
+            return _rate_limited(talk)
+        if code is not None and code < 0:
+            return Verdict(Ending.CRASHED, f"The agent was killed by {signal.Signals(-code).name}.")
+        if code is not None and code > 128 and self._order.sandbox != "none":
+            return Verdict(Ending.CRASHED, f"The agent was killed by signal {code - 128}.")
+        if finished is not None and not finished.ok:
+            return Verdict(Ending.FAILED, finished.detail or "The agent said that it has failed.")
+        if code:
+            return Verdict(Ending.FAILED, f"The agent ended with code {code}.")
+        return Verdict(Ending.DONE, (finished.detail if finished else "") or "The agent has finished.")
+
+    def _exit(self, snapshot: str) -> Exit:
+        verdict, code = self._judge(), self._code
+        seconds = self._watch.seconds(time.monotonic()) if self._child is not None else 0.0
+        return Exit(
+            attempt=self._order.attempt,
+            start=self._order.start,
+            ending=verdict.ending,
+            detail=verdict.detail,
+            at=time.time(),
+            code=code if code is not None and code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            limit=verdict.limit,
+            until=verdict.until,
+            session=self._talk.session,
+            snapshot=snapshot,
+            turn=self._talk.turn,
+            spent=self._talk.spent + Spend(seconds=seconds),
+        )
+
+
+def _as_shell(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+def _rate_limited(talk: Conversation) -> Verdict:
+    event = talk.rate_limited
+    assert event is not None
+    return Verdict(Ending.RATE_LIMITED, event.detail or "The agent has reached a rate limit.", until=event.until)
+
+
+def _not_executed(order: Order, error: OSError) -> str:
+    if error.errno == errno.E2BIG:
+        told = "The agent was not started: its arguments are too long. Declare `prompt: stdin` or `prompt: file` for"
+        return f"{told} {order.agent}."
+    return f"The agent was not started: {order.launch.argv[0]!r} cannot be executed: {error.strerror}."
+
+
+# -- the process ------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    root, attempt, number, digest = arguments
+    os.nice(NICE)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    layout, start = Layout(Path(root)), int(number)
+    files = layout.attempt_files(attempt)
+    order = msgspec.json.decode(Blobs(layout.cas).get(digest), type=Order)
+    with step("lock"):
+        lock = attempts.take_alive(files, start, LOCK_WAIT_S_MAX)
+    if lock is None:
+        return EXIT_NOT_OURS
+    with step("start"):
+        is_ours = attempts.claim_start(files, start, attempts.RUNNER)
+    if not is_ours:
+        return EXIT_NOT_OURS
+    Runner(layout, files, order, lock).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,26 @@
+"""The scripted agent: a task's `script:` is done step by step. For demonstrations, and for tests of all the rest."""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.agents.plain import OwnEvents
+from holdfast.domain.attempt import Launch
+from holdfast.domain.definition import Definition
+from holdfast.ports import Work
+
+
+class Scripted:
+    name = "scripted"
+    # It needs no history: it goes on behind the turns that were completed.
+    resumes = True
+
+    def missing(self, definition: Definition) -> str:
+        told = f"The task {definition.id} has no `script:`; write one, or name another agent."
+        return "" if definition.script else told
+
+    def launch(self, work: Work) -> Launch:
+        return Launch((sys.executable, "-m", "holdfast.agents.script"), stdin=work.definition.script or "")
+
+    def stream(self) -> OwnEvents:
+        return OwnEvents()

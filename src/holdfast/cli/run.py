@@ -1,0 +1,159 @@
+"""`run` and `stop`: the loop in the foreground or in the background, and how it is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
+from holdfast.domain.task import TaskState
+from holdfast.durable.lock import read_holder
+from holdfast.engine.signals import AGENTS, LEAVE, Signals
+from holdfast.errors import DetachFailed, NobodyRuns, NotStopped
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.engine.loop import Loop
+
+SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
+TASKS_LEFT = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  holdfast run                          work until nothing is left to do
+  holdfast run "fix the login page"     add one task and work on it
+  holdfast run --detach                 in the background; look with `holdfast status`"""
+)
+@click.argument("goal", required=False)
+@click.option("--detach", is_flag=True, help="Run in the background.")
+@click.option("--take-over", is_flag=True, help="End the run that has the data root now, and go on in its place.")
+@click.option("--max-agents", type=click.IntRange(1, 1000), help="Agents that work at the same time.")
+@click.option("--plain", "is_plain", is_flag=True, help="Print lines, also on a terminal.")
+@as_json
+@click.pass_context
+def run(
+    ctx: click.Context,
+    goal: str | None,
+    detach: bool,
+    take_over: bool,
+    max_agents: int | None,
+    is_plain: bool,
+    as_json: bool,
+) -> None:
+    """Work on the tasks until nothing is left to do.
+
+    Agents outlive this command: end it, kill it, start it again, and it goes on with those that still work. Exit code 0
+    says that every task is closed, 20 that some are left.
+    """
+    app = find_app(ctx, max_agents=max_agents)
+    from holdfast.cli.preflight import preflight
+
+    preflight(app)
+    only = [_add(app, goal)] if goal else None
+    if detach:
+        _detach(app, ctx, only)
+        return
+    from holdfast.cli.live import view
+    from holdfast.engine.loop import Loop
+    from holdfast.wiring import workshop
+
+    with view(as_json, is_plain) as shown, workshop(app, shown.note, take_over=take_over) as shop:
+        loop = Loop(shop, only=only, show=shown.show)
+        with _stopping(loop, shown.note):
+            loop.run()
+        left = _left(loop, only)
+        shown.end(loop, left)
+    ctx.exit(TASKS_LEFT if left and not loop.stopping else 0)
+
+
+def _add(app: App, goal: str) -> str:
+    from holdfast.cli.editing import add_goal
+
+    return add_goal(app, goal)
+
+
+def _left(loop: Loop, only: list[str] | None) -> list[str]:
+    names = only if only is not None else list(loop.board.tasks)
+    return [name for name in names if name in loop.board.tasks and loop.board.task(name).state not in SETTLED]
+
+
+class _stopping:
+    """While here, the first interrupt asks the loop to stop and leaves the agents at work; the second ends at once."""
+
+    def __init__(self, loop: Loop, note: Callable[[str, str], None]) -> None:
+        self._loop, self._note = loop, note
+
+    def _asked(self, number: int, frame: Any) -> None:
+        if self._loop.stopping:
+            raise KeyboardInterrupt
+        self._note("", "stopping; agents go on working, and the next `holdfast run` goes on with them")
+        self._loop.stop(LEAVE)
+
+    def __enter__(self) -> None:
+        self._before = {each: signal.signal(each, self._asked) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def __exit__(self, *_: object) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+
+# -- in the background ------------------------------------------------------------------------------------------------
+
+
+def _detach(app: App, ctx: click.Context, only: list[str] | None) -> None:
+    from holdfast.durable import disk
+
+    app.expect_initialised()
+    log_path = app.layout.logs / "run.log"
+    log = disk.open_log(log_path)
+    root = ctx.find_root().obj
+    argv = [sys.executable, "-m", "holdfast", *(["--data-root", root] if root else []), "run", "--plain"]
+    argv += ["--take-over"] if ctx.params["take_over"] else []
+    argv += ["--max-agents", str(ctx.params["max_agents"])] if ctx.params["max_agents"] else []
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    os.close(log)
+    while child.poll() is None:
+        holder = read_holder(app.layout.lock)
+        if holder is not None and holder.pid == child.pid:
+            click.echo(f"Running in the background as pid {child.pid}; what it says is in {log_path}.")
+            click.echo("Look with `holdfast status`, follow an agent with `holdfast attach`, end with `holdfast stop`.")
+            return
+        time.sleep(0.02)
+    raise DetachFailed(path=log_path, code=child.returncode)
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+@click.command(epilog="Example:  holdfast stop --agents")
+@click.option("--agents", "agents_too", is_flag=True, help="End the agents that work, too; they can be continued.")
+@click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS")
+@as_json
+@click.pass_context
+def stop(ctx: click.Context, agents_too: bool, wait_s: float, as_json: bool) -> None:
+    """End the run that works here. Its agents go on working, unless you say otherwise."""
+    app = find_app(ctx)
+    app.expect_initialised()
+    holder = read_holder(app.layout.lock)
+    if holder is None or not holder.is_alive():
+        raise NobodyRuns(path=app.layout.root)
+    Signals(app.layout).ask_to_stop(AGENTS if agents_too else LEAVE)
+    deadline = time.monotonic() + wait_s
+    while holder.is_alive():
+        if time.monotonic() >= deadline:
+            raise NotStopped(pid=holder.pid, seconds=wait_s)
+        time.sleep(0.02)
+    if as_json:
+        print_json({"stopped": {"pid": holder.pid, "run": holder.run}})
+    else:
+        click.echo(f"Run {plain(holder.run)} (pid {holder.pid}) has ended.")

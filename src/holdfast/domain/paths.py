@@ -1,0 +1,60 @@
+"""Which of the changed paths a task's `paths` rules do not allow. Without rules everything is allowed.
+
+A rule is a glob, like a line of `.gitignore`, and allows what it matches and all below it. `*` and `?` stay within one
+name, `[a-z]` is one character of it, `**` stands for any folders. A rule without a slash (`*.md`) counts at any depth;
+one with a slash, also at its end or its beginning (`src/`, `/Makefile`, `docs/**`), counts from the top. A slash at
+the end asks for a folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+
+
+def outside(changed: Iterable[str], rules: Sequence[str]) -> list[str]:
+    """The changed paths that no rule allows, sorted; none where there are no rules."""
+    if not rules:
+        return []
+    patterns = [_pattern(rule) for rule in rules]
+    return sorted({path for path in changed if not any(pattern.match(path) for pattern in patterns)})
+
+
+@functools.lru_cache(maxsize=1000)
+def _pattern(rule: str) -> re.Pattern[str]:
+    body = rule.removeprefix("./").strip("/")
+    anchored = "/" in rule
+    head = "" if anchored else "(?:.*/)?"
+    tail = "/.+" if rule.endswith("/") else "(?:/.*)?"
+    return re.compile(head + _translate(body) + tail + r"\Z", re.DOTALL)
+
+
+def _translate(glob: str) -> str:
+    parts, position = [], 0
+    while position < len(glob):
+        found = _TOKEN.match(glob, position)
+        if found is None:
+            parts.append(re.escape(glob[position]))
+            position += 1
+            continue
+        position = found.end()
+        token = found[0]
+        if token in _WORDS:
+            parts.append(_WORDS[token])
+        elif token.startswith("["):
+            negated = token[1] in "!^"
+            body = token[2:-1] if negated else token[1:-1]
+            parts.append(f"(?!/)[{'^' if negated else ''}{_CLASS_SPECIAL.sub(_escaped, body)}]")
+        elif token.startswith("\\"):
+            parts.append(re.escape(token[1]))
+    return "".join(parts)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "\\" + found[0]
+
+
+_WORDS = {"/**/": "/(?:.*/)?", "**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_TOKEN = re.compile(r"/\*\*/|\*\*/|/\*\*(?=\Z)|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|\\.", re.DOTALL)
+_CLASS_SPECIAL = re.compile(r"[\\\[\]&~|]")

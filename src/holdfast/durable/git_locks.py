@@ -1,0 +1,110 @@
+"""Git's lock files: whose one is, and removing one that a dead process left.
+
+Git makes `<file>.lock` exclusively, writes it, closes it and renames it over the file. So a lock is taken for living
+while a process has it open, while a git process is at work in one of the folders named, or while it belongs to somebody
+whose processes we cannot look into. A lock of our own says inside who made it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.durable import disk, process
+from holdfast.errors import AlreadyExists
+
+WAIT_S_MAX = 3.0
+POLL_S = 0.02
+
+
+def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
+    """Waits until the lock is gone, and removes it where nobody alive can have it. Otherwise says who has it."""
+    deadline = time.monotonic() + wait_s
+    while (found := _stamp(lock)) is not None:
+        owner = holder(lock, folders)
+        if owner == "" and _stamp(lock) == found:
+            disk.unlink(lock, missing_ok=True)
+            return ""
+        if time.monotonic() > deadline:
+            return owner
+        time.sleep(POLL_S)
+    return ""
+
+
+def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
+    """Makes the lock ours, as git would; otherwise says who has it."""
+    me = msgspec.json.encode(process.current())
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            disk.create(lock, me)
+            return ""
+        except AlreadyExists:
+            owner = free(lock, folders, max(deadline - time.monotonic(), 0.0))
+            if owner or time.monotonic() > deadline:
+                return owner or "another process"
+
+
+def holder(lock: Path, folders: Sequence[Path]) -> str:
+    """Who may have the lock, in words; empty when nobody alive can."""
+    try:
+        content, owner = lock.read_bytes()[:4096], lock.stat()
+    except OSError:
+        return "" if not os.path.lexists(lock) else "a process that cannot be looked at"
+    try:
+        return "another Holdfast" if msgspec.json.decode(content, type=process.Identity).is_alive() else ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    if owner.st_uid != os.geteuid() and os.geteuid() != 0:
+        return "a process of another user"
+    tops = [os.path.realpath(folder) for folder in folders]
+    for pid in _pids():
+        if _has_open(pid, owner) or (_is_git(pid) and _works_in(pid, tops)):
+            return f"process {pid}"
+    return ""
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _pids() -> Iterator[int]:
+    mine = os.getpid()
+    yield from (int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != mine)
+
+
+def _has_open(pid: int, wanted: os.stat_result) -> bool:
+    folder = f"/proc/{pid}/fd"
+    try:
+        for name in os.listdir(folder):
+            try:
+                if os.path.samestat(os.stat(f"{folder}/{name}"), wanted):
+                    return True
+            except OSError:
+                continue
+    except OSError:
+        return False
+    return False
+
+
+def _is_git(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes().startswith(b"git") and process.start_ticks(pid) is not None
+    except OSError:
+        return False
+
+
+def _works_in(pid: int, tops: Sequence[str]) -> bool:
+    try:
+        where = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return False
+    return any(where == top or where.startswith(top + "/") for top in tops)

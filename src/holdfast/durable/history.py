@@ -1,0 +1,135 @@
+"""What the git repository around a folder knows: its first commit, and files that a checkout carried off.
+
+It only asks, with nothing of the caller's environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from holdfast.durable.git import Result, environment, run
+
+_RAW = ("--raw", "-z", "--no-abbrev", "--no-renames", "--relative")
+_IN_LOG = ("--format=%H", "-m")
+# All that a checkout can have come from: branches, stashes, and where they were. Our own snapshots hold no backlog.
+_EVERYWHERE = (*_IN_LOG, "--exclude=refs/holdfast/*", "--all", "--reflog")
+
+
+def _ask(folder: Path, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), **variables: str) -> Result:
+    env = environment({"log.showSignature": "false", "log.showRoot": "true"}, **variables)
+    return run(*args, cwd=folder, env=env, stdin=stdin, codes=codes)
+
+
+# -- which repository this is -----------------------------------------------------------------------------------------
+
+
+def first_commit(repo: Path) -> str:
+    """The oldest commit of HEAD that has no parent; empty where there is none yet, or a shallow clone left it out."""
+    # 128: HEAD is not born yet.
+    first = _ask(repo, "rev-list", "--max-parents=0", "HEAD", codes=(0, 128)).line.rpartition("\n")[2]
+    return "" if first and is_shallow(repo) else first
+
+
+def is_shallow(repo: Path) -> bool:
+    return _ask(repo, "rev-parse", "--is-shallow-repository").line == "true"
+
+
+def commits_here(repo: Path, commits: Iterable[str]) -> set[str]:
+    """Those of the commits that the repository has."""
+    asked = list(commits)
+    stdin = "".join(f"{name}\n" for name in asked).encode()
+    # A partial clone would ask its origin for a commit of another repository.
+    told = _ask(repo, "cat-file", "--batch-check=%(objecttype)", stdin=stdin, GIT_NO_LAZY_FETCH="1")
+    return {name for name, kind in zip(asked, told.line.split("\n"), strict=True) if kind == "commit"}
+
+
+def has_changed(file: Path) -> bool:
+    """True if git has more than one version of a file."""
+    if not _is_in_repository(file.parent):
+        return False
+    return "\n" in _ask(file.parent, "rev-list", "--all", "--max-count=2", "--", file.name).line
+
+
+# -- files that are gone ----------------------------------------------------------------------------------------------
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """What git knows of files that are not there. Of any other it never heard, or its index still has it.
+
+    `carried_off`: it has them in other commits, and a checkout, reset or stash took them away; each with the command
+    that brings it back. `removed`: deleted with git's knowledge, in the index or by a commit of HEAD's own history.
+    """
+
+    carried_off: dict[str, str] = {}
+    removed: set[str] = set()
+
+
+def look_for(folder: Path, texts: Mapping[str, bytes]) -> Gone:
+    """Looks below `folder` for files given by name and text. A file may have another name: then its content tells."""
+    if not texts or not _is_in_repository(folder):
+        return Gone()
+    names = _names_by_blob(folder, texts)
+
+    def named(found: Iterable[_Change]) -> dict[str, _Change]:
+        """The first change of each that was asked for: the newest."""
+        changes: dict[str, _Change] = {}
+        for change in found:
+            stem = PurePosixPath(change.path).stem
+            known = [stem] if stem in texts else [names[blob] for blob in change.blobs if blob in names]
+            for name in known:
+                changes.setdefault(name, change)
+        return changes
+
+    held = named(change for change in _changes(folder, "log", *_EVERYWHERE) if change.kind != "D")
+    deleted = named(_changes(folder, "diff", "--diff-filter=D"))
+    removed = named(_changes(folder, "diff", "--cached", "--diff-filter=D"))
+    if _ask(folder, "rev-parse", "--quiet", "--verify", "HEAD", codes=(0, 1)).code == 0:
+        removed |= named(_changes(folder, "log", *_IN_LOG, "--diff-filter=D", "HEAD"))
+    carried_off = {
+        name: f"git checkout {change.commit[:12]} -- {shlex.quote(str(folder / change.path))}"
+        for name, change in held.items()
+        if name not in deleted and name not in removed
+    }
+    return Gone(carried_off, removed.keys() - deleted.keys())
+
+
+class _Change(msgspec.Struct, frozen=True):
+    commit: str
+    kind: str
+    blobs: tuple[str, str]
+    path: str
+
+
+def _changes(folder: Path, *command: str) -> Iterator[_Change]:
+    """What a command of git tells about the files below `folder`, the newest first."""
+    fields = iter(_ask(folder, *command, *_RAW, "--", ".").fields())
+    commit = ""
+    for field in fields:
+        if field.lstrip("\n").startswith(":"):
+            # :100644 000000 <blob> <zeros> D, then the path
+            _, _, old, new, kind = field.split()
+            yield _Change(commit, kind, (old, new), next(fields))
+        else:
+            commit = field.strip() or commit
+
+
+def _is_in_repository(folder: Path) -> bool:
+    asked = _ask(folder, "rev-parse", "--is-inside-work-tree", codes=(0, 128))
+    if asked.failure is not None and "not a git repository" not in asked.failure.stderr:
+        raise asked.failure
+    return asked.line == "true"
+
+
+def _names_by_blob(folder: Path, texts: Mapping[str, bytes]) -> dict[str, str]:
+    """By what git calls each text, as it is and as it is kept where line ends are converted."""
+    hash_name = _ask(folder, "rev-parse", "--show-object-format").line
+
+    def blob(text: bytes) -> str:
+        return hashlib.new(hash_name, b"blob %d\0" % len(text) + text).hexdigest()
+
+    return {blob(form): name for name, text in texts.items() if text for form in (text, text.replace(b"\r\n", b"\n"))}

@@ -1,0 +1,57 @@
+"""Open tasks without a file: did somebody delete it, or is it only away?
+
+The backlog is versioned by git, and the journal is not: a checkout of another branch takes files away, and brings them
+back. So git is asked, once for all of them, before anything final is decided. A task whose file is away stays as it is.
+It is reported, with what brings the file back, and a task that a problem names is not worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.domain.problem import Problem
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF
+from holdfast.ports import BacklogFolder, BacklogScan
+
+# Where the files of open tasks stand.
+FOLDERS = ("open", "issues")
+
+
+def without_file(tasks: Mapping[str, Task], scan: BacklogScan) -> list[str]:
+    """The tasks that neither a file nor a problem of one speaks of."""
+    spoken_of = {name for problem in scan.problems for name in problem.tasks}
+    return [name for name in tasks if not (name in scan.tasks or name in scan.moved or name in spoken_of)]
+
+
+def only_away(backlog: BacklogFolder, texts: Mapping[str, bytes]) -> list[Problem]:
+    """What keeps which of the open tasks whose files are not there. A text that is lost too is empty."""
+    from holdfast.durable.history import look_for
+
+    gone = look_for(backlog.folder, texts)
+    away = [_carried_off(name, command) for name, command in gone.carried_off.items()]
+    others = tuple(name for name in texts if name not in gone.carried_off and name not in gone.removed)
+    missing = [folder for folder in FOLDERS if not (backlog.folder / folder).exists()]
+    if others and missing:
+        told = "the folder is missing, so its tasks stay and wait: put it back, or make an empty one to cancel them"
+        return [*away, Problem(1, 1, f"{told} ({', '.join(others)})", file=missing[0], tasks=others)]
+    lost = "there is neither this file nor its copy in cas/, so its task stays and waits: bring one of them back"
+    return [*away, *(_problem(name, lost) for name in others if not texts[name])]
+
+
+def _carried_off(name: str, command: str) -> Problem:
+    told = "a checkout took this file away, so its task stays and waits"
+    return _problem(name, f"{told}: `{command}` brings it back, `holdfast cancel {name}` gives it up")
+
+
+def _problem(name: str, told: str) -> Problem:
+    return Problem(1, 1, told, file=f"open/{name}.yaml", tasks=(name,))
+
+
+def absent(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Problem]:
+    """Every open task without a file, for who only looks and does not wait for git."""
+    told = (
+        "there is no file of this task: `holdfast check` tells whether it is away, or deleted, which cancels the task"
+    )
+    names = [name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open"]
+    return [_problem(name, told) for name in names]

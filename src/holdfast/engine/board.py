@@ -1,0 +1,151 @@
+"""The tasks as the loop sees them: the journal's state, the files' definitions, and the graph that both make.
+
+The graph follows the ledger entry by entry, so that nothing ever looks at all tasks to find the next one.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition, parse
+from holdfast.domain.graph import Graph, Node
+from holdfast.domain.problem import Problem
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF, TaskState
+from holdfast.durable.blobs import Blobs
+from holdfast.engine.intake import Report, block_of, take_in
+from holdfast.errors import HoldfastError, TaskFileMissing
+from holdfast.ports import BacklogFolder, Ledger, TaskFile
+
+_ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
+PRIORITY = Node.__struct_defaults__[2]
+
+
+class Board:
+    def __init__(self, ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, config: Config) -> None:
+        self.ledger = ledger
+        self.backlog = backlog
+        self.blobs = blobs
+        self.config = config
+        self.graph = Graph()
+        self.files: Mapping[str, TaskFile] = {}
+        self.problems: list[Problem] = []
+        self.stopped: set[str] = set()
+        # Tasks that are in an attempt or between two: those that a plan has to look at one by one.
+        self.active: set[str] = set()
+        # Filled by whichever thread appends, emptied by the loop.
+        self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._unprojected: set[str] = set()
+
+    def note_change(self, task: str) -> None:
+        if task:
+            self._changed.put(task)
+
+    @property
+    def folder(self) -> Path:
+        return self.backlog.folder
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return self.ledger.state.tasks
+
+    def task(self, name: str) -> Task:
+        return self.tasks[name]
+
+    # -- definitions --------------------------------------------------------------------------------------------------
+
+    def definition(self, name: str) -> Definition | None:
+        """As the file has it now; None while the file is gone or cannot be used."""
+        file = self.files.get(name)
+        return None if file is None or name in self.stopped else file.definition
+
+    def worked_on(self, task: Task) -> Definition:
+        """As it was when the attempt began: an edit meanwhile counts for the next one."""
+        return self.pinned(task.id, task.worked_on or task.definition)
+
+    def pinned(self, name: str, digest: str) -> Definition:
+        made = parse(self.blobs.get(digest), name)
+        if isinstance(made, Definition):
+            return made
+        raise TaskFileMissing(task=name, path=digest)
+
+    # -- keeping up ---------------------------------------------------------------------------------------------------
+
+    def take_in(self) -> Report:
+        """Reads the backlog and journals what people changed; then the graph knows every task anew that it concerns."""
+        report = take_in(self.ledger, self.backlog, self.blobs)
+        scan = self.backlog.scan()
+        files = {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
+        stopped = {name for problem in scan.problems for name in problem.tasks}
+        stale = {name for name in {*files, *self.files} if files.get(name) != self.files.get(name)}
+        stale |= {name for name in self.tasks if name not in self.graph}
+        self.files, self.problems, changed = files, list(scan.problems), stale | (stopped ^ self.stopped)
+        self.stopped = stopped
+        self._unprojected |= {name for name in self.tasks if self._is_misplaced(name)}
+        for name in changed:
+            self._put(name)
+        return report
+
+    def keep_up(self) -> None:
+        """Takes in what was journalled since last time."""
+        for name in self._drain():
+            self._put(name)
+            self._unprojected.add(name)
+
+    def project(self, attempt: Callable[[Task], None]) -> list[HoldfastError]:
+        """Puts the files of changed tasks where their states say, and calls `attempt` for the rest of each.
+
+        What cannot be done now is tried again next time.
+        """
+        failed = []
+        for name in sorted(self._unprojected):
+            try:
+                attempt(self.task(name))
+                if name in self.files and self._is_misplaced(name):
+                    task = self.task(name)
+                    self.files = {**self.files, name: self.backlog.move(name, FOLDER_OF[task.state], block_of(task))}
+                self._unprojected.discard(name)
+            except HoldfastError as error:
+                failed.append(error)
+        return failed
+
+    def _drain(self) -> set[str]:
+        names: set[str] = set()
+        try:
+            while True:
+                names.add(self._changed.get_nowait())
+        except queue.Empty:
+            return names & self.tasks.keys()
+
+    def _is_misplaced(self, name: str) -> bool:
+        file, task = self.files.get(name), self.tasks.get(name)
+        if file is None or task is None:
+            return False
+        if file.folder != FOLDER_OF[task.state]:
+            return not (file.folder == "issues" and FOLDER_OF[task.state] == "open")
+        made = file.definition
+        return (made.claim or made.result or made.error) != block_of(task)
+
+    def _put(self, name: str) -> None:
+        task = self.tasks.get(name)
+        if task is None:
+            return
+        (self.active.add if task.state in _ACTIVE or task.again else self.active.discard)(name)
+        made = self.files[name].definition if name in self.files else None
+        wait_s = made.subtask_timeout_s if made else None
+        self.graph.put(
+            Node(
+                name,
+                made.depends_on if made else (),
+                (made.parent or "") if made else "",
+                made.priority if made and made.priority is not None else PRIORITY,
+                task.added_at,
+                task.state,
+                task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
+                max(task.not_before, (made.not_before or 0.0) if made else 0.0),
+                task.changed_at + wait_s if wait_s else 0.0,
+            )
+        )

@@ -1,0 +1,58 @@
+"""One way to perform an effect: its intent is on disk before, its outcome after.
+
+An effect that raises is asked what the world shows, as after a crash: what took place all the same is confirmed, what
+did not has failed, what cannot be told is parked. So an intent is open only while its effect is under way, or after a
+crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.domain import entries
+from holdfast.durable.entry import Record
+from holdfast.durable.pairing import OpenIntent
+from holdfast.errors import HoldfastError
+from holdfast.points import point
+from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger
+
+POINTS = tuple(f"effect.{kind}.{when}" for kind in entries.EFFECTS if kind != "publish" for when in ("before", "after"))
+
+
+def carry_out(
+    ledger: Ledger, effects: Mapping[str, Effect], kind: str, intended: entries.EffectIntended
+) -> dict[str, Any]:
+    """Performs the effect under an intent and returns its result. Raises what it raised, once that is on record."""
+    effect = effects[kind]
+    intent = _intend(ledger, kind, intended)
+    try:
+        point(f"effect.{kind}.before")
+        result = effect.perform(intent)
+        point(f"effect.{kind}.after")
+    except HoldfastError as error:
+        match effect.reconcile(intent):
+            case Happened(found):
+                result = found
+            case DidNotHappen():
+                _close(ledger, intent, "failed", str(error), {})
+                raise
+            case InDoubt(doubt):
+                _close(ledger, intent, "parked", f"{doubt} ({error})", {})
+                raise
+    _close(ledger, intent, "confirmed", "", result)
+    return result
+
+
+def _intend(ledger: Ledger, kind: str, intended: entries.EffectIntended) -> OpenIntent:
+    inputs = msgspec.to_builtins(intended)
+    [ref] = ledger.append(ledger.epoch, [Record(f"task_{kind}_intent", inputs, actor="loop", committed=False)])
+    return next(intent for intent in reversed(ledger.pairing.open_intents()) if intent.ref == ref)
+
+
+def _close(ledger: Ledger, intent: OpenIntent, how: str, reason: str, result: dict[str, Any]) -> None:
+    kind = intent.entry.decision_type.removesuffix("_intent")
+    inputs = {"intent": intent.ref, "task": intent.entry.inputs["task"], "reason": reason}
+    ledger.append(ledger.epoch, [Record(f"{kind}_{how}", inputs, result, "loop")])

@@ -1,0 +1,153 @@
+"""How a start ends: taken as its runner said, or orphaned where nobody said anything.
+
+Before anything else every turn that the attempt completed is journalled. An orphan's tree as found is saved before it
+is touched, under a name of its own that is never written twice: doing this again after a crash loses nothing.
+"""
+
+from __future__ import annotations
+
+from holdfast.domain.attempt import Ending, Exit
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent
+from holdfast.durable import attempts, jsonl
+from holdfast.durable.entry import Record
+from holdfast.durable.snapshot import reference
+from holdfast.engine import budget, merge, turns
+from holdfast.engine.workshop import Workshop
+from holdfast.layout import Attempt
+
+# Where an agent does not say when its limit ends.
+RATE_LIMIT_S = 60.0
+
+_FAILED: dict[Ending, AbortReason] = {
+    Ending.FAILED: AbortReason.AGENT_FAILED,
+    Ending.NOT_STARTED: AbortReason.NOT_STARTED,
+    Ending.TIMEOUT: AbortReason.TIMEOUT,
+    Ending.STALLED: AbortReason.STALLED,
+    Ending.CIRCUIT_OPEN: AbortReason.CIRCUIT_OPEN,
+}
+_USED_UP = {
+    "usd": AbortReason.BUDGET_EXHAUSTED,
+    "tokens": AbortReason.TOKENS_EXHAUSTED,
+    "turns": AbortReason.TURNS_EXHAUSTED,
+    "seconds": AbortReason.TIMEOUT,
+}
+
+
+def take(shop: Workshop, task: Task, ended: Exit) -> None:
+    """What the runner said becomes the task's next state."""
+    turns.follow(shop.ledger, shop.layout, task)
+    match ended.ending:
+        case Ending.DONE:
+            _done(shop, task, ended)
+        case Ending.RATE_LIMITED:
+            until = ended.until or shop.clock() + RATE_LIMIT_S
+            _give_back(shop, task, AbortReason.RATE_LIMITED, ended, not_before=until)
+        case Ending.STOPPED:
+            _give_back(shop, task, AbortReason.SHUTDOWN, ended)
+        case Ending.LIMIT:
+            _limit(shop, task, ended)
+        case Ending.CRASHED | Ending.RUNNER_FAILED:
+            shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session)
+            shop.note(task.id, f"{task.attempt} crashed: {ended.detail}")
+        case failed:
+            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, ended.detail)
+
+
+def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
+    """Ends whatever is left of the attempt, then says that it is nobody's."""
+    files = shop.layout.attempt_files(task.attempt)
+    attempts.end_all(files, task.attempt, shop.config.grace_s)
+    # It may have come to its end just now, and said so.
+    ended = attempts.read_exit(files, task.starts)
+    if ended is not None and ended.ending is not Ending.STOPPED:
+        take(shop, task, ended)
+        return
+    turns.follow(shop.ledger, shop.layout, task)
+    reason = AbortReason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else AbortReason.CRASHED
+    shop.move(task, event, reason, session=_session(files) or task.session)
+    shop.note(task.id, f"{task.attempt} is orphaned after turn {task.turn}")
+
+
+def go_on(shop: Workshop, task: Task) -> None:
+    """Saves an orphan's tree as it was found, puts it back to its last turn where that is right, and opens the task."""
+    made = shop.board.worked_on(task)
+    most = made.max_resumes if made.max_resumes is not None else shop.config.max_resumes
+    if task.resumes >= most:
+        detail = f"it was continued {task.resumes} times, and was orphaned again"
+        shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail)
+        return
+    _put_back(shop, task)
+    shop.move(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED)
+
+
+def _put_back(shop: Workshop, task: Task) -> None:
+    if not shop.worktrees.path(task.id).is_dir():
+        return
+    files = shop.layout.attempt_files(task.attempt)
+    snapshots = shop.worktrees.snapshots(task.id)
+    name = f"orphan-{task.starts}"
+    saved = snapshots.names(task.attempt)
+    if name not in saved:
+        snapshots.take(task.attempt, name)
+    if _worked_after_last_turn(files):
+        return
+    last = f"turn-{task.turn}"
+    snapshots.restore(reference(task.attempt, last) if last in saved else task.base)
+
+
+def _worked_after_last_turn(files: Attempt) -> bool:
+    """Whether the stream shows a tool that ended after the last turn was saved: what it did must not be undone."""
+    lines = turns.all_turns(files)
+    last = lines[-1].ts if lines else 0.0
+    events = (line.record for line in jsonl.Ledger(files.events).read()) if files.events.exists() else ()
+    return any(event.get("type") == "tool_ended" and event["ts"] > last for event in events)
+
+
+def _session(files: Attempt) -> str:
+    """The conversation that the stream named last."""
+    found = ""
+    if files.events.exists():
+        for line in jsonl.Ledger(files.events).read():
+            if line.record.get("type") == "session":
+                found = line.record.get("id", found)
+    return found
+
+
+def _done(shop: Workshop, task: Task, ended: Exit) -> None:
+    candidate = ""
+    if ended.snapshot:
+        who = merge.identity(shop.repo, shop.config)
+        message = merge.message(task.id, task.attempt, shop.board.worked_on(task))
+        candidate = merge.candidate(shop.repo, task.base, ended.snapshot, message, who) or task.base
+    shop.move(
+        task,
+        TaskEvent.AGENT_REPORTS_SUCCESS,
+        TransitionReason.AGENT_REPORTED,
+        candidate=candidate,
+        session=ended.session,
+        agent=task.agent,
+        outcome={"detail": ended.detail} if ended.detail else {},
+    )
+    shop.note(task.id, f"{task.attempt} is done after {task.turn} turns")
+
+
+def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
+    made = shop.board.worked_on(task)
+    cap = budget.binding(task, made, shop.config, shop.ledger.state, ended.limit)
+    if cap == "task":
+        # Another attempt would have nothing to spend, either.
+        outcome = {"kind": "limit", "detail": ended.detail, "attempt": task.attempt}
+        shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, _USED_UP[ended.limit], outcome=outcome, session=ended.session)
+        shop.note(task.id, f"limit: {ended.detail}")
+    else:
+        _give_back(shop, task, _USED_UP[ended.limit], ended)
+
+
+def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit, not_before: float = 0.0) -> None:
+    """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
+    flag = Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}, actor="loop")
+    back = shop.moved(task, TaskEvent.REQUEUE, reason, session=ended.session)
+    shop.append(*([flag] if not_before else []), back)
+    shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")

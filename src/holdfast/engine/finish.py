@@ -1,0 +1,115 @@
+"""From done to closed: merge with the newest target, verify that very commit, land it, refresh, file the result.
+
+Each step begins with what the journal says is already so: a crash between two leaves the rest to do, and nothing to do
+twice. A landing that loses a race, or finds the target moved, starts over with the newer one.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.domain.entries import LandIntended, RefreshIntended, VerifyIntended
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent
+from holdfast.engine import merge, refresh, verify
+from holdfast.engine.effects import carry_out
+from holdfast.engine.workshop import Workshop
+from holdfast.errors import LandingLost, LandingWaits
+
+
+class Finished(StrEnum):
+    CLOSED = "closed"
+    REJECTED = "rejected"
+    APPROVAL = "approval"
+
+
+def finish(shop: Workshop, task: Task) -> Finished:
+    """Takes a task that is done as far as it goes."""
+    if not task.candidate and not task.attempt:
+        # Its subtasks were its work, and each has landed by itself.
+        _close(shop, task, {"kind": "subtasks"})
+        return Finished.CLOSED
+    while not task.landed:
+        verdict = _verify(shop, task)
+        if verdict is not None:
+            return verdict
+        if shop.board.worked_on(task).approve and not task.approved:
+            shop.move(task, TaskEvent.APPROVAL_REQUESTED, TransitionReason.APPROVAL_REQUIRED, agent=task.agent)
+            shop.note(task.id, "waits for `holdfast approve`")
+            return Finished.APPROVAL
+        branch = merge.target_branch(shop.repo, shop.config)
+        if blockers := _blockers(shop, task, branch):
+            raise LandingWaits(task=task.id, paths=", ".join(blockers[:5]))
+        try:
+            carry_out(
+                shop.ledger,
+                shop.effects,
+                "land",
+                LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified),
+            )
+        except LandingLost:
+            shop.note(task.id, "the target moved meanwhile; verifying with the newer one")
+    _refresh_and_close(shop, task)
+    return Finished.CLOSED
+
+
+def _blockers(shop: Workshop, task: Task, branch: str) -> list[str]:
+    """Paths that the landing changes, and that somebody has changed in a checkout of the branch."""
+    found = refresh.checkouts(shop.repo, branch)
+    return [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
+
+
+def _verify(shop: Workshop, task: Task) -> Finished | None:
+    """None when the commit that would land has passed; it is then in `task.verified`."""
+    branch = merge.target_branch(shop.repo, shop.config)
+    target = merge.newest(shop.repo, branch)
+    if task.verified and task.verified_on == target:
+        return None
+    made = shop.board.worked_on(task)
+    if not task.candidate:
+        return _reject(shop, task, verify.no_candidate())
+    who = merge.identity(shop.repo, shop.config)
+    merged = merge.merge(shop.repo, target, task.candidate, merge.message(task.id, task.attempt, made), who)
+    if merged.conflicts:
+        return _reject(shop, task, verify.conflict(merged.conflicts), AbortReason.LANDING_CONFLICT)
+    gates = verify.gates_of(made, shop.config)
+    intended = VerifyIntended(
+        task.id,
+        task.attempt,
+        task.candidate,
+        target,
+        merged.commit,
+        verify.pin(gates, made.paths, shop.blobs),
+        all(gate.repeatable for gate in gates),
+    )
+    shop.note(task.id, f"verifying {merged.commit[:12]} with {len(gates)} gates")
+    result = carry_out(shop.ledger, shop.effects, "verify", intended)
+    if result["passed"]:
+        return None
+    return _reject(shop, task, verify.read_verdict(shop.blobs, result["verdict"]))
+
+
+def _reject(
+    shop: Workshop, task: Task, verdict: verify.Verdict, reason: AbortReason = AbortReason.VERIFICATION_FAILED
+) -> Finished:
+    told = verify.feedback(verdict, shop.blobs)
+    shop.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
+    return Finished.REJECTED
+
+
+def _refresh_and_close(shop: Workshop, task: Task) -> None:
+    branch = merge.target_branch(shop.repo, shop.config)
+    left: list[str] = []
+    for checkout in refresh.checkouts(shop.repo, branch):
+        intended = RefreshIntended(task.id, task.attempt, str(checkout), task.verified_on, task.landed)
+        left += carry_out(shop.ledger, shop.effects, "refresh", intended).get("left", [])
+    if left:
+        shop.note(task.id, f"landed; left as you have them in your checkout: {', '.join(left[:5])}")
+    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left})
+    shop.worktrees.remove(task.id, landed=task.candidate)
+
+
+def _close(shop: Workshop, task: Task, outcome: dict[str, object]) -> None:
+    shop.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
+    shop.note(task.id, f"landed as {task.landed[:12]}" if task.landed else "closed: all its subtasks have landed")

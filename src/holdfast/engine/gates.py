@@ -1,0 +1,297 @@
+"""Running one gate, and ending all of it.
+
+A gate is a command in the scratch worktree, in a process group of its own, at nice 19, with nothing to read and only a
+few variables of ours. It inherits a flock on the attempt's `gates.lock`, so that after a crash the next orchestrator
+knows of it. When it has ended, or its time is over, everything that it started is ended too: a process is of the gate
+when it is in its group, when its environment says so (`HOLDFAST_GATE`, and the scratch worktree of this data root), or
+when it holds the lock. It is looked at again once a pidfd holds it, so that nobody else is ever signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.durable import disk
+from holdfast.durable.blobs import Blobs
+from holdfast.errors import GateStuck
+from holdfast.layout import Attempt
+
+Outcome = Literal["passed", "failed", "timed_out", "not_run"]
+
+OUTPUT_BYTES_MAX = 4 << 20
+TIMEOUT_S = 600.0
+GRACE_S = 5.0
+KILL_WAIT_S_MAX = 30.0
+POLL_S = 0.02
+PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
+_NICE = 19
+_NOT_FOUND = 127
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """A command that judges. `required`: its failure stops the landing. `repeatable`: a crash may make it run again."""
+
+    name: str
+    command: str | tuple[str, ...]
+    timeout_s: float = TIMEOUT_S
+    required: bool = True
+    repeatable: bool = True
+
+
+class Result(msgspec.Struct, frozen=True):
+    """`output` is a blob: stdout and stderr as they came. `code` is as a shell counts it, None where it has none."""
+
+    name: str
+    outcome: Outcome
+    command: str | tuple[str, ...]
+    code: int | None = None
+    output: str = ""
+    seconds: float = 0.0
+    required: bool = True
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where and for whom the gates run. `lock` is the descriptor that they inherit."""
+
+    task: str
+    attempt: str
+    files: Attempt
+    folder: Path
+    lock: int = -1
+    grace_s: float = GRACE_S
+
+    def environment(self, passed_on: tuple[str, ...]) -> dict[str, str]:
+        names = {*PASSED_ON, *passed_on, *(name for name in os.environ if name.startswith("LC_"))}
+        kept = {name: os.environ[name] for name in sorted(names) if name in os.environ}
+        ours = {"TASK": self.task, "ATTEMPT": self.attempt, "GATE": self.attempt, "WORKTREE": str(self.folder)}
+        return {**kept, **{f"HOLDFAST_{name}": value for name, value in ours.items()}}
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ()) -> Result:
+    """Runs the gate to its end, and everything that it started to theirs."""
+    began = time.monotonic()
+    argv = ["sh", "-c", gate.command] if isinstance(gate.command, str) else list(gate.command)
+    kept = _Kept()
+    code: int | None
+    try:
+        child = _start(argv, place, place.environment(passed_on))
+    except OSError as error:
+        kept.add(f"{argv[0]} cannot be run: {error.strerror or error}\n".encode())
+        code, in_time = _NOT_FOUND, True
+    else:
+        in_time, code = _see_through(child, place, began + gate.timeout_s, kept)
+    seconds = round(time.monotonic() - began, 3)
+    output = blobs.put(kept.content(), content_type="text/plain", metadata={"gate": gate.name[:100]})
+    outcome: Outcome = "timed_out" if not in_time else "passed" if code == 0 else "failed"
+    return Result(gate.name, outcome, gate.command, code if in_time else None, output, seconds, gate.required)
+
+
+def _start(argv: list[str], place: Place, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen(
+        argv,
+        cwd=place.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        pass_fds=(place.lock,),
+        process_group=0,
+    )
+    # Beside agents and gates that take every core, the journal's sync must not wait.
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, child.pid, _NICE)
+    return child
+
+
+def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: float, kept: _Kept) -> tuple[bool, int]:
+    """Whether it ended by itself in time, and its code. It is reaped last: until then its group's number is its own."""
+    assert child.stdout is not None
+    pipe = child.stdout.fileno()
+    os.set_blocking(pipe, False)
+    with child.stdout:
+        in_time = _watch(child.pid, pipe, deadline, kept)
+        end(place, child.pid)
+        kept.drain(pipe)
+    code = child.wait()
+    return in_time, code if code >= 0 else 128 - code
+
+
+def _watch(pid: int, pipe: int, deadline: float, kept: _Kept) -> bool:
+    """Reads what the gate prints until it has ended; False when its time was over before."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.register(pipe, select.POLLIN)
+        while (left_s := deadline - time.monotonic()) > 0:
+            ready = {fd for fd, _ in poll.poll(left_s * 1000)}
+            if pipe in ready and not kept.drain(pipe, once=True):
+                poll.unregister(pipe)
+            if pidfd in ready:
+                return True
+        return False
+    finally:
+        os.close(pidfd)
+
+
+class _Kept:
+    """The output's first and last part; what is between them is counted."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = 0
+
+    def add(self, data: bytes) -> None:
+        half = OUTPUT_BYTES_MAX // 2
+        room = half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:] if room > 0 else data
+        # Cut seldom: each cut moves all that stays.
+        if len(self._tail) > 2 * half:
+            self._cut(half)
+
+    def drain(self, pipe: int, *, once: bool = False) -> bool:
+        """Takes what is there; False at its end."""
+        while True:
+            try:
+                data = os.read(pipe, 1 << 16)
+            except BlockingIOError:
+                return True
+            self.add(data)
+            if once or not data:
+                return bool(data)
+
+    def content(self) -> bytes:
+        self._cut(OUTPUT_BYTES_MAX // 2)
+        gap = f"\n[holdfast: {self._dropped} bytes are left out here]\n".encode() if self._dropped else b""
+        return bytes(self._head) + gap + bytes(self._tail)
+
+    def _cut(self, size: int) -> None:
+        surplus = max(len(self._tail) - size, 0)
+        del self._tail[:surplus]
+        self._dropped += surplus
+
+
+# -- ending -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(place: Place) -> Iterator[Place]:
+    """The place with the lock in hand. What an earlier orchestrator left running there is ended first."""
+    path = place.files.gates_lock
+    disk.mkdir(place.files.root)
+    fd = disk.open_lock_file(path)
+    try:
+        end(place)
+        deadline = time.monotonic() + KILL_WAIT_S_MAX
+        while not _try_lock(fd):
+            end(place)
+            if time.monotonic() > deadline:
+                raise GateStuck(attempt=place.attempt, processes="a process that cannot be seen from here")
+            time.sleep(POLL_S)
+        yield msgspec.structs.replace(place, lock=fd)
+    finally:
+        disk.close_lock_file(fd, path)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def end(place: Place, group: int = 0) -> None:
+    """Asks every process of the gate to end, kills what is left after the grace, and returns when none is found."""
+    began = time.monotonic()
+    asked: set[tuple[int, int]] = set()
+    while found := list(_members(place, group)):
+        waited_s = time.monotonic() - began
+        if waited_s > place.grace_s + KILL_WAIT_S_MAX:
+            names = ", ".join(f"process {pid}" for pid, _ in found)
+            raise GateStuck(attempt=place.attempt, processes=names)
+        for known in found:
+            if waited_s >= place.grace_s:
+                _signal(known, place, group, signal.SIGKILL)
+            elif known not in asked:
+                # A stopped process must be woken to hear it.
+                _signal(known, place, group, signal.SIGTERM, signal.SIGCONT)
+                asked.add(known)
+        time.sleep(POLL_S)
+
+
+def _members(place: Place, group: int) -> Iterator[tuple[int, int]]:
+    """Each by pid and start ticks, which together are never another's."""
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and (ticks := _is_member(int(name), place, group)):
+            yield int(name), ticks
+
+
+def _is_member(pid: int, place: Place, group: int) -> int:
+    """Its start ticks if it lives and is of the gate, else 0."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return 0
+    # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
+    state, parent, its_group, *rest = text[text.rindex(b")") + 2 :].split()
+    me = os.getpid()
+    if state in (b"Z", b"X") or pid == me:
+        return 0
+    # A child of ours that is between fork and exec has every descriptor, and is no gate.
+    is_ours = (group and int(its_group) == group) or _is_marked(pid, place)
+    is_ours = is_ours or (int(parent) != me and _has_open(pid, place.files.gates_lock))
+    return int(rest[16]) if is_ours else 0
+
+
+def _is_marked(pid: int, place: Place) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    # Two data roots may each have an attempt of this name, but not this folder.
+    wanted = {f"HOLDFAST_GATE={place.attempt}".encode(), b"HOLDFAST_WORKTREE=" + os.fsencode(place.folder)}
+    return wanted.issubset(variables)
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        wanted = path.stat()
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            # Descriptors come and go while we look.
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), wanted):
+                    return True
+    return False
+
+
+def _signal(known: tuple[int, int], place: Place, group: int, *signals: signal.Signals) -> None:
+    pid, ticks = known
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if _is_member(pid, place, group) == ticks:
+            for number in signals:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(pidfd, number)
+    finally:
+        os.close(pidfd)

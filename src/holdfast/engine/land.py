@@ -1,0 +1,149 @@
+"""The landing: the target branch moves from the commit that was merged onto to the one that was verified.
+
+The order is: the commit's objects are on disk, then the branch moves if it still is where it was, then the ref and
+every folder above it are on disk. Whatever dies in between, the branch names the old commit or the new, whole. The ref
+itself tells afterwards what happened, so no landing is made twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.entries import LandIntended
+from holdfast.domain.state import Landing
+from holdfast.durable import disk, git, git_locks
+from holdfast.durable.pairing import OpenIntent
+from holdfast.engine import merge
+from holdfast.errors import FileMissing, GitFailed, GitLocked, LandingLost
+from holdfast.points import point
+from holdfast.ports import DidNotHappen, Happened, Verdict
+
+LAND_POINTS = tuple(f"land.{step}.{when}" for step in ("objects", "swap", "sync") for when in ("before", "after"))
+_SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllRefUpdates": "true"}
+
+
+class Land:
+    """The effect of landing, on one repository."""
+
+    def __init__(self, repo: Path) -> None:
+        self._repo = repo
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        wanted = msgspec.convert(intent.entry.inputs, LandIntended)
+        repository = git.discover(self._repo)
+        point("land.objects.before")
+        merge.make_durable(self._repo)
+        point("land.objects.after")
+        point("land.swap.before")
+        _swap(repository, wanted)
+        point("land.swap.after")
+        point("land.sync.before")
+        _sync(repository, wanted.branch)
+        point("land.sync.after")
+        return _result(wanted)
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
+        wanted = msgspec.convert(intent.entry.inputs, LandIntended)
+        repository = git.discover(self._repo)
+        if not _reaches(repository, wanted.branch, wanted.new):
+            return DidNotHappen()
+        # Whoever moved it may have died before the sync.
+        _sync(repository, wanted.branch)
+        return Happened(_result(wanted))
+
+
+def lost_landings(repo: Path, landings: Mapping[str, Landing]) -> list[str]:
+    """A sentence for each branch that no longer leads to what was landed on it last."""
+    repository = git.discover(repo)
+    return [
+        f"The landing of {landing.task} on {branch} is lost: the branch {_place(repository, branch)}, which does not "
+        f"lead to its commit {landing.commit}. Nothing was changed; {_way_back(repository, branch, landing.commit)}"
+        for branch, landing in landings.items()
+        if not _reaches(repository, branch, landing.commit)
+    ]
+
+
+def _way_back(repository: git.Repository, branch: str, commit: str) -> str:
+    if repository.run("cat-file", "-e", f"{commit}^{{commit}}", codes=(0, 1, 128)).failure:
+        return "the commit is not in the repository any more: fetch it from a copy of the repository, then start again."
+    return f"merge the commit into {branch.removeprefix('refs/heads/')} with `git merge {commit}`, then start again."
+
+
+def _place(repository: git.Repository, branch: str) -> str:
+    at = _commit_at(repository, branch)
+    return f"is at {at}" if at else "is gone"
+
+
+def _result(wanted: LandIntended) -> dict[str, Any]:
+    return {"branch": wanted.branch, "old": wanted.old, "new": wanted.new}
+
+
+def _commit_at(repository: git.Repository, branch: str) -> str:
+    return repository.run("rev-parse", "--verify", "--quiet", f"{branch}^{{commit}}", codes=(0, 1, 128)).line
+
+
+def _reaches(repository: git.Repository, branch: str, commit: str) -> bool:
+    at = _commit_at(repository, branch)
+    # Code 128: the commit itself is not there.
+    return bool(at) and not repository.run("merge-base", "--is-ancestor", commit, at, codes=(0, 1, 128)).failure
+
+
+# -- moving the branch ------------------------------------------------------------------------------------------------
+
+
+def _swap(repository: git.Repository, wanted: LandIntended) -> None:
+    """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto."""
+    command = ("update-ref", "-m", f"holdfast: {wanted.task}", wanted.branch, wanted.new, wanted.old)
+    env = repository.env | git.environment(_SYNCED)
+    failure = git.run(*command, cwd=repository.worktree, env=env, codes=(0, 1, 128)).failure
+    if failure is not None and _free_locks(repository, wanted.branch):
+        failure = git.run(*command, cwd=repository.worktree, env=env, codes=(0, 1, 128)).failure
+    at = _commit_at(repository, wanted.branch)
+    if at == wanted.new:
+        return
+    if at != wanted.old:
+        found = f"is at {at}" if at else "is gone"
+        raise LandingLost(task=wanted.task, branch=wanted.branch, old=wanted.old, found=found)
+    raise failure or GitFailed(command=" ".join(command), path=repository.worktree, code=0, stderr="nothing has moved")
+
+
+def _free_locks(repository: git.Repository, branch: str) -> bool:
+    """Removes what a git that died has left locked; True where there was a lock."""
+    ref = _real_name(repository, branch)
+    locks = [repository.common_dir / f"{ref}.lock", repository.git_dir / "HEAD.lock"]
+    locks.append(repository.common_dir / "reftable" / "tables.list.lock")
+    found = [lock for lock in locks if os.path.lexists(lock)]
+    for lock in found:
+        if owner := git_locks.free(lock, [repository.worktree, repository.common_dir]):
+            raise GitLocked(path=lock, holder=owner)
+    return bool(found)
+
+
+def _real_name(repository: git.Repository, branch: str) -> str:
+    """A branch may be a symbolic ref, which stays; what it names is what moves."""
+    return repository.run("symbolic-ref", "--quiet", branch, codes=(0, 1, 128)).line or branch
+
+
+def _sync(repository: git.Repository, branch: str) -> None:
+    """The ref, its log, the packed refs, and every folder from the ref up to the repository's own."""
+    common = repository.common_dir
+    ref = common / _real_name(repository, branch)
+    tables = common / "reftable"
+    names = [ref, common / "logs" / ref.relative_to(common), repository.git_dir / "logs" / "HEAD"]
+    names += [common / "packed-refs", *(tables.iterdir() if tables.is_dir() else ())]
+    for path in names:
+        # A ref that is packed has no file, and a log that is switched off neither.
+        with contextlib.suppress(FileMissing):
+            disk.sync_file(path)
+    for folder in (tables, ref.parent, *ref.parent.parents):
+        if folder.is_dir():
+            disk.sync_folder(folder)
+        if folder == common:
+            break

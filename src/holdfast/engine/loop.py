@@ -1,0 +1,299 @@
+"""The loop: plan, perform, plan again; and sleep until something happens.
+
+One thread does everything but verifying and landing, which has its own, one task at a time. Both write to the same
+ledger. The loop ends when nothing is left to do, or when it is asked to; agents that work then go on working, and the
+next loop follows them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.durable import attempts
+from holdfast.durable.attempts import Seen
+from holdfast.engine import ending, turns
+from holdfast.engine.finish import Finished, finish
+from holdfast.engine.plan import (
+    AT_WORK,
+    Begin,
+    Command,
+    Continue,
+    Finish,
+    Follow,
+    Orphan,
+    Retry,
+    Sight,
+    Start,
+    Take,
+    plan,
+)
+from holdfast.engine.signals import AGENTS, Signals, Watch
+from holdfast.engine.start import Held, start
+from holdfast.engine.workshop import Workshop
+from holdfast.errors import (
+    ClaimRefused,
+    DiskError,
+    HoldfastError,
+    JournalClosed,
+    JournalCorrupt,
+    LandingWaits,
+    StaleEpoch,
+)
+
+BEAT_S = 10.0
+LOOK_S = 5.0
+TRY_AGAIN_S = 2.0
+# What leaves nothing to go on with: the next start rebuilds from what is on disk.
+FATAL = (DiskError, JournalClosed, JournalCorrupt, StaleEpoch)
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None."""
+
+    reason: str
+    until: float | None
+
+
+class Loop:
+    """`only`: the tasks to start, where not all of them are wanted. `show` is called after each round."""
+
+    def __init__(
+        self, shop: Workshop, *, only: Collection[str] | None = None, show: Callable[[Loop], None] = lambda loop: None
+    ) -> None:
+        self.shop = shop
+        self.only = only
+        self.board = shop.board
+        self.signals = Signals(shop.layout)
+        self.stopping = ""
+        self.finishing = ""
+        self.holds: dict[str, Hold] = {}
+        self.full = ""
+        self._show = show
+        self._woken = threading.Event()
+        self._files_changed = False
+        self._results: queue.SimpleQueue[tuple[str, Finished | BaseException]] = queue.SimpleQueue()
+        self._beat_at = 0.0
+        self._told: dict[str, str] = {}
+
+    # -- the outer circle ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Works until nothing is left to do, or until asked to stop."""
+        self.signals.forget_stop()
+        with self._awake():
+            while True:
+                self._tick()
+                if self._is_over():
+                    return
+                self._woken.wait(self._patience())
+                self._woken.clear()
+
+    def stop(self, how: str) -> None:
+        """Ends the loop; `agents`: those who work are ended first."""
+        self.stopping = how
+        self._woken.set()
+
+    @property
+    def at_work(self) -> list[Task]:
+        tasks = (self.board.task(name) for name in sorted(self.board.active))
+        return [task for task in tasks if task.state in AT_WORK]
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """While here, what happens outside wakes the loop."""
+        folders = [self.board.folder, self.signals.folder]
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGCHLD, lambda *_: self._woken.set()) if is_main else None
+        try:
+            with Watch(folders, self._notice):
+                yield
+        finally:
+            if is_main:
+                signal.signal(signal.SIGCHLD, before)
+
+    def _notice(self, paths: set[Path]) -> None:
+        self._files_changed = self._files_changed or any(path.parent != self.signals.folder for path in paths)
+        self._woken.set()
+
+    # -- one round ----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._beat()
+        self.stopping = self.stopping or self.signals.asked_to_stop()
+        self._take_results()
+        self._release_holds()
+        if self._files_changed or not self._beat_at:
+            self._files_changed = False
+            self._drop_holds(self.board.take_in().edited)
+        self._beat_at = self._beat_at or self.shop.clock()
+        while self._round():
+            pass
+        for error in self.board.project(self._project_attempt):
+            self.shop.note("", str(error))
+        self._show(self)
+
+    def _round(self) -> bool:
+        """One plan, performed; False when there was nothing to do."""
+        self.board.keep_up()
+        if self.stopping == AGENTS:
+            self._end_agents()
+        commands = plan(
+            self.shop.ledger.state,
+            self.board.graph,
+            self.board.active,
+            {name: sight for name in list(self.board.active) if (sight := self._look(name)) is not None},
+            self.shop.clock(),
+            self.shop.config,
+            finishing=bool(self.finishing),
+            held=self.holds.keys(),
+            stopping=bool(self.stopping),
+            only=self.only,
+        )
+        for command in commands:
+            self._perform(command)
+        self.board.keep_up()
+        return bool(commands)
+
+    def _perform(self, command: Command) -> None:
+        task = self.board.task(command.task)
+        match command:
+            case Begin():
+                self.shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
+            case Take(_, exit):
+                ending.take(self.shop, task, exit)
+            case Orphan(_, event):
+                ending.orphan(self.shop, task, event)
+            case Continue():
+                ending.go_on(self.shop, task)
+            case Retry():
+                more = {"outcome": task.outcome}
+                self.shop.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, **more)
+            case Follow(_, event):
+                self.shop.move(task, event, _REASONS[event])
+            case Finish():
+                self._finish(task)
+            case Start():
+                self._start(task)
+
+    def _look(self, name: str) -> Sight | None:
+        """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
+        task = self.board.task(name)
+        if task.state is not TaskState.IN_PROGRESS:
+            return None
+        files = self.shop.layout.attempt_files(task.attempt)
+        seen = self.shop.spawn.look(task.attempt, task.starts)
+        turns.follow(self.shop.ledger, self.shop.layout, task)
+        if seen is Seen.ENDED:
+            return Sight(seen, attempts.read_exit(files, task.starts))
+        silent_s = attempts.heartbeat_age(files) if seen is Seen.ALIVE else 0.0
+        # A runner on its way has not made its lock yet, so it cannot have been silent.
+        return Sight(seen, silent_s=silent_s if silent_s < math.inf else 0.0)
+
+    def _start(self, task: Task) -> None:
+        if self.full:
+            self._hold(task.id, self.full, soon=False)
+            return
+        free = max(1, self.shop.config.max_agents - len(self.at_work))
+        try:
+            held = start(self.shop, task, free)
+        except ClaimRefused as error:
+            held = Held(str(error), soon=True)
+        if held is not None:
+            self.full = held.reason if held.for_all else ""
+            self._hold(task.id, held.reason, soon=held.soon)
+
+    # -- the other thread ---------------------------------------------------------------------------------------------
+
+    def _finish(self, task: Task) -> None:
+        self.finishing = task.id
+        threading.Thread(target=self._finish_apart, args=(task,), name="finish", daemon=True).start()
+
+    def _finish_apart(self, task: Task) -> None:
+        try:
+            self._results.put((task.id, finish(self.shop, task)))
+        except BaseException as error:  # noqa: BLE001 (raised again, in the loop's own thread)
+            self._results.put((task.id, error))
+        self._woken.set()
+
+    def _take_results(self) -> None:
+        while True:
+            try:
+                name, result = self._results.get_nowait()
+            except queue.Empty:
+                return
+            self.finishing = ""
+            is_known = isinstance(result, HoldfastError) and not isinstance(result, FATAL)
+            if isinstance(result, BaseException) and not is_known:
+                raise result
+            if isinstance(result, HoldfastError):
+                self._hold(name, str(result), soon=isinstance(result, LandingWaits))
+
+    def _hold(self, name: str, reason: str, *, soon: bool) -> None:
+        """Leaves a task alone for a while, or for the rest of this run; what was said already is not said again."""
+        if self._told.get(name) != reason:
+            self._told[name] = reason
+            self.shop.note(name, reason)
+        self.holds[name] = Hold(reason, self.shop.clock() + TRY_AGAIN_S if soon else None)
+
+    # -- upkeep -------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        now = self.shop.clock()
+        if self._beat_at and now - self._beat_at >= BEAT_S:
+            self.signals.beat()
+            self._beat_at = now
+
+    def _release_holds(self) -> None:
+        now = self.shop.clock()
+        self.holds = {name: hold for name, hold in self.holds.items() if hold.until is None or hold.until > now}
+
+    def _drop_holds(self, names: list[str]) -> None:
+        for name in names:
+            self.holds.pop(name, None)
+
+    def _project_attempt(self, task: Task) -> None:
+        if task.attempt:
+            turns.project(self.shop.layout, task)
+
+    def _end_agents(self) -> None:
+        for task in self.at_work:
+            if task.state is TaskState.IN_PROGRESS and self.shop.spawn.look(task.attempt, task.starts) is Seen.ALIVE:
+                self.shop.spawn.ask_to_stop(task.attempt, task.starts)
+
+    def _is_over(self) -> bool:
+        if self.finishing:
+            return False
+        if self.stopping:
+            return self.stopping != AGENTS or not self.at_work
+        waits = [hold for hold in self.holds.values() if hold.until is not None]
+        return not self.at_work and not waits and self.board.graph.next_moment() is None
+
+    def _patience(self) -> float:
+        """How long nothing can become due by itself."""
+        now = self.shop.clock()
+        moments = [now + BEAT_S]
+        moments += [hold.until for hold in self.holds.values() if hold.until is not None]
+        if (moment := self.board.graph.next_moment()) is not None:
+            moments.append(moment)
+        if self.at_work:
+            moments.append(now + LOOK_S)
+        return max(0.01, min(moments) - now)
+
+
+_REASONS: dict[TaskEvent, str] = {
+    TaskEvent.DEPENDENCY_RESOLVED: TransitionReason.DEPENDENCY_MET,
+    TaskEvent.ALL_SUBTASKS_COMPLETED: TransitionReason.SUBTASKS_COMPLETED,
+    TaskEvent.SUBTASK_TIMEOUT_ESCALATION: AbortReason.SUBTASK_TIMEOUT,
+    TaskEvent.DECOMPOSED_BEFORE_CLAIM: TransitionReason.SCHEDULED,
+}

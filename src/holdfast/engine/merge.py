@@ -1,0 +1,334 @@
+"""Candidates and merges, made of git objects alone: nothing is checked out, no branch moves.
+
+A *candidate* is one commit on top of the commit that its attempt began with. It is made of the attempt's last snapshot,
+which holds the tree byte for byte, as `git add` would have made it: line ends and filters are those that the
+repository's attributes ask for. Whatever the snapshot says of the data root, the candidate has what its base has.
+
+A *merge* brings what the candidate changes, and nothing else, onto the newest target: one commit with the target as its
+only parent, also where the user has rewritten the history below it. A conflict is an answer, not an error.
+
+What a function here returned is on disk, and a ref below refs/holdfast keeps `git gc` from it where an attempt is
+named. The files git needs on the way stand in `<git dir>/holdfast/`, and are gone afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition
+from holdfast.durable import disk, git
+from holdfast.durable.shadow import GITLINK, RAW_ATTRIBUTES
+from holdfast.durable.snapshot import files_below
+from holdfast.errors import NoIdentity, NoTarget
+
+TITLE_MAX = 72
+# The data root's place unless it is configured.
+DATA_ROOT = (".sdd",)
+_LINK = "120000"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Author and committer of what lands."""
+
+    name: str
+    email: str
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """`commit` is empty where there are `conflicts`; then `tree` has the files with the marks of the conflict in."""
+
+    commit: str
+    tree: str
+    conflicts: list[str] = []
+
+
+# -- asking -----------------------------------------------------------------------------------------------------------
+
+
+def target_branch(repo: Path, config: Config) -> str:
+    """The full name of the branch that work lands on."""
+    repository = git.discover(repo)
+    if config.git.target_branch is None:
+        found = repository.run("symbolic-ref", "-q", "HEAD", codes=(0, 1)).line
+        if not found.startswith("refs/heads/"):
+            raise NoTarget(repo=repo, reason="no branch is checked out there")
+        return found
+    name = config.git.target_branch
+    branch = name if name.startswith("refs/heads/") else f"refs/heads/{name}"
+    if repository.run("check-ref-format", branch, codes=(0, 1)).code:
+        raise NoTarget(repo=repo, reason=f"{name!r} cannot be the name of a branch")
+    return branch
+
+
+def newest(repo: Path, branch: str) -> str:
+    """The commit that the branch is at."""
+    asked = ("rev-parse", "-q", "--verify", f"{branch}^{{commit}}")
+    found = git.discover(repo).run(*asked, codes=(0, 1, 128)).line
+    if not found:
+        short = branch.removeprefix("refs/heads/")
+        raise NoTarget(repo=repo, reason=f"the branch {short} has no commit yet")
+    return found
+
+
+def identity(repo: Path, config: Config) -> Identity:
+    """Who commits: the settings, else git. A name that git would make up of the machine's is not taken."""
+    name, email = config.git.author_name, config.git.author_email
+    if name is not None and email is not None:
+        return Identity(name, email)
+    given = {key: os.environ[key] for key in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL") if key in os.environ}
+    # What the settings have need not be known to git.
+    given |= {"GIT_AUTHOR_NAME": name} if name is not None else {}
+    given |= {"GIT_AUTHOR_EMAIL": email} if email is not None else {}
+    env = git.environment({"user.useConfigOnly": "true"}, **given)
+    asked = git.run("var", "GIT_AUTHOR_IDENT", cwd=repo, env=env, codes=(0, 1, 128))
+    found, _, rest = asked.line.rpartition(" <")
+    if asked.code or not found:
+        raise NoIdentity(repo=repo)
+    return Identity(name or found, email or rest.partition(">")[0])
+
+
+def changed(repo: Path, old: str, new: str) -> list[str]:
+    """Every path that differs between two commits or trees, a rename under both its names."""
+    return [path for _, path in _changes(git.discover(repo), old, new)]
+
+
+def tree_of(repo: Path, commit: str) -> str:
+    return git.discover(repo).run("rev-parse", "-q", "--verify", f"{commit}^{{tree}}").line
+
+
+def message(task: str, attempt: str, definition: Definition) -> str:
+    """The message of what lands: a title, the goal, and the trailers that lead back to the task and the attempt."""
+    goal = (definition.goal or "").strip()
+    first = (definition.title or "").strip() or goal or task
+    title = " ".join(first.splitlines()[0].split())
+    if len(title) > TITLE_MAX:
+        title = title[: TITLE_MAX - 1].rstrip() + "…"
+    body = [goal] if goal and goal != title else []
+    trailers = f"Holdfast-Task: {task}\nHoldfast-Attempt: {attempt}"
+    return "\n\n".join([title, *body, trailers]).replace("\0", "") + "\n"
+
+
+# -- making -----------------------------------------------------------------------------------------------------------
+
+
+def candidate(
+    repo: Path,
+    base: str,
+    snapshot_commit: str,
+    message: str,
+    who: Identity,
+    *,
+    exclude: Sequence[str] = DATA_ROOT,
+    attempt: str = "",
+) -> str | None:
+    """The snapshot as a commit on top of `base`; None when nothing has changed.
+
+    `exclude`: paths that stay as `base` has them, as the data root. `attempt`: whose ref is to keep the commit.
+    """
+    repository = git.discover(repo)
+    found = [(entry, path) for entry, path in _changes(repository, base, snapshot_commit) if not _below(path, exclude)]
+    with _private(repository, base) as run:
+        _apply(run, repository, snapshot_commit, found)
+        tree = run("write-tree").line
+    if tree == tree_of(repo, base):
+        return None
+    made = _commit(repository, tree, [base], message, who)
+    make_durable(repo)
+    if attempt:
+        keep(repo, "candidates", attempt, made)
+    return made
+
+
+def merge(repo: Path, target: str, candidate: str, message: str, who: Identity, *, attempt: str = "") -> Merged:
+    """What the candidate changes, on top of `target`."""
+    repository = git.discover(repo)
+    if not repository.run("merge-base", "--is-ancestor", candidate, target, codes=(0, 1)).code:
+        # All of it is there already: it has landed, or there was nothing to land.
+        return Merged(target, tree_of(repo, target))
+    base = repository.run("rev-parse", "-q", "--verify", f"{candidate}^").line
+    if base == target:
+        return Merged(candidate, tree_of(repo, candidate))
+    # With a history of our own, git takes the candidate's own base for the merge, wherever the target comes from.
+    side = _commit(repository, tree_of(repo, target), [base], "target", who)
+    with _private(repository, target) as run:
+        asked = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", side, candidate)
+        answer = run(*asked, codes=(0, 1))
+    tree, *conflicts = answer.fields() or [answer.line.rstrip("\0")]
+    if answer.code:
+        make_durable(repo)
+        return Merged("", tree, sorted(set(conflicts)))
+    made = _commit(repository, tree, [target], message, who)
+    make_durable(repo)
+    if attempt:
+        keep(repo, "merged", attempt, made)
+    return Merged(made, tree)
+
+
+def keep(repo: Path, kind: str, attempt: str, commit: str) -> None:
+    """Lets a ref lead to the commit, so that `git gc` never takes it while somebody may need it."""
+    repository = git.discover(repo)
+    ref = f"refs/holdfast/{kind}/{attempt}"
+    repository.run("update-ref", ref, commit)
+    for folder in [repository.common_dir / ref, *(repository.common_dir / ref).parents][1:]:
+        if folder.is_dir():
+            disk.sync_folder(folder)
+        if folder == repository.common_dir:
+            break
+
+
+def make_durable(repo: Path) -> None:
+    """Puts every object that git has written, and the folders that name them, on disk."""
+    for store in git.discover(repo).stores:
+        disk.sync_filesystem(store, files_below(store))
+
+
+def _commit(repository: git.Repository, tree: str, parents: Collection[str], message: str, who: Identity) -> str:
+    now = f"@{int(time.time())} +0000"
+    facts = {"NAME": who.name, "EMAIL": who.email, "DATE": now}
+    env = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in facts.items()}
+    args = [word for parent in parents for word in ("-p", parent)]
+    text = message.encode(errors="backslashreplace")
+    settings = {"i18n.commitEncoding": "UTF-8", "core.fsync": "all"}
+    env |= {key: value for key, value in repository.env.items() if key in ("GIT_DIR", "GIT_WORK_TREE")}
+    made = git.run(
+        "commit-tree", tree, *args, "-F", "-", cwd=repository.worktree, env=git.environment(settings, **env), stdin=text
+    )
+    return made.line
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One side of a difference: empty mode where the path is gone."""
+
+    mode: str
+    object: str
+    old_mode: str
+
+
+def _changes(repository: git.Repository, old: str, new: str) -> list[tuple[_Entry, str]]:
+    fields = repository.run("diff-tree", "-r", "-z", "--no-renames", f"{old}^{{tree}}", f"{new}^{{tree}}").fields()
+    found = []
+    for facts, path in zip(fields[::2], fields[1::2], strict=True):
+        old_mode, mode, _, name, _ = facts.removeprefix(":").split(" ")
+        found.append((_Entry("" if mode == "000000" else mode, name, old_mode), path))
+    return found
+
+
+class _Run:
+    """Git with an index and an empty work tree of our own, so that no checkout of the user's has a say."""
+
+    def __init__(self, repository: git.Repository, folder: Path) -> None:
+        self._folder = folder
+        self._hash = repository.hash_name
+        self._store = str(repository.stores[0])
+        self.files = folder / "files"
+        # `safecrlf` is for people at work, to look again; here it would refuse the work.
+        self._env = git.environment(
+            {"core.fsync": "all", "core.safecrlf": "false"},
+            GIT_DIR=str(repository.common_dir),
+            GIT_WORK_TREE=str(self.files),
+            GIT_INDEX_FILE=str(folder / "index"),
+        )
+
+    def raw(self) -> dict[str, str]:
+        """Variables for a git that converts nothing: what it writes are the bytes of the object."""
+        top = self._folder / "git"
+        for name in ("refs", "objects", "info"):
+            disk.mkdir(top / name)
+        version, name = (0, "") if self._hash == "sha1" else (1, self._hash)
+        extension = f"[extensions]\n\tobjectFormat = {name}\n" if name else ""
+        disk.replace(top / "HEAD", b"ref: refs/heads/none\n")
+        disk.replace(top / "config", f"[core]\n\trepositoryFormatVersion = {version}\n{extension}".encode())
+        disk.replace(top / "info" / "attributes", RAW_ATTRIBUTES)
+        return {
+            "GIT_DIR": str(top),
+            "GIT_INDEX_FILE": str(self._folder / "raw"),
+            "GIT_OBJECT_DIRECTORY": self._store,
+        }
+
+    def __call__(
+        self, *args: str, stdin: bytes = b"", codes: Collection[int] = (0,), variables: Mapping[str, str] | None = None
+    ) -> git.Result:
+        return git.run(*args, cwd=self.files, env={**self._env, **(variables or {})}, stdin=stdin, codes=codes)
+
+
+@contextlib.contextmanager
+def _private(repository: git.Repository, tree: str) -> Iterator[_Run]:
+    """The index begins as `tree`."""
+    top = repository.common_dir / "holdfast"
+    disk.mkdir(top)
+    for name in os.listdir(top):
+        if disk.is_leftover(name):
+            disk.remove_tree(top / name)
+    folder = top / disk.temp_name()
+    disk.mkdir(folder / "files")
+    try:
+        run = _Run(repository, folder)
+        run("read-tree", tree)
+        yield run
+    finally:
+        disk.remove_tree(folder)
+
+
+def _apply(run: _Run, repository: git.Repository, snapshot: str, found: Sequence[tuple[_Entry, str]]) -> None:
+    """Brings the differences into the index, each file as `git add` would."""
+    gone = [path for entry, path in found if not entry.mode]
+    modules = _modules(repository, snapshot)
+    # A nested repository that is no submodule has its content nowhere but in the worktree.
+    links = [(e, p) for e, p in found if e.mode == GITLINK and (e.old_mode == GITLINK or p in modules)]
+    files = [(entry, path) for entry, path in found if entry.mode not in ("", GITLINK)]
+    run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(gone))
+    # Rules of attributes count as the snapshot has them, before the first file is looked at.
+    rules = [(entry, path) for entry, path in files if path.rpartition("/")[2] == ".gitattributes"]
+    _put(run, [*links, *rules])
+    asked = ("check-attr", "-z", "--stdin", "--cached", "text", "crlf", "eol", "ident", "filter")
+    plain: list[tuple[_Entry, str]] = []
+    converted: list[tuple[_Entry, str]] = []
+    attributes = run(*asked, "working-tree-encoding", stdin=_joined([path for _, path in files])).fields()
+    special = {
+        path
+        for path, value in zip(attributes[::3], attributes[2::3], strict=True)
+        if value not in ("unspecified", "unset")
+    }
+    automatic = run("config", "core.autocrlf", codes=(0, 1)).line.lower() not in ("", "false", "no", "off", "0")
+    for entry, path in files:
+        is_special = entry.mode != _LINK and (automatic or path in special)
+        (converted if is_special else plain).append((entry, path))
+    _put(run, plain)
+    if converted:
+        _convert(run, converted)
+
+
+def _put(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
+    lines = [f"{entry.mode} {entry.object}\t{path}" for entry, path in entries]
+    run("update-index", "--add", "--replace", "-z", "--index-info", stdin=_joined(lines))
+
+
+def _convert(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
+    """Writes the files byte for byte, and lets git add them under the repository's own rules."""
+    raw = run.raw()
+    lines = [f"{entry.mode} {entry.object}\t{path}" for entry, path in entries]
+    run("update-index", "--add", "-z", "--index-info", stdin=_joined(lines), variables=raw)
+    run("checkout-index", "-a", variables=raw)
+    paths = _joined([path for _, path in entries])
+    run("update-index", "--add", "--replace", "-z", "--stdin", stdin=paths)
+
+
+def _modules(repository: git.Repository, commit: str) -> set[str]:
+    asked = ("config", "-z", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    answer = repository.run(*asked, codes=(0, 1, 128)).fields()
+    return {entry.partition("\n")[2] for entry in answer}
+
+
+def _below(path: str, tops: Sequence[str]) -> bool:
+    return any(path == top or path.startswith(f"{top}/") for top in tops)
+
+
+def _joined(names: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(name) + b"\0" for name in names)

@@ -1,0 +1,153 @@
+"""What to do next: a pure function of the state, of what was seen of the attempts, and of the time.
+
+The loop performs what is planned, then plans again from what has become of it. So a plan never has to be complete or
+remembered: after a crash the next one is made from the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from holdfast.config.settings import Config
+from holdfast.domain.attempt import Exit
+from holdfast.domain.graph import Graph
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.durable.attempts import Seen
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What was seen of the attempt that a task is in. `silent_s`: how long its runner has given no sign of life."""
+
+    seen: Seen
+    exit: Exit | None = None
+    silent_s: float = 0.0
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """Its runner was started: the task is in progress."""
+
+    task: str
+
+
+class Take(msgspec.Struct, frozen=True, tag=True):
+    """Its runner has ended and said how."""
+
+    task: str
+    exit: Exit
+
+
+class Orphan(msgspec.Struct, frozen=True, tag=True):
+    """Nobody works on it any more, and nobody said how it ended."""
+
+    task: str
+    event: TaskEvent
+
+
+class Continue(msgspec.Struct, frozen=True, tag=True):
+    """An orphan, to be gone on with or given up."""
+
+    task: str
+
+
+class Retry(msgspec.Struct, frozen=True, tag=True):
+    task: str
+
+
+class Follow(msgspec.Struct, frozen=True, tag=True):
+    """A move that follows from what became of other tasks."""
+
+    task: str
+    event: TaskEvent
+
+
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """It is done: verify and land it."""
+
+    task: str
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    task: str
+
+
+Command = Begin | Take | Orphan | Continue | Retry | Follow | Finish | Start
+
+AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+_STEPS = AT_WORK | {TaskState.ORPHANED, TaskState.FAILED}
+
+
+def plan(
+    state: State,
+    graph: Graph,
+    active: Collection[str],
+    sights: Mapping[str, Sight],
+    now: float,
+    config: Config,
+    *,
+    finishing: bool = False,
+    held: Collection[str] = (),
+    stopping: bool = False,
+    only: Collection[str] | None = None,
+) -> list[Command]:
+    """The commands for now, in the order in which to perform them.
+
+    `active` are the tasks that are neither waiting nor at rest. `finishing`: one is being verified or landed, and the
+    next waits its turn. `held` are tasks that cannot be started or finished for now. When `stopping`, nothing
+    begins; where `only` is given, nothing but those.
+    """
+    steps = [step for name in active if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
+    steps += [Follow(name, event) for name, event in graph.due_moves(now)]
+    if stopping:
+        return steps
+    if not finishing:
+        done = [task for name in active if (task := state.tasks[name]).state is TaskState.DONE]
+        done = [task for task in done if task.id not in held and not task.parked]
+        if done:
+            steps.append(Finish(min(done, key=lambda task: (task.changed_at, task.id)).id))
+    if not steps:
+        # Only once all else has settled, so that what ended makes room before more begins.
+        at_work = sum(state.tasks[name].state in AT_WORK for name in active)
+        if at_work < config.max_agents:
+            steps += _first_start(graph, now, held, only)
+    return steps
+
+
+def _step(task: Task, sight: Sight | None, config: Config) -> Command | None:
+    """The next step of a task that is in an attempt, or between two."""
+    match task.state:
+        case TaskState.CLAIMED if task.started:
+            return Begin(task.id)
+        case TaskState.IN_PROGRESS if sight is not None:
+            return _progress(task, sight, config)
+        case TaskState.ORPHANED if not task.parked:
+            return Continue(task.id)
+        case TaskState.FAILED if task.again and not task.parked:
+            return Retry(task.id)
+    return None
+
+
+def _progress(task: Task, sight: Sight, config: Config) -> Command | None:
+    match sight.seen:
+        case Seen.ENDED if sight.exit is not None:
+            return Take(task.id, sight.exit)
+        case Seen.DEAD | Seen.HEADLESS | Seen.ABSENT:
+            return Orphan(task.id, TaskEvent.CRASH)
+        case Seen.ALIVE if sight.silent_s > config.heartbeat_timeout_s:
+            return Orphan(task.id, TaskEvent.HEARTBEAT_TIMEOUT)
+    return None
+
+
+def _first_start(graph: Graph, now: float, held: Collection[str], only: Collection[str] | None) -> list[Command]:
+    """One at a time: what a start reserves counts for the next."""
+    name = graph.next_ready(now)
+    if name is not None and (name in held or (only is not None and name not in only)):
+        wanted = (each for each in graph.ready(now) if each not in held and (only is None or each in only))
+        name = next(wanted, None)
+    if name is None:
+        return []
+    if graph.has_subtasks(name):
+        return [Follow(name, TaskEvent.DECOMPOSED_BEFORE_CLAIM)]
+    return [Start(name)]

@@ -1,0 +1,81 @@
+"""How the loop is woken: the signal files in `runtime/signals/`, and a watch on them and on the backlog.
+
+- `WAKEUP`: touched by runners at the end of a turn, and by anybody who wants the loop to look again.
+- `SHUTDOWN`: asks the loop to end; its content is `leave` (agents go on working) or `agents` (they are ended, too).
+- `HEARTBEAT`: touched by the loop while it lives.
+
+They wake and ask, and nothing more: what is so, the journal and the attempts' folders say.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.durable import disk
+from holdfast.layout import Layout
+
+WAKEUP, SHUTDOWN, HEARTBEAT = "WAKEUP", "SHUTDOWN", "HEARTBEAT"
+LEAVE, AGENTS = "leave", "agents"
+WATCH_STEP_MS = 50
+
+
+class Signals:
+    def __init__(self, layout: Layout) -> None:
+        self.folder = layout.signals
+
+    def wake(self) -> None:
+        disk.touch(self.folder / WAKEUP)
+
+    def beat(self) -> None:
+        disk.touch(self.folder / HEARTBEAT)
+
+    def ask_to_stop(self, how: str) -> None:
+        disk.replace(self.folder / SHUTDOWN, f"{how}\n".encode())
+
+    def asked_to_stop(self) -> str:
+        """How the loop was asked to end; empty while it was not."""
+        try:
+            return AGENTS if (self.folder / SHUTDOWN).read_text().strip() == AGENTS else LEAVE
+        except FileNotFoundError:
+            return ""
+
+    def forget_stop(self) -> None:
+        """What an earlier loop was asked is nothing to this one."""
+        disk.unlink(self.folder / SHUTDOWN, missing_ok=True)
+
+
+class Watch:
+    """Tells of changes below some folders, from a thread of its own, while it is open."""
+
+    def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None]) -> None:
+        self._folders = folders
+        self._changed = changed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
+
+    def _watch(self) -> None:
+        from watchfiles import watch
+
+        for changes in watch(
+            *self._folders,
+            watch_filter=None,
+            debounce=WATCH_STEP_MS,
+            step=WATCH_STEP_MS,
+            rust_timeout=500,
+            stop_event=self._stop,
+            recursive=True,
+            raise_interrupt=False,
+        ):
+            paths = {Path(path) for _, path in changes if not path.endswith((HEARTBEAT, ".tmp"))}
+            if paths:
+                self._changed(paths)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()

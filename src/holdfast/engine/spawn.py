@@ -1,0 +1,97 @@
+"""Starting an attempt: the order that its runner gets, and the effect that begins it.
+
+Whether a start took place is decided by one file, `attempts/<id>/start-<n>`, which the runner and recovery race to
+create. Once recovery has it, a runner that was slow does nothing, however late it comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.durable import attempts, disk
+from holdfast.durable.attempts import Seen
+from holdfast.durable.pairing import OpenIntent
+from holdfast.errors import SpawnFailed
+from holdfast.layout import Attempt, Layout
+from holdfast.ports import DidNotHappen, Happened, Verdict
+
+
+class Spawn:
+    """`runner` is the command that begins one. Its processes outlive this one."""
+
+    def __init__(self, layout: Layout, runner: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
+        self._layout = layout
+        self._runner = runner
+        self._environ = environ
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        attempt, start = intent.entry.inputs["attempt"], intent.entry.inputs["start"]
+        disk.mkdir(self._layout.attempt(attempt))
+        argv = [*self._runner, str(self._layout.root), attempt, str(start), intent.entry.inputs["order"]]
+        log = disk.open_log(self._layout.logs / f"{attempt}.log")
+        try:
+            # In our session, and in a group of its own: see DESIGN on nice values and autogroups.
+            self._children[attempt] = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(self._environ),
+                cwd=self._layout.root,
+                process_group=0,
+            )
+        except OSError as error:
+            raise SpawnFailed(attempt=attempt, reason=error.strerror or str(error)) from error
+        finally:
+            os.close(log)
+        return {"attempt": attempt, "start": start}
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        attempt, start = intent.entry.inputs.get("attempt", ""), intent.entry.inputs.get("start", 0)
+        if not start or not self.has_begun(attempt, start):
+            return DidNotHappen()
+        return Happened({"attempt": attempt, "start": start})
+
+    def has_begun(self, attempt: str, start: int) -> bool:
+        """Whether the start is a runner's. If nobody has it yet, it is ours from now on, and will never be."""
+        files = self._layout.attempt_files(attempt)
+        disk.mkdir(files.root)
+        return not attempts.claim_start(files, start, attempts.RECOVERY) and self._is_runners(files, start)
+
+    @staticmethod
+    def _is_runners(files: Attempt, start: int) -> bool:
+        owner = attempts.read_start(files, start)
+        return owner is not None and owner.who == attempts.RUNNER
+
+    def ask_to_stop(self, attempt: str, start: int) -> None:
+        """Asks the runner to end its agent and then itself; it says so in exit.json."""
+        owner = attempts.read_start(self._layout.attempt_files(attempt), start)
+        if owner is None or owner.who != attempts.RUNNER:
+            return
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(owner.pid)
+            try:
+                # Only now the descriptor means one process for good.
+                if owner.is_alive():
+                    signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            finally:
+                os.close(pidfd)
+
+    def look(self, attempt: str, start: int) -> Seen:
+        """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
+        files = self._layout.attempt_files(attempt)
+        seen = attempts.look(files, start)
+        child = self._children.get(attempt)
+        if seen is Seen.ABSENT:
+            if child is not None and child.poll() is None:
+                return Seen.ALIVE
+            return attempts.look(files, start) if self.has_begun(attempt, start) else Seen.DEAD
+        if child is not None and seen is not Seen.ALIVE and child.poll() is not None:
+            del self._children[attempt]
+        return seen

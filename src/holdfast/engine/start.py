@@ -1,0 +1,133 @@
+"""Beginning an attempt, or going on with one: claim, worktree, order, runner.
+
+A crash anywhere on the way leaves a claim without a start, which recovery gives back; the next start does it all again.
+Until the first runner of an attempt has begun, its worktree holds nothing that counts, and is made ready anew.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.domain.attempt import Limits, Order
+from holdfast.domain.definition import Definition
+from holdfast.domain.entries import SpawnIntended
+from holdfast.domain.spend import Caps
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent
+from holdfast.durable.entry import Record
+from holdfast.engine import budget, merge
+from holdfast.engine.effects import carry_out
+from holdfast.engine.prompt import prompt
+from holdfast.engine.workshop import Workshop
+from holdfast.errors import HoldfastError
+from holdfast.ports import Agent, Work
+
+WORKER = "loop"
+LEASE_S = 3600.0
+ORDER_TYPE = "application/json"
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Why a task was not started. `soon`: an agent's end may change that. `for_all`: no other would be, either."""
+
+    reason: str
+    soon: bool = False
+    for_all: bool = False
+
+
+def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
+    """Starts a runner for the task, or says why not."""
+    made = shop.board.definition(task.id)
+    if made is None:
+        return Held("its file is gone or cannot be used")
+    agent = agent_of(shop, made)
+    if agent is None:
+        name = made.agent or shop.config.agent
+        return Held(f"there is no agent called {name}; known are {', '.join(sorted(shop.agents))}")
+    if missing := agent.missing(made):
+        return Held(missing)
+    caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
+    if isinstance(caps, budget.Refusal):
+        if caps.until is not None:
+            shop.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
+        return Held(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
+    shop.ledger.claim(WORKER, task.id, lease_s=LEASE_S)
+    try:
+        _begin(shop, task, agent, caps)
+    except HoldfastError as error:
+        shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, "not_started", "not_started", str(error))
+    return None
+
+
+def agent_of(shop: Workshop, made: Definition) -> Agent | None:
+    """A task with a command or a script is its own agent, unless it names one."""
+    name = made.agent or ("command" if made.command else "scripted" if made.script else shop.config.agent)
+    return shop.agents.get(name)
+
+
+def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
+    made = shop.board.worked_on(task)
+    base, conflicts = _ready_worktree(shop, task)
+    work = Work(
+        task.id,
+        task.attempt,
+        prompt(shop, task, made, conflicts),
+        made,
+        made.model or shop.config.model or "",
+        task.session if agent.resumes else "",
+        task.turn,
+    )
+    start_number = task.starts + 1
+    launch = agent.launch(work)
+    order = Order(
+        task.id,
+        task.attempt,
+        start_number,
+        agent.name,
+        launch,
+        str(shop.worktrees.path(task.id)),
+        base,
+        str(shop.worktrees.private(task.id)),
+        task.turn,
+        _limits(shop, made, caps),
+        tuple(shop.config.agent_env),
+        sandbox=made.sandbox or shop.config.sandbox,
+    )
+    digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
+    intended = SpawnIntended(task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps)
+    carry_out(shop.ledger, shop.effects, "spawn", intended)
+    shop.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
+    shop.note(
+        task.id,
+        f"{task.attempt} is at work with {agent.name}" + (f", start {start_number}" if start_number > 1 else ""),
+    )
+
+
+def _ready_worktree(shop: Workshop, task: Task) -> tuple[str, list[str]]:
+    """Makes the worktree ready; returns its base, and the files in which that and the work so far conflict."""
+    if task.starts:
+        shop.worktrees.prepare(task.id, task.base)
+        return task.base, []
+    target = merge.newest(shop.repo, merge.target_branch(shop.repo, shop.config))
+    shop.worktrees.prepare(task.id, target)
+    tree, conflicts = target, []
+    if task.feedback and task.candidate:
+        merged = merge.merge(
+            shop.repo, target, task.candidate, "the work so far", merge.identity(shop.repo, shop.config)
+        )
+        tree, conflicts = merged.commit or merged.tree, merged.conflicts
+    shop.worktrees.reset(task.id, target, tree)
+    return target, conflicts
+
+
+def _limits(shop: Workshop, made: Definition, caps: Caps) -> Limits:
+    config = shop.config
+    return Limits(
+        caps,
+        made.timeout_s or config.timeout_s,
+        config.stall_timeout_s,
+        config.grace_s,
+        config.heartbeat_s,
+        config.same_calls_max,
+        config.idle_turns_max,
+    )

@@ -1,0 +1,332 @@
+"""The verdict: whether the very commit that would land may land.
+
+    attempts/<id>/verdict.json       the last verdict, for exactly the commits and gates that it names
+    attempts/<id>/gates-begun.json   which gates that must not run twice have begun, for which commit and gates
+    attempts/<id>/gates.lock         held by the gates that run
+
+The gates and the path rules are pinned as a blob, whose digest is in the intent: what was decided to judge by is what
+judges, whatever the files say by then. They are asked in this order: there is a candidate, it merges, it changes
+something, only what it may, and then every gate, until one that is required has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.config.settings import Config
+from holdfast.domain import paths as path_rules
+from holdfast.domain.definition import Definition
+from holdfast.durable import disk, git
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.pairing import OpenIntent
+from holdfast.engine import gates as running
+from holdfast.engine import merge
+from holdfast.engine.gates import Gate, Place, Result
+from holdfast.engine.worktree import Worktrees
+from holdfast.errors import BlobMissing
+from holdfast.layout import Attempt, Layout
+from holdfast.points import point
+from holdfast.ports import DidNotHappen, Happened, InDoubt
+from holdfast.ports import Verdict as Answer
+
+Kind = Literal["passed", "no_candidate", "conflict", "empty_change", "paths_violated", "gate_failed", "gate_timed_out"]
+
+VERIFY_POINTS = tuple(
+    f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
+)
+TAIL_LINES = 200
+TAIL_BYTES_MAX = 64 << 10
+FILES_TOLD_MAX = 100
+_JSON = "application/json"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """verdict.json. `files`: those that the kind is about, in conflict or out of the task's paths."""
+
+    candidate: str
+    target: str
+    merged: str
+    gates: str
+    passed: bool
+    kind: Kind
+    detail: str
+    results: list[Result] = []
+    files: list[str] = []
+
+
+class _Pinned(msgspec.Struct, frozen=True):
+    gates: tuple[Gate, ...]
+    paths: tuple[str, ...]
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    merged: str
+    gates: str
+    names: list[str]
+
+
+# -- what judges ------------------------------------------------------------------------------------------------------
+
+
+def gates_of(definition: Definition, config: Config) -> tuple[Gate, ...]:
+    """The task's own checks, then the gates of the settings; each under a name of its own."""
+    found: dict[str, Gate] = {}
+    for number, check in enumerate(definition.verify, 1):
+        name = _unused(check.name or f"verify-{number}", found)
+        found[name] = Gate(name, check.command, check.timeout_s or running.TIMEOUT_S, True, check.repeatable)
+    for gate in config.gates:
+        name = _unused(gate.name, found)
+        found[name] = Gate(name, gate.command, gate.timeout_s, gate.required, gate.repeatable)
+    return tuple(found.values())
+
+
+def _unused(name: str, taken: dict[str, Gate]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs) -> str:
+    """Keeps what judges as a blob; its digest is what an intent names."""
+    return blobs.put(msgspec.json.encode(_Pinned(tuple(gates), tuple(paths))), content_type=_JSON)
+
+
+# -- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def no_candidate(candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> Verdict:
+    detail = "the agent ended without anything that could be judged"
+    return Verdict(candidate, target, merged, gates, False, "no_candidate", detail)
+
+
+def conflict(files: Sequence[str], candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> Verdict:
+    names = [git.readable(name) for name in files]
+    detail = f"it conflicts with what landed meanwhile in {_listed(names)}"
+    return Verdict(candidate, target, merged, gates, False, "conflict", detail, [], names)
+
+
+def read_verdict(blobs: Blobs, digest: str) -> Verdict:
+    return msgspec.json.decode(blobs.get(digest), type=Verdict)
+
+
+class Verify:
+    """The effect. `passed_on`: names of variables that reach the gates beside the usual ones."""
+
+    def __init__(
+        self,
+        repo: Path,
+        layout: Layout,
+        blobs: Blobs,
+        worktrees: Worktrees | None = None,
+        *,
+        passed_on: Sequence[str] = (),
+        grace_s: float = running.GRACE_S,
+    ) -> None:
+        self._repo = repo
+        self._layout = layout
+        self._blobs = blobs
+        self._worktrees = worktrees or Worktrees(repo, layout)
+        self._passed_on = tuple(passed_on)
+        self._grace_s = grace_s
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        wanted = intent.entry.inputs
+        files = self._layout.attempt_files(wanted["attempt"])
+        disk.mkdir(files.root)
+        point("verify.begin.before")
+        # A verdict of an earlier try must not be taken for that of this one.
+        disk.unlink(files.verdict, missing_ok=True)
+        disk.unlink(files.gates_begun, missing_ok=True)
+        point("verify.begin.after")
+        verdict = self._judge(wanted, files)
+        content = msgspec.json.encode(verdict)
+        point("verify.verdict.before")
+        digest = self._blobs.put(content, content_type=_JSON)
+        disk.replace(files.verdict, content)
+        point("verify.verdict.after")
+        return _result(verdict, digest)
+
+    def reconcile(self, intent: OpenIntent) -> Answer:
+        """Ends what is left of the gates, then answers by what was written."""
+        wanted = intent.entry.inputs
+        files = self._layout.attempt_files(wanted["attempt"])
+        if files.root.is_dir():
+            with running.locked(self._place(wanted)):
+                pass
+        verdict, content = _read(files)
+        if verdict is not None and _names(verdict) == _wanted(wanted):
+            return Happened(_result(verdict, self._blobs.put(content, content_type=_JSON)))
+        begun = _read_begun(files)
+        if begun is not None and (begun.merged, begun.gates) == (wanted["merged"], wanted["gates"]):
+            names = " and ".join(begun.names)
+            return InDoubt(
+                f"{names} must not run twice, had begun to judge {begun.merged[:12]}, and left no verdict: look at "
+                "what it did, then let it run again with --retry, or give the attempt up with --abandon"
+            )
+        return DidNotHappen()
+
+    # -- judging ------------------------------------------------------------------------------------------------------
+
+    def _judge(self, wanted: dict[str, Any], files: Attempt) -> Verdict:
+        names = _wanted(wanted)
+        candidate, target, merged, _ = names
+        if not candidate:
+            return no_candidate(*names)
+        if not merged:
+            who = merge.Identity("holdfast", "holdfast@localhost")
+            found = merge.merge(self._repo, target, candidate, "merge", who)
+            return conflict(found.conflicts, *names)
+        for kind, commit in (("candidates", candidate), ("merged", merged)):
+            merge.keep(self._repo, kind, wanted["attempt"], commit)
+        changed = merge.changed(self._repo, target, merged)
+        if not changed:
+            detail = "it changes nothing: the target is already so"
+            return Verdict(*names, False, "empty_change", detail)
+        pinned = self._pinned(wanted["gates"])
+        if outside := path_rules.outside(changed, pinned.paths):
+            told = [git.readable(name) for name in outside]
+            detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
+            return Verdict(*names, False, "paths_violated", detail, [], told)
+        return self._run(wanted, files, pinned.gates)
+
+    def _pinned(self, digest: str) -> _Pinned:
+        return msgspec.json.decode(self._blobs.get(digest), type=_Pinned)
+
+    def _run(self, wanted: dict[str, Any], files: Attempt, gates: Sequence[Gate]) -> Verdict:
+        names = _wanted(wanted)
+        results: list[Result] = []
+        broken: Result | None = None
+        if gates:
+            with running.locked(self._place(wanted)) as place:
+                point("verify.scratch.before")
+                self._worktrees.scratch(wanted["merged"])
+                point("verify.scratch.after")
+                begun: list[str] = []
+                for gate in gates:
+                    if broken is not None:
+                        results.append(Result(gate.name, "not_run", gate.command, required=gate.required))
+                        continue
+                    self._note_begin(wanted, files, gate, begun)
+                    point("verify.gate.before")
+                    result = running.run(gate, place, self._blobs, self._passed_on)
+                    point("verify.gate.after")
+                    results.append(result)
+                    broken = result if gate.required and result.outcome != "passed" else None
+        if broken is None:
+            return Verdict(*names, True, "passed", _passed_detail(results), results)
+        kind: Kind = "gate_timed_out" if broken.outcome == "timed_out" else "gate_failed"
+        return Verdict(*names, False, kind, _broken_detail(broken), results)
+
+    def _note_begin(self, wanted: dict[str, Any], files: Attempt, gate: Gate, begun: list[str]) -> None:
+        """On disk before the gate begins, so that no crash makes it run twice without anybody knowing."""
+        if not gate.repeatable:
+            begun.append(gate.name)
+            point("verify.begun.before")
+            disk.replace(files.gates_begun, msgspec.json.encode(_Begun(wanted["merged"], wanted["gates"], begun)))
+            point("verify.begun.after")
+
+    def _place(self, wanted: dict[str, Any]) -> Place:
+        attempt = wanted["attempt"]
+        folder = self._worktrees.scratch_path
+        return Place(wanted["task"], attempt, self._layout.attempt_files(attempt), folder, grace_s=self._grace_s)
+
+
+def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:
+    """The commits and gates that an intent is about: a verdict counts for exactly these."""
+    return inputs["candidate"], inputs["target"], inputs["merged"], inputs["gates"]
+
+
+def _names(verdict: Verdict) -> tuple[str, str, str, str]:
+    return verdict.candidate, verdict.target, verdict.merged, verdict.gates
+
+
+def _result(verdict: Verdict, digest: str) -> dict[str, Any]:
+    named = {name: getattr(verdict, name) for name in ("passed", "merged", "target", "kind", "detail")}
+    return {**named, "verdict": digest}
+
+
+def _read(files: Attempt) -> tuple[Verdict | None, bytes]:
+    """It appears whole or not at all; one that cannot be read was damaged, and says nothing."""
+    try:
+        content = files.verdict.read_bytes()
+        return msgspec.json.decode(content, type=Verdict), content
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None, b""
+
+
+def _read_begun(files: Attempt) -> _Begun | None:
+    try:
+        return msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun)
+    except FileNotFoundError:
+        return None
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _shown(command: str | tuple[str, ...]) -> str:
+    import shlex
+
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def _passed_detail(results: Sequence[Result]) -> str:
+    passed = sum(result.outcome == "passed" for result in results)
+    failed = [result.name for result in results if result.outcome != "passed"]
+    told = f"{passed} of {len(results)} gates passed" if results else "there is no gate"
+    return f"{told}; advisory, and failed: {', '.join(failed)}" if failed else told
+
+
+def _broken_detail(broken: Result) -> str:
+    if broken.outcome == "timed_out":
+        return f"the gate {broken.name} (`{_shown(broken.command)}`) had not ended after {broken.seconds:.0f} s"
+    return f"the gate {broken.name} (`{_shown(broken.command)}`) ended with code {broken.code}"
+
+
+def feedback(verdict: Verdict, blobs: Blobs) -> str:
+    """What the agent is told when it is woken to go on."""
+    parts = [f"Your work was not taken: {verdict.detail}."]
+    files = "\n".join(f"  {name}" for name in verdict.files[:FILES_TOLD_MAX])
+    if len(verdict.files) > FILES_TOLD_MAX:
+        files += f"\n  … and {len(verdict.files) - FILES_TOLD_MAX} more"
+    match verdict.kind:
+        case "conflict":
+            parts.append(f"These files were changed by you and by what landed since you began:\n{files}")
+            parts.append(
+                "Your worktree is now at the newest target, with your work merged into it. Look for the conflict "
+                "markers (<<<<<<<, =======, >>>>>>>), keep what both sides meant, remove the markers, and test again."
+            )
+        case "paths_violated":
+            parts.append(f"These files must stay as they are in the target:\n{files}")
+            parts.append("Undo your changes to them, and reach the goal within the paths that the task allows.")
+        case "empty_change" | "no_candidate":
+            parts.append("Change the files in your worktree so that the goal is reached; they are what is judged.")
+    parts += [_told(result, blobs) for result in verdict.results if result.outcome in ("failed", "timed_out")]
+    if verdict.kind in ("gate_failed", "gate_timed_out"):
+        parts.append("Mend the cause in your worktree. Do not weaken the check itself.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _told(result: Result, blobs: Blobs) -> str:
+    advisory = "" if result.required else " (advisory: it does not stop the landing)"
+    end = "was ended after" if result.outcome == "timed_out" else f"ended with code {result.code} after"
+    head = f"Gate {result.name}{advisory}: `{_shown(result.command)}` {end} {result.seconds:.1f} s."
+    try:
+        lines = blobs.get(result.output)[-TAIL_BYTES_MAX:].decode(errors="replace").splitlines()
+    except BlobMissing:
+        return f"{head} Its output is no longer there."
+    if not lines:
+        return f"{head} It printed nothing."
+    shown = "\n".join(lines[-TAIL_LINES:])
+    return f"{head} The end of its output:\n{shown}"

@@ -1,0 +1,69 @@
+"""What the steps of the work share: the board, the effects, the agents, the worktrees, and how a task is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.settings import Config
+from holdfast.domain.entries import MOVE_TO
+from holdfast.domain.state import Task
+from holdfast.domain.task import TASK, TaskEvent
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.entry import Record
+from holdfast.engine.board import Board
+from holdfast.engine.spawn import Spawn
+from holdfast.engine.worktree import Worktrees
+from holdfast.layout import Layout
+from holdfast.ports import Agent, Effect, Ledger
+
+Note = Callable[[str, str], None]
+
+
+def _say_nothing(task: str, text: str) -> None:
+    pass
+
+
+@dataclass
+class Workshop:
+    """`note` tells whoever watches what happens, as a task and a sentence; nothing depends on it."""
+
+    repo: Path
+    layout: Layout
+    config: Config
+    board: Board
+    blobs: Blobs
+    agents: Mapping[str, Agent]
+    effects: Mapping[str, Effect]
+    spawn: Spawn
+    worktrees: Worktrees
+    clock: Callable[[], float]
+    note: Note = field(default=_say_nothing)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.board.ledger
+
+    def move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> None:
+        """Journals one move of the task's state machine, after what `before` holds."""
+        self.append(self.moved(task, event, reason, **more))
+
+    def moved(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Record:
+        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, **more}
+        return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
+
+    def append(self, *records: Record) -> None:
+        self.ledger.append(self.ledger.epoch, records)
+
+    def fail(self, task: Task, event: TaskEvent, reason: str, kind: str, detail: str, feedback: str = "") -> None:
+        """A failure with a name. Another attempt follows by itself while there are any left."""
+        made = self.board.worked_on(task)
+        most = made.max_attempts or self.config.max_attempts
+        again = task.attempts < most
+        told = self.blobs.put(feedback.encode(), content_type="text/plain") if feedback else ""
+        outcome = {"kind": kind, "detail": detail, "attempt": task.attempt}
+        self.move(task, event, reason, outcome=outcome, feedback=told, again=again)
+        left = f"; attempt {task.attempts + 1} of {most} follows" if again else ""
+        self.note(task.id, f"{kind}: {detail}{left}")

@@ -1,0 +1,342 @@
+"""One git worktree for each task, at a path that never changes, and one to judge in.
+
+    worktrees/<task>        where the task's agent works; HEAD is detached
+    worktrees/.scratch      where gates run: exactly the commit to be judged
+    worktrees/.made/<task>  says that the worktree was made whole, and is on disk; written last, removed first
+    worktrees/.gone-*       a worktree that is being removed; whoever comes next goes on with it
+    worktrees/.lock         flocked during every operation, and inherited by its git processes
+
+- An agent begins only once `.made` is there: without it there is no work in the folder, and it is made anew. Files that
+  git did not put there are moved to the quarantine all the same, never deleted.
+- A worktree goes only when its tree is that of the candidate that has landed. Ignored files go with it.
+- When git has forgotten a worktree whose folder still stands (`git worktree prune`), it is told again; nothing in the
+  folder is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.durable import disk, git, git_locks, process
+from holdfast.durable.snapshot import Snapshots, files_below
+from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
+from holdfast.layout import Layout
+from holdfast.points import point
+
+LOCK_WAIT_S_MAX = 600.0
+LOCK_POLL_S = 0.05
+LOCK_AGE_S_MIN = 60.0
+WORKTREE_POINTS = tuple(
+    f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
+)
+_SCRATCH = ".scratch"
+_COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock")
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """A worktree that no task has use for, and why it is still there."""
+
+    task: str
+    path: Path
+    reason: str
+
+
+class Worktrees:
+    def __init__(self, repo: Path, layout: Layout) -> None:
+        self._repo = repo
+        self._layout = layout
+        self._made = layout.worktrees / ".made"
+        self._lock_fd = -1
+
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        """The data root as a path in the repository: never part of a snapshot or a candidate."""
+        try:
+            inside = self._layout.root.resolve().relative_to(self._repo.resolve())
+        except ValueError:
+            return ()
+        return (str(inside),) if inside.parts else ()
+
+    def path(self, task: str) -> Path:
+        return self._layout.worktree(task)
+
+    @property
+    def scratch_path(self) -> Path:
+        return self._layout.worktrees / _SCRATCH
+
+    def private(self, task: str) -> Path:
+        """The folder for the snapshots' own files."""
+        return self._layout.inside("cache", "snapshots", task)
+
+    def snapshots(self, task: str) -> Snapshots:
+        return Snapshots(self.path(task), self.private(task), exclude=self.exclude)
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def prepare(self, task: str, base: str) -> Path:
+        """The worktree, made at `base` unless it is there already. The caller vouches that nobody is at work in it."""
+        path = self.path(task)
+        with self._locked():
+            self._finish_removals()
+            if self._is_made(task) and path.is_dir():
+                if not self._is_known(path):
+                    self._tell_git(path, base)
+                self._unlock(path)
+            else:
+                self._add(task, path, base)
+        return path
+
+    def reset(self, task: str, commit: str, tree: str = "") -> None:
+        """The worktree becomes `tree`, or `commit` itself, with HEAD detached at `commit`; ignored files stay.
+
+        The caller has saved what stood there, and vouches that nobody is at work in it. Done half by a crash, it is
+        done whole by doing it again.
+        """
+        path = self.path(task)
+        with self._locked():
+            self._unlock(path)
+            point("worktree.reset.before")
+            self._git(path, "read-tree", "--reset", "-u", f"{tree or commit}^{{tree}}")
+            self._git(path, "clean", "-f", "-d", "-q", *self._but_data_root())
+            self._git(path, "update-ref", "--no-deref", "HEAD", commit)
+            self._git(path, "read-tree", commit)
+            # Only the times in the index: what differs from it is the work.
+            self._git(path, "update-index", "-q", "--refresh", codes=(0, 1))
+            disk.sync_filesystem(path, files_below(path))
+            point("worktree.reset.after")
+
+    def scratch(self, merged: str) -> Path:
+        """A worktree that is exactly this commit, with nothing beside it."""
+        path = self.scratch_path
+        mark = f"{process.boot_id()}\n".encode()
+        with self._locked():
+            self._finish_removals()
+            point("worktree.scratch.before")
+            if not (self._is_made(_SCRATCH, mark) and self._clean(path, merged)):
+                # A crash, a power cut or a gate has left it so that git cannot tidy it: made anew.
+                self._drop(_SCRATCH, path)
+                self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), merged)
+                self._mark(_SCRATCH, mark)
+            point("worktree.scratch.after")
+        return path
+
+    def _add(self, task: str, path: Path, base: str) -> None:
+        self._rescue(task, path, base)
+        self._drop(task, path)
+        point("worktree.add.before")
+        self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), base)
+        point("worktree.add.after")
+        repository = git.discover(path)
+        for folder in {path, repository.git_dir}:
+            disk.sync_filesystem(folder, files_below(folder))
+        point("worktree.made.before")
+        self._mark(task, f"{base}\n".encode())
+        point("worktree.made.after")
+
+    def _clean(self, path: Path, commit: str) -> bool:
+        """Makes an existing worktree exactly the commit; False where that cannot be."""
+        if not self._is_known(path):
+            return False
+        try:
+            self._unlock(path)
+            self._git(path, "checkout", "--detach", "--force", "--force", "-q", commit)
+            self._git(path, "clean", "-f", "-f", "-d", "-x", "-q")
+            left = self._git(path, "status", "--porcelain", "-z", "--ignored", "--untracked-files=all").out
+        except (GitFailed, NotAWorktree):
+            return False
+        return not left and self._git(path, "rev-parse", "HEAD").line == commit
+
+    def _tell_git(self, path: Path, base: str) -> None:
+        """Git has forgotten the worktree: it is registered again under its old place, with its files as they stand."""
+        beside = self._layout.worktrees / f".gone-{path.name}-{disk.temp_name().strip('.')}"
+        self._git(self._repo, "worktree", "repair", str(path), codes=(0, 1, 128))
+        if self._is_known(path):
+            return
+        self._git(self._repo, "worktree", "add", "--detach", "--no-checkout", "-q", str(beside), base)
+        disk.replace(path / ".git", (beside / ".git").read_bytes())
+        disk.remove_tree(beside)
+        self._git(self._repo, "worktree", "repair", str(path))
+        self._git(path, "read-tree", base)
+
+    # -- removing -----------------------------------------------------------------------------------------------------
+
+    def remove(self, task: str, *, landed: str) -> bool:
+        """Removes the worktree if it holds exactly the landed candidate, a commit or a tree; False: it was kept."""
+        path = self.path(task)
+        with self._locked():
+            self._finish_removals()
+            if path.is_dir():
+                if not self._is_made(task) or not self._holds(path, landed):
+                    return False
+                point("worktree.remove.before")
+                self._drop(task, path)
+                point("worktree.remove.after")
+            private = self.private(task)
+            if private.is_dir():
+                disk.remove_tree(private)
+            return True
+
+    def orphans(self, known: Collection[str]) -> list[Orphan]:
+        """The worktrees of tasks that are not in `known`: of those that are gone, or are closed with other content."""
+        found = []
+        for path in sorted(self._layout.worktrees.iterdir()) if self._layout.worktrees.is_dir() else []:
+            if path.name.startswith(".") or path.name in known or not path.is_dir():
+                continue
+            reason = "it holds work that has not landed" if self._is_made(path.name) else "it was never made whole"
+            found.append(Orphan(path.name, path, reason))
+        return found
+
+    def _holds(self, path: Path, landed: str) -> bool:
+        """Whether the worktree, as `git add` would take it, is the landed tree; the data root is not asked."""
+        if not self._is_known(path):
+            return False
+        repository = git.discover(path)
+        if any((repository.git_dir / "modules").glob("*")):
+            # The commits that an agent made in a submodule are nowhere else.
+            return False
+        index = repository.git_dir / "holdfast-index"
+        env = {**repository.env, "GIT_INDEX_FILE": str(index)}
+        wanted = repository.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
+        try:
+            git.run("read-tree", wanted, cwd=path, env=env)
+            git.run("add", "-A", "--", *self._but_data_root(), cwd=path, env=env)
+            return git.run("write-tree", cwd=path, env=env).line == wanted
+        except GitFailed:
+            return False
+        finally:
+            disk.unlink(index, missing_ok=True)
+
+    def _but_data_root(self) -> list[str]:
+        return [":/", *(f":(top,exclude,literal){name}" for name in self.exclude)]
+
+    def _drop(self, task: str, path: Path) -> None:
+        """Takes the worktree out of its place by one rename, then removes it; a crash leaves the rest for later."""
+        disk.unlink(self._made / task, missing_ok=True)
+        if os.path.lexists(path):
+            disk.rename(path, self._layout.worktrees / f".gone-{path.name.strip('.')}-{disk.temp_name().strip('.')}")
+        self._finish_removals()
+
+    def _finish_removals(self) -> None:
+        for path in self._layout.worktrees.glob(".gone-*"):
+            admin = _admin(path)
+            if admin is not None and admin.is_dir() and self._is_ours(admin, path):
+                disk.remove_tree(admin)
+            # What cannot be removed (a folder without the right to write) is in nobody's way.
+            with contextlib.suppress(DiskError):
+                disk.remove_tree(path) if path.is_dir() and not path.is_symlink() else disk.unlink(path)
+
+    def _is_ours(self, admin: Path, gone: Path) -> bool:
+        """The git dir of the worktree that is to go, or of one of ours whose place is empty; never of another."""
+        try:
+            place = Path(os.fsdecode((admin / "gitdir").read_bytes()).removesuffix("\n")).parent
+        except OSError:
+            return False
+        ours = place.parent.resolve() == self._layout.worktrees.resolve()
+        return ours and admin.parent.name == "worktrees" and (place == gone or not os.path.lexists(place / ".git"))
+
+    def _rescue(self, task: str, path: Path, base: str) -> None:
+        """What stands in the way and is not of the commit goes to the quarantine: it is somebody's."""
+        if not os.path.lexists(path):
+            return
+        tracked = set(self._git(self._repo, "ls-tree", "-r", "-z", "--name-only", base).fields())
+        found = {os.path.relpath(file, path) for file in files_below(path) if not file.is_dir()}
+        if found - tracked - {".git"}:
+            disk.mkdir(self._layout.quarantine)
+            disk.rename(path, self._layout.quarantine / f"worktree-{task}-{int(time.time())}-{os.getpid()}")
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def _is_made(self, task: str, content: bytes | None = None) -> bool:
+        try:
+            found = (self._made / task).read_bytes()
+        except FileNotFoundError:
+            return False
+        return content is None or found == content
+
+    def _mark(self, task: str, content: bytes) -> None:
+        disk.mkdir(self._made)
+        disk.replace(self._made / task, content)
+
+    def _is_known(self, path: Path) -> bool:
+        """Whether git takes the folder for a worktree of this repository."""
+        try:
+            return git.discover(path).common_dir.samefile(git.discover(self._repo).common_dir)
+        except (NotAWorktree, GitFailed, FileNotFoundError):
+            return False
+
+    def _unlock(self, path: Path) -> None:
+        """Removes the locks that a dead git process left in the worktree's own git dir."""
+        folder = git.discover(path).git_dir
+        for lock in [*folder.glob("*.lock"), *(folder / "refs").rglob("*.lock"), *(folder / "logs").rglob("*.lock")]:
+            disk.unlink(lock, missing_ok=True)
+
+    def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.Result:
+        settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
+        env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
+        return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Waits until nobody else, and no git process of a killed orchestrator, is at work on the worktrees."""
+        disk.mkdir(self._layout.worktrees)
+        path = self._layout.worktrees / ".lock"
+        fd = disk.open_lock_file(path)
+        try:
+            _await_flock(fd, path)
+            self._lock_fd = fd
+            try:
+                yield
+            finally:
+                self._lock_fd = -1
+        finally:
+            disk.close_lock_file(fd, path)
+
+
+def _await_flock(fd: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_S_MAX
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Locked(path=path, holder="a git process that makes a worktree") from None
+            time.sleep(LOCK_POLL_S)
+
+
+def _admin(path: Path) -> Path | None:
+    """The git dir that a worktree's `.git` file names."""
+    try:
+        line = os.fsdecode((path / ".git").read_bytes())
+    except OSError:
+        return None
+    return Path(line.removeprefix("gitdir: ").removesuffix("\n")) if line.startswith("gitdir: ") else None
+
+
+def stale_locks(repo: Path) -> list[Path]:
+    """Locks in the repository that no living process can have: old, and open nowhere. For `doctor`, and for people."""
+    repository = git.discover(repo)
+    top = repository.common_dir
+    found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))
+    found += sorted(top.glob("worktrees/*/*.lock"))
+    folders = [repository.worktree, top, *_worktree_places(top)]
+    return [lock for lock in found if _is_old(lock) and not git_locks.holder(lock, folders)]
+
+
+def _worktree_places(common_dir: Path) -> Iterator[Path]:
+    for link in common_dir.glob("worktrees/*/gitdir"):
+        with contextlib.suppress(OSError):
+            yield Path(os.fsdecode(link.read_bytes()).removesuffix("\n")).parent
+
+
+def _is_old(lock: Path) -> bool:
+    try:
+        return time.time() - lock.stat().st_mtime > LOCK_AGE_S_MIN
+    except OSError:
+        return False

@@ -1,0 +1,63 @@
+"""The other half of the composition root: what `holdfast run` needs beside the ledger. Loaded only by who needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.agents.registry import agents
+from holdfast.durable.blobs import Blobs
+from holdfast.engine.board import Board
+from holdfast.engine.land import Land, lost_landings
+from holdfast.engine.recover import recover
+from holdfast.engine.refresh import Refresh
+from holdfast.engine.spawn import Spawn
+from holdfast.engine.verify import Verify
+from holdfast.engine.workshop import Note, Workshop
+from holdfast.engine.worktree import Worktrees
+from holdfast.ports import Effect
+from holdfast.stores.backlog import Backlog
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.config.settings import Config
+    from holdfast.layout import Layout
+
+RUNNER = (sys.executable, "-m", "holdfast.agents.runner")
+
+
+def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[str, Effect]:
+    worktrees = Worktrees(repo, layout)
+    return {
+        "spawn": Spawn(layout, RUNNER),
+        "verify": Verify(repo, layout, blobs, worktrees, passed_on=config.agent_env, grace_s=config.grace_s),
+        "land": Land(repo),
+        "refresh": Refresh(),
+    }
+
+
+@contextlib.contextmanager
+def workshop(app: App, note: Note, *, take_over: bool = False) -> Iterator[Workshop]:
+    """Owns the data root: recovered, and ready to work."""
+    with app.owned(take_over=take_over) as (layout, ledger):
+        blobs = Blobs(layout.cas)
+        effects = build_effects(app.repo, layout, app.config, blobs)
+        for lost in lost_landings(app.repo, ledger.state.landings):
+            note("", lost)
+        _, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
+        for each in closed:
+            note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
+        board = Board(ledger, Backlog(layout.backlog), blobs, app.config)
+        ledger.on_change = board.note_change
+        spawn = effects["spawn"]
+        assert isinstance(spawn, Spawn)
+        shop = Workshop(
+            app.repo, layout, app.config, board, blobs, agents(app.config), effects, spawn,
+            Worktrees(app.repo, layout), app.clock, note,
+        )  # fmt: skip
+        yield shop
+        for error in board.project(lambda task: None):
+            note("", str(error))

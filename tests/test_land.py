@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import errors
+from holdfast.domain.state import Landing
+from holdfast.durable import disk
+from holdfast.engine.land import LAND_POINTS, Land, lost_landings
+from holdfast.ports import DidNotHappen, Happened
+from holdfast.testing.recorder import Recorder
+from landing_support import intent, killed, perform
+from snapshot_support import git, repository, with_files
+
+MAIN = "refs/heads/main"
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return with_files(repository(tmp_path / "repo"), a="alpha\n")
+
+
+def commit_on(repo: Path, parent: str, **files: str) -> str:
+    """A commit that no branch names."""
+    where = git(repo, "rev-parse", "--show-toplevel")
+    scratch = Path(where).parent / f"made-{len(os.listdir(Path(where).parent))}"
+    git(repo, "worktree", "add", "-q", "--detach", str(scratch), parent)
+    with_files(scratch, **files)
+    made = git(scratch, "rev-parse", "HEAD")
+    git(repo, "worktree", "remove", "--force", str(scratch))
+    return made
+
+
+@pytest.fixture
+def inputs(repo: Path) -> dict[str, str]:
+    old = git(repo, "rev-parse", MAIN)
+    return {"branch": MAIN, "old": old, "new": commit_on(repo, old, b="beta\n")}
+
+
+def result(inputs: dict[str, str]) -> dict[str, str]:
+    return {"branch": MAIN, "old": inputs["old"], "new": inputs["new"]}
+
+
+def test_the_branch_moves_and_its_log_names_the_task(repo: Path, inputs: dict[str, str]) -> None:
+    landing = intent("land", **inputs)
+    assert Land(repo).reconcile(landing) == DidNotHappen()
+    assert Land(repo).perform(landing) == result(inputs)
+    assert git(repo, "rev-parse", MAIN) == inputs["new"]
+    assert git(repo, "reflog", "-1", "--format=%gs", "main") == "holdfast: t-1"
+    assert Land(repo).reconcile(landing) == Happened(result(inputs))
+    git(repo, "fsck", "--strict", "--no-dangling")
+
+
+def test_a_landing_is_not_made_twice_and_what_was_built_on_it_stays(repo: Path, inputs: dict[str, str]) -> None:
+    Land(repo).perform(intent("land", **inputs))
+    assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+    later = commit_on(repo, inputs["new"], c="later\n")
+    git(repo, "update-ref", MAIN, later)
+    assert Land(repo).reconcile(intent("land", **inputs)) == Happened(result(inputs))
+    assert git(repo, "rev-parse", MAIN) == later
+
+
+def test_a_lost_race_is_said_and_changes_nothing(repo: Path, inputs: dict[str, str]) -> None:
+    other = commit_on(repo, inputs["old"], c="the user's\n")
+    git(repo, "update-ref", MAIN, other)
+    with pytest.raises(errors.LandingLost, match=f"on top of {inputs['old']}, but the branch is at {other}"):
+        Land(repo).perform(intent("land", **inputs))
+    assert git(repo, "rev-parse", MAIN) == other
+    assert Land(repo).reconcile(intent("land", **inputs)) == DidNotHappen()
+
+
+def test_a_branch_that_is_gone_is_a_lost_race(repo: Path, inputs: dict[str, str]) -> None:
+    git(repo, "checkout", "-q", "--detach")
+    git(repo, "branch", "-q", "-D", "main")
+    with pytest.raises(errors.LandingLost, match="is gone"):
+        Land(repo).perform(intent("land", **inputs))
+    assert Land(repo).reconcile(intent("land", **inputs)) == DidNotHappen()
+
+
+def test_packed_and_symbolic_refs_land_too(repo: Path, inputs: dict[str, str]) -> None:
+    git(repo, "pack-refs", "--all")
+    git(repo, "symbolic-ref", "refs/heads/alias", MAIN)
+    alias = {**inputs, "branch": "refs/heads/alias"}
+    assert Land(repo).perform(intent("land", **alias)) == alias
+    assert git(repo, "rev-parse", MAIN) == inputs["new"]
+    assert git(repo, "symbolic-ref", "refs/heads/alias") == MAIN
+
+
+@pytest.mark.parametrize("name", [f"{MAIN}.lock", "HEAD.lock"])
+def test_a_lock_that_a_dead_git_left_is_removed(repo: Path, inputs: dict[str, str], name: str) -> None:
+    lock = repo / ".git" / name
+    lock.touch()
+    assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+    assert not lock.exists()
+
+
+def test_a_lock_in_living_hands_is_left(repo: Path, inputs: dict[str, str]) -> None:
+    lock = repo / ".git" / f"{MAIN}.lock"
+    script = "import sys; held = open(sys.argv[1], 'x'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as living:
+        assert living.stdout and living.stdout.readline()
+        with pytest.raises(errors.GitLocked, match=f"held by process {living.pid}"):
+            Land(repo).perform(intent("land", **inputs))
+        assert lock.exists() and git(repo, "rev-parse", MAIN) == inputs["old"]
+        living.communicate()
+    assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+
+
+def test_the_ref_and_every_folder_above_are_synced_last(repo: Path, inputs: dict[str, str]) -> None:
+    for act in (lambda effect: effect.perform, lambda effect: effect.reconcile):
+        recorder = Recorder(repo)
+        with disk.use_kernel(recorder):
+            act(Land(repo))(intent("land", **inputs))
+        synced = {str(call.path) for call in recorder.calls if call.kind == "sync"}
+        assert {f".git/{MAIN}", ".git/refs/heads", ".git/refs", ".git"} <= synced, synced
+
+
+def test_every_point_is_reached_and_a_kill_there_ends_the_same(tmp_path: Path) -> None:
+    expected = None
+    for number, at in enumerate(LAND_POINTS):
+        repo = with_files(repository(tmp_path / str(number) / "repo"), a="alpha\n")
+        old = git(repo, "rev-parse", MAIN)
+        inputs = {"branch": MAIN, "old": old, "new": commit_on(repo, old, b="beta\n")}
+        killed("land", repo, inputs, at)
+        verdict = Land(repo).reconcile(intent("land", **inputs))
+        moved = git(repo, "rev-parse", MAIN) == inputs["new"]
+        assert verdict == (Happened(result(inputs)) if moved else DidNotHappen())
+        assert moved == (LAND_POINTS.index(at) > LAND_POINTS.index("land.swap.before"))
+        killed("land", repo, inputs, at)
+        assert perform("land", repo, inputs) == result(inputs)
+        assert git(repo, "rev-parse", MAIN) == inputs["new"]
+        log = git(repo, "reflog", "--format=%gs", "main").splitlines()
+        expected = expected or log
+        assert log == expected and log.count("holdfast: t-1") == 1
+        git(repo, "fsck", "--strict", "--no-dangling")
+
+
+def test_a_lost_landing_is_named(repo: Path, inputs: dict[str, str]) -> None:
+    Land(repo).perform(intent("land", **inputs))
+    landings = {MAIN: Landing("t-1", inputs["new"])}
+    assert lost_landings(repo, landings) == []
+    git(repo, "update-ref", MAIN, inputs["old"])
+    [said] = lost_landings(repo, landings)
+    assert "landing of t-1 on refs/heads/main is lost" in said and f"`git merge {inputs['new']}`" in said
+    [said] = lost_landings(repo, {"refs/heads/other": Landing("t-2", "1" * 40)})
+    assert "is gone" in said and "not in the repository any more" in said
