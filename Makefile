@@ -17,8 +17,9 @@ check: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_architecture.py
 
+# A dozen tasks, while everything is killed. `make demo ARGS="--seed 7"` makes the same choices again.
 demo: $(VENV)/ready
-	@$(BIN)/python tools/demo.py
+	@$(BIN)/python tools/demo.py $(ARGS)
 
 # Writes the generated parts of docs/ anew: diagrams and tables, the commands' options, the exit codes.
 docs: $(VENV)/ready

@@ -349,7 +349,7 @@ def test_retry_opens_what_failed_and_nothing_else(repo: Path) -> None:
 
 
 def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
-    """Leaves an open intent behind, as a crash does; nothing here knows how to look for what it announced."""
+    """Leaves an open intent behind, as a crash does; it says too little to tell whether what it announced took place."""
     with app_of(folder).session() as session:
         claim = session.ledger.claim("tester", task, lease_s=60)
         for event in events:
@@ -375,7 +375,7 @@ def test_what_is_parked_waits_for_a_person(repo: Path, decision: str, effect: st
     begin = [TaskEvent.AGENT_STARTS_WORK] if effect == "spawn" else [TaskEvent.FAST_COMPLETION]
     park(repo, "a", effect, *begin)
     assert f"task_{effect}_intent of a is parked" in run(repo, "cancel b")
-    assert app_of(repo).look().state.tasks["a"].parked.startswith(f"task_{effect}_parked: nothing here knows")
+    assert app_of(repo).look().state.tasks["a"].parked.startswith(f"task_{effect}_parked: its intent does not say")
     assert run(repo, f"resolve a --{decision}") == f"a: {state} (resolved as: {decision})\n"
     last = decisions(repo)[-1]
     assert (last["decision_type"], last["output"]["decision"], last["actor"]) == ("task_flagged", decision, "cli")

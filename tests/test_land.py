@@ -113,10 +113,10 @@ def test_a_lock_in_living_hands_is_left(repo: Path, inputs: dict[str, str]) -> N
 
 
 def test_the_ref_and_every_folder_above_are_synced_last(repo: Path, inputs: dict[str, str]) -> None:
-    for act in (lambda effect: effect.perform, lambda effect: effect.reconcile):
+    for act in (Land(repo).perform, Land(repo).reconcile):
         recorder = Recorder(repo)
         with disk.use_kernel(recorder):
-            act(Land(repo))(intent("land", **inputs))
+            act(intent("land", **inputs))
         synced = {str(call.path) for call in recorder.calls if call.kind == "sync"}
         assert {f".git/{MAIN}", ".git/refs/heads", ".git/refs", ".git"} <= synced, synced
 

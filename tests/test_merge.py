@@ -366,6 +366,15 @@ def test_nothing_is_taken_by_gc(repo: Path) -> None:
     assert show(repo, made, "a") == show(repo, merged.commit, "a") == "0\n1\n2\n3"
 
 
+def test_the_lock_of_a_killed_git_holds_nothing_up(repo: Path) -> None:
+    lock = repo / ".git" / "refs" / "holdfast" / "merged" / "T-1.1.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    head = git(repo, "rev-parse", "HEAD")
+    merge.keep(repo, "merged", "T-1.1", head)
+    assert git(repo, "rev-parse", "refs/holdfast/merged/T-1.1") == head and not lock.exists()
+
+
 # -- who and where ----------------------------------------------------------------------------------------------------
 
 

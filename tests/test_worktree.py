@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,6 +172,26 @@ def test_killed_at_every_point_it_goes_on(repo: Path, tmp_path: Path, point: str
     assert not (repo / ".sdd" / "quarantine").exists()
 
 
+def test_a_git_that_outlived_its_orchestrator_is_awaited(repo: Path, tmp_path: Path) -> None:
+    slow = f"echo > {tmp_path}/begun; while ! test -e {tmp_path}/go; do sleep 0.01; done; cat"
+    git(repo, "config", "filter.slow.smudge", slow)
+    (repo / ".gitattributes").write_text("a filter=slow\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "slow to check out")
+    program = [sys.executable, "-c", PROGRAM, str(repo), head(repo), head(repo)]
+    with subprocess.Popen(program, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < deadline, "the checkout never began"
+            time.sleep(0.01)
+        process.kill()
+    with (repo / ".sdd" / "worktrees" / ".lock").open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    (tmp_path / "go").touch()
+    path = trees_of(repo).prepare("T-1", head(repo))
+    assert git(path, "status", "--porcelain") == "" and len(git(repo, "worktree", "list").splitlines()) == 2
+
+
 def half(repo: Path, path: Path) -> None:
     """Git died in the middle of the checkout: registered, locked, some files, no index."""
     git(repo, "worktree", "add", "--detach", "--no-checkout", str(path), "HEAD")
@@ -224,6 +246,31 @@ def test_a_worktree_that_git_has_forgotten_keeps_its_work(repo: Path) -> None:
     assert git(path, "status", "--porcelain") == "?? work" and head(path) == head(repo)
     assert not list(path.parent.glob(".gone-*"))
     assert not trees.remove("T-1", landed=head(repo))
+
+
+@pytest.mark.parametrize("torn", ["index", "HEAD"])
+def test_what_a_power_cut_tore_in_the_git_dir_is_mended(repo: Path, torn: str) -> None:
+    trees = trees_of(repo)
+    path = trees.prepare("T-1", head(repo))
+    (path / "work").write_text("w")
+    (Path(git(path, "rev-parse", "--absolute-git-dir")) / torn).write_bytes(b"\0\0\0\0")
+    trees.prepare("T-1", head(repo))
+    assert git(path, "status", "--porcelain") == "?? work" and head(path) == head(repo)
+    assert len(git(repo, "worktree", "list").splitlines()) == 2
+
+
+def test_what_is_judged_is_never_sparse(repo: Path) -> None:
+    (repo / "folder").mkdir()
+    (repo / "folder" / "f").write_text("f")
+    git(repo, "add", "-A", "folder")
+    git(repo, "commit", "-q", "-m", "folder")
+    git(repo, "sparse-checkout", "set", "--cone", "elsewhere")
+    assert not (repo / "folder").exists()
+    path = trees_of(repo).scratch(head(repo))
+    assert (path / "folder" / "f").read_text() == "f"
+    (path / "folder" / "f").unlink()
+    trees_of(repo).scratch(head(repo))
+    assert (path / "folder" / "f").read_text() == "f"
 
 
 def test_a_worktree_that_the_user_deleted_is_made_again(repo: Path) -> None:

@@ -18,7 +18,7 @@ from holdfast.domain.state import State
 from holdfast.durable import disk
 from holdfast.durable.checkpoint import Recovered
 from holdfast.durable.root import create_root, has_journal, moved_from, note_root_commit, open_root, read_root
-from holdfast.errors import Locked, NotInitialised, NotInRepository, RepositoryMoved
+from holdfast.errors import GitUnusable, Locked, NotInitialised, NotInRepository, RepositoryMoved
 from holdfast.layout import Layout
 from holdfast.ports import Effect
 from holdfast.stores.backlog import Backlog
@@ -28,6 +28,7 @@ from holdfast.stores.files import FileLedger, read_state
 if TYPE_CHECKING:
     from holdfast.domain.entries import ReplayCompleted
     from holdfast.durable.blobs import Blobs
+    from holdfast.engine.decisions import Answer
     from holdfast.engine.intake import Report
     from holdfast.engine.recover import Closed
 
@@ -119,6 +120,50 @@ class App:
             yield Session(ledger, backlog, blobs, self.config, counts, closed, report)
             project(ledger, backlog)
 
+    def decide(self, kind: str, params: dict[str, Any], say: Callable[[str], None] = lambda line: None) -> Answer:
+        """What a person decides: through the run that owns the data root, or as a short session where nobody runs.
+
+        `say` is told what a session finds on its way. If the run dies before it has answered, the decision is made
+        here, under the same id: what the run had done of it is not done again.
+        """
+        import secrets
+
+        from holdfast.engine import requests
+
+        self.expect_initialised()
+        key, deadline = secrets.token_hex(16), time.monotonic() + PATIENCE_S
+        while True:
+            if requests.is_served(self.layout) and (answer := requests.ask(self.layout, key, kind, params)) is not None:
+                return answer
+            try:
+                return self._decide_here(key, kind, params, say)
+            except Locked as held:
+                is_late = time.monotonic() >= deadline or not _is_worth_waiting(held, PATIENCE_S)
+                if is_late and not requests.is_served(self.layout):
+                    raise
+            time.sleep(LOCK_POLL_S)
+
+    def _decide_here(self, key: str, kind: str, params: dict[str, Any], say: Callable[[str], None]) -> Answer:
+        from holdfast.engine import requests
+        from holdfast.engine.decisions import Desk
+
+        if kind in requests.WORKS:
+            from holdfast.wiring import workshop
+
+            with workshop(self, lambda task, text: say(f"{task}: {text}" if task else text), patience_s=0.0) as shop:
+                _tell(say, shop.layout, [], shop.board.take_in())
+                shop.board.keep_up()
+                answer = requests.decide(Desk.of(shop, key), kind, params)
+                shop.board.keep_up()
+                return answer
+        with self.session(patience_s=0.0) as session:
+            _tell(say, self.layout, session.closed, session.intake)
+            desk = Desk(
+                self.repo, self.layout, self.config, session.ledger, session.backlog, session.blobs, self.clock, key,
+                session.intake.problems,
+            )  # fmt: skip
+            return requests.decide(desk, kind, params)
+
     @contextlib.contextmanager
     def owned(self, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[tuple[Layout, FileLedger]]:
         """Owns the data root, and nothing more: what an earlier run left open is still open."""
@@ -157,6 +202,18 @@ class App:
             command = shlex.join(["mv", "-n", "-T", str(found), str(layout.root)])
             raise RepositoryMoved(path=layout.root, repo=self.repo, found=found, command=command)
         raise NotInitialised(path=layout.root, repo=self.repo)
+
+
+def _tell(say: Callable[[str], None], layout: Layout, closed: list[Closed], intake: Report) -> None:
+    """What a session found before it came to what it was begun for."""
+    for problem in intake.problems:
+        say(f"{layout.backlog}/{problem}")
+    for each in closed:
+        say(f"recovered: {each.intent} of {each.task} is {each.how} ({each.reason})")
+    for task in intake.cancelled:
+        say(f"{task} is cancelled: its file was deleted")
+    for task in intake.put_back:
+        say(f"{task}: its file was gone, and is put back")
 
 
 def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
@@ -216,7 +273,10 @@ def _asked_repository(folder: Path) -> Path:
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise NotInRepository(path=folder, reason="there is no `git` on this machine; install it") from None
+        from holdfast.durable.git import MINIMUM
+
+        minimum = ".".join(map(str, MINIMUM))
+        raise GitUnusable(reason="there is no program `git` on PATH", minimum=minimum) from None
     if done.returncode != 0:
         raise NotInRepository(path=folder, reason=done.stderr.strip() or "git does not say why")
     common, top = (Path(line) for line in done.stdout.splitlines()[:2])

@@ -1,6 +1,8 @@
 """Named places where a test may kill this process. Without `HOLDFAST_CRASH_AT` a point does nothing.
 
-`HOLDFAST_CRASH_AT=<name>:<n>` kills the process with SIGKILL when it comes to the point for the n-th time.
+`HOLDFAST_CRASH_AT=<name>:<n>` kills the process with SIGKILL when it comes to the point for the n-th time; there may be
+several, with commas between.
+`HOLDFAST_CRASH_ONCE=<folder>`: each of them kills one process in all, and leaves a file of its name in the folder.
 `HOLDFAST_CRASH_LOG=<file>` gets the name of every point that is reached, one on a line.
 """
 
@@ -11,7 +13,9 @@ import signal
 from collections import Counter
 
 _AT = os.environ.get("HOLDFAST_CRASH_AT", "")
+_ONCE = os.environ.get("HOLDFAST_CRASH_ONCE", "")
 _LOG = os.environ.get("HOLDFAST_CRASH_LOG", "")
+_wanted = frozenset(_AT.split(",")) if _AT else frozenset()
 _reached: Counter[str] = Counter()
 
 
@@ -24,11 +28,19 @@ def _reach(name: str) -> None:
     _reached[name] += 1
     if _LOG:
         _note(name)
-    wanted, _, count = _AT.rpartition(":")
-    if name == wanted and _reached[name] == int(count):
+    wanted = f"{name}:{_reached[name]}"
+    if wanted in _wanted and (not _ONCE or _is_first(wanted)):
         if _LOG:
             _note(f"killed {name}")
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first(wanted: str) -> bool:
+    try:
+        os.close(os.open(os.path.join(_ONCE, wanted), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _note(line: str) -> None:

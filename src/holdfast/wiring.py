@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.agents.registry import agents
+from holdfast.app import PATIENCE_S
 from holdfast.durable.blobs import Blobs
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
 from holdfast.engine.recover import recover
 from holdfast.engine.refresh import Refresh
 from holdfast.engine.spawn import Spawn
+from holdfast.engine.turns import Follower
 from holdfast.engine.verify import Verify
 from holdfast.engine.workshop import Note, Workshop
 from holdfast.engine.worktree import Worktrees
@@ -40,9 +42,9 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
 
 
 @contextlib.contextmanager
-def workshop(app: App, note: Note, *, take_over: bool = False) -> Iterator[Workshop]:
+def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[Workshop]:
     """Owns the data root: recovered, and ready to work."""
-    with app.owned(take_over=take_over) as (layout, ledger):
+    with app.owned(take_over=take_over, patience_s=patience_s) as (layout, ledger):
         blobs = Blobs(layout.cas)
         effects = build_effects(app.repo, layout, app.config, blobs)
         for lost in lost_landings(app.repo, ledger.state.landings):
@@ -56,8 +58,8 @@ def workshop(app: App, note: Note, *, take_over: bool = False) -> Iterator[Works
         assert isinstance(spawn, Spawn)
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, agents(app.config), effects, spawn,
-            Worktrees(app.repo, layout), app.clock, note,
+            Worktrees(app.repo, layout), Follower(ledger, layout), app.clock, note,
         )  # fmt: skip
         yield shop
-        for error in board.project(lambda task: None):
+        for error in board.project():
             note("", str(error))

@@ -53,7 +53,7 @@ class Conversation:
     @property
     def pending(self) -> Spend:
         """What was spent since the last turn."""
-        return Spend(sum(each.usd for each in self.spends), sum(map(_tokens, self.spends)))
+        return Spend(sum((each.usd for each in self.spends), 0.0), sum(map(_tokens, self.spends)))
 
     def take(self, event: AgentEvent) -> bool:
         """True when the event ends a turn: no tool is at work any more."""

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from holdfast.domain.attempt import Order
 
-ALWAYS = ("PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL")
+ALWAYS = (
+    "PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL",
+    # What it takes to reach a model.
+    "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_BASE_URL",
+    "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+)  # fmt: skip
 # The way back to the orchestrator. They differ from run to run, so they are no part of the order.
 TOLD_BY_THE_SPAWNER = ("HOLDFAST_URL", "HOLDFAST_TOKEN")
 OURS = "HOLDFAST_"

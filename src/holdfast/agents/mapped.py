@@ -57,9 +57,10 @@ def _event(kind: str, rules: Mapping[str, str], said: Any) -> AgentEvent | None:
     struct = KINDS[kind]
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}
     values = {name: _value(place, types[name], said) for name, place in rules.items() if name != "when"}
+    made: AgentEvent
     try:
         found = {name: value for name, value in values.items() if value is not _NOTHING}
-        made: AgentEvent = msgspec.convert(found, struct, strict=False)
+        made = msgspec.convert(found, struct, strict=False)  # type: ignore[assignment]
     except msgspec.ValidationError:
         return None
     return made

@@ -93,9 +93,10 @@ class Runner:
             return
         self._record = Record(self._files, order)
         self._record.begin()
+        argv = order.launch.argv
         if order.launch.prompt:
             disk.replace(self._files.prompt, order.launch.prompt.encode())
-        argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in order.launch.argv)
+            argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
         env = environment.of_agent(order, self._files.prompt, os.environ)
         self._stream = stream_of(order)
         self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files.root), env, self._lock)
@@ -240,9 +241,11 @@ class Runner:
     def _reap(self) -> int:
         assert self._child is not None
         if self._record is not None:
-            with contextlib.suppress(HoldfastError):
+            try:
                 while self._read(self._child.stdout) or self._read(self._child.stderr):
                     pass
+            except HoldfastError as failure:
+                self._fail(failure)
         return self._child.reap()
 
     def _finish(self) -> Exit:
@@ -284,9 +287,9 @@ class Runner:
         if talk.rate_limited is not None and not (finished and finished.ok):
             return _rate_limited(talk)
         if code is not None and code < 0:
-            return Verdict(Ending.CRASHED, f"The agent was killed by {signal.Signals(-code).name}.")
+            return Verdict(Ending.CRASHED, f"The agent was killed by {_signal_name(-code)}.")
         if code is not None and code > 128 and self._order.sandbox != "none":
-            return Verdict(Ending.CRASHED, f"The agent was killed by signal {code - 128}.")
+            return Verdict(Ending.CRASHED, f"The agent was killed by {_signal_name(code - 128)}.")
         if finished is not None and not finished.ok:
             return Verdict(Ending.FAILED, finished.detail or "The agent said that it has failed.")
         if code:
@@ -315,6 +318,11 @@ class Runner:
 
 def _as_shell(code: int) -> int:
     return code if code >= 0 else 128 - code
+
+
+def _signal_name(number: int) -> str:
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"signal {number}")
 
 
 def _rate_limited(talk: Conversation) -> Verdict:

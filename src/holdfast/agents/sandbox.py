@@ -37,5 +37,5 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Path) -> tuple[str, ...]
     binds = [*seen, *(("--bind", path) for path in open_to_it)]
     flat = [part for option, path in binds for part in (option, str(path), str(path))]
     fixed = ("--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/tmp")
-    fixed += ("--setenv", "TMPDIR", "/tmp")
-    return (PROGRAM, *fixed, *flat, "--chdir", order.worktree, "--", *argv)
+    own_folder = ("--setenv", "TMPDIR", "/tmp")
+    return (PROGRAM, *fixed, *own_folder, *flat, "--chdir", order.worktree, "--", *argv)

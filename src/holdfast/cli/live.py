@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import click
 import msgspec
 
+from holdfast.cli.next_step import next_step
 from holdfast.cli.terminal import plain
+from holdfast.domain.task import TaskState
 
 if TYPE_CHECKING:
     from holdfast.engine.loop import Loop
+
+LEFT_TOLD_MAX = 20
 
 
 class View(Protocol):
@@ -54,18 +58,45 @@ class Json:
         click.echo(msgspec.json.encode(value).decode())
 
 
+def counted(states: Counter[str]) -> str:
+    """`2 open, 3 closed`."""
+    words = (f"{count} {state.lower().replace('_', ' ')}" for state, count in sorted(states.items()))
+    return ", ".join(words) or "no tasks"
+
+
 def summary(loop: Loop, left: list[str]) -> Iterator[str]:
-    states = Counter(str(task.state).lower().replace("_", " ") for task in loop.board.tasks.values())
-    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no tasks"
+    """How it ended, and for each task that is left why, and what to type."""
     run = loop.shop.ledger.state.run
-    yield f"{counts}; {run.turns} turns, ${run.usd:.2f}"
-    now = time.time()
-    for name in left[:20]:
-        task = loop.board.task(name)
-        hold = loop.holds.get(name)
-        reasons = [hold.reason] if hold else loop.board.graph.reasons_to_wait(name, now)
-        detail = str(task.outcome.get("detail", ""))
-        yield f"  {name} is {task.state}: {'; '.join(reasons) or detail}"
+    states = Counter(str(task.state) for task in loop.board.tasks.values())
+    yield f"{counted(states)}; {run.turns} turns, ${run.usd:.2f}"
+    told = [name for name in left if name in loop.holds or not _is_merely_ready(loop, name)]
+    for name in told[:LEFT_TOLD_MAX]:
+        task, why = loop.board.task(name), _why(loop, name)
+        yield f"  {name} is {task.state}" + (f": {why}" if why else "")
+        yield f"    next: {next_step(name, task.state, task.parked, is_held=name in loop.holds)}"
+    if len(told) > LEFT_TOLD_MAX:
+        yield f"  and {len(told) - LEFT_TOLD_MAX} more; `holdfast list` shows all"
+    if ready := len(left) - len(told):
+        yield f"  {ready} {'is' if ready == 1 else 'are'} ready"
+        yield "    next: holdfast run"
+
+
+def _is_merely_ready(loop: Loop, name: str) -> bool:
+    task = loop.board.task(name)
+    return task.state is TaskState.OPEN and not task.parked and not reasons_to_wait(loop, name)
+
+
+def _why(loop: Loop, name: str) -> str:
+    hold = loop.holds.get(name)
+    reasons = [hold.reason] if hold else reasons_to_wait(loop, name)
+    return "; ".join(reasons) or str(loop.board.task(name).outcome.get("detail", ""))
+
+
+def reasons_to_wait(loop: Loop, name: str) -> list[str]:
+    """Without what the state says by itself."""
+    if name not in loop.board.graph:
+        return []
+    return [why for why in loop.board.graph.reasons_to_wait(name, time.time()) if not why.startswith("it is ")]
 
 
 @contextlib.contextmanager
@@ -75,13 +106,7 @@ def view(as_json: bool, is_plain: bool) -> Iterator[View]:
     elif is_plain or not sys.stdout.isatty():
         yield Lines()
     else:
-        with _screen() as screen:
+        from holdfast.cli.screen import Screen
+
+        with Screen() as screen:
             yield screen
-
-
-@contextlib.contextmanager
-def _screen() -> Iterator[View]:
-    yield Lines()
-
-
-Recent = deque[str]

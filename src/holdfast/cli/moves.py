@@ -1,52 +1,41 @@
-"""`cancel`, `retry` and `resolve`: what a person decides. Each is a short run of its own, under the lock."""
+"""What a person decides: `cancel`, `retry`, `resolve`, `approve`, `reject`, `resume`, `promote`, `undo`, `fork`.
+
+While `holdfast run` works, it is asked and does it; otherwise each is a short run of its own, under the lock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.app import App, Session
-from holdfast.cli.overview import tell_problems, unknown
+from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app, print_json
-from holdfast.domain.entries import MOVE_TO
-from holdfast.domain.fsm import AbortReason, TransitionReason, move
-from holdfast.domain.problem import Problem
-from holdfast.domain.state import Task
-from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.durable.entry import Record
-from holdfast.errors import DefinitionInvalid, HoldfastError, IllegalTransition, NothingParked, TaskFilesDiffer
+from holdfast.cli.terminal import plain
+from holdfast.domain.task import TaskState
 
-ACTOR = "cli"
-# How a task is given up, by what its state allows.
-_GIVE_UP = (
-    TaskEvent.MANUAL_CANCEL,
-    TaskEvent.REJECTED,
-    TaskEvent.UNRECOVERABLE,
-    TaskEvent.VERIFICATION_REJECTED,
-)
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.engine.decisions import Answer
+
+_TURN = click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="Which turn.")
+_LANDS = {TaskState.CLOSED, TaskState.DONE, TaskState.PENDING_APPROVAL}
 
 
 @click.command(epilog="Example:  holdfast cancel fix-login old-idea")
-@click.argument("tasks", nargs=-1, required=True, metavar="TASK...")
+@click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
 @as_json
 @click.pass_context
 def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
-    """Cancel a task.
+    """Cancel a task; its agent is ended.
 
     Of several tasks all are cancelled or, if one cannot be, none. One that is cancelled already is left as it is.
     """
-    app = find_app(ctx)
-    with app.session() as session:
-        asked = _known(app, session, tasks)
-        todo = [task for task in asked if task.state is not TaskState.CANCELLED]
-        _move(app, session, todo, _cancel_event, AbortReason.CANCELLED)
-    _tell(session, asked, {task.id: "it was cancelled before" for task in asked if task not in todo}, as_json)
+    _tell(_decide(ctx, "cancel", tasks=list(tasks)), as_json)
 
 
 @click.command(epilog="Example:  holdfast retry fix-login")
-@click.argument("tasks", nargs=-1, required=True, metavar="TASK...")
+@click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
 @as_json
 @click.pass_context
 def retry(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
@@ -54,15 +43,11 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 
     Of several tasks all are opened or, if one cannot be, none.
     """
-    app = find_app(ctx)
-    with app.session() as session:
-        asked = _known(app, session, tasks)
-        _move(app, session, asked, lambda _: TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON)
-    _tell(session, asked, {}, as_json)
+    _tell(_decide(ctx, "retry", tasks=list(tasks)), as_json)
 
 
 @click.command(epilog="Example:  holdfast show fix-login   tells what is in doubt;  holdfast resolve fix-login --retry")
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @click.option("--happened", "decision", flag_value="happened", help="It took place; go on from there.")
 @click.option("--retry", "decision", flag_value="retry", help="It did not take place, or may be repeated.")
 @click.option("--abandon", "decision", flag_value="abandon", help="Give it up: the task is cancelled or fails.")
@@ -75,86 +60,118 @@ def resolve(ctx: click.Context, task: str, decision: str | None, as_json: bool) 
     """
     if decision is None:
         raise click.UsageError("Say one of --happened, --retry and --abandon.")
+    _tell(_decide(ctx, "resolve", task=task, decision=decision), as_json)
+
+
+@click.command(epilog="Example:  holdfast approve fix-login")
+@click.argument("task", shell_complete=complete_task)
+@as_json
+@click.pass_context
+def approve(ctx: click.Context, task: str, as_json: bool) -> None:
+    """Let a result land that waits for you.
+
+    `holdfast diff` shows what the attempt did. A run that works lands it at once, otherwise the next one does.
+    """
+    _tell(_decide(ctx, "approve", task=task), as_json)
+
+
+@click.command(epilog="Example:  holdfast reject fix-login --reason 'The error message must stay as it was.'")
+@click.argument("task", shell_complete=complete_task)
+@click.option("--reason", required=True, help="Why; the agent is told when the task is tried again.")
+@as_json
+@click.pass_context
+def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
+    """Refuse a result that waits for you: the task fails.
+
+    `holdfast retry` then begins another attempt with the work so far and your reason.
+    """
+    _tell(_decide(ctx, "reject", task=task, reason=reason), as_json)
+
+
+@click.command(epilog="Example:  holdfast resume fix-login")
+@click.argument("task", shell_complete=complete_task)
+@as_json
+@click.pass_context
+def resume(ctx: click.Context, task: str, as_json: bool) -> None:
+    """Go on with the last attempt of a failed task.
+
+    Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
+    """
+    _tell(_decide(ctx, "resume", task=task), as_json)
+
+
+@click.command(epilog="Example:  holdfast promote fix-login")
+@click.argument("task", shell_complete=complete_task)
+@as_json
+@click.pass_context
+def promote(ctx: click.Context, task: str, as_json: bool) -> None:
+    """Land what an attempt made, again or after all.
+
+    A closed task whose landing is there is left as it is; one whose landing was lost is verified and landed again. What
+    a failed task's last attempt made is verified anew, and lands if it passes. Exit code 1 says that it did not.
+    """
+    answer = _decide(ctx, "promote", task=task)
+    _tell(answer, as_json)
+    if answer.tasks[0].state not in _LANDS:
+        ctx.exit(1)
+
+
+@click.command(epilog="Example:  holdfast undo fix-login --turn 3 && holdfast resume fix-login")
+@click.argument("task", shell_complete=complete_task)
+@_TURN
+@as_json
+@click.pass_context
+def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
+    """Put a task's worktree back to how a turn left it.
+
+    Only while nobody works in it. What stands there is saved first, as a snapshot `undo-<k>` of the attempt. The next
+    start goes on from there: by itself for a task that was paused, after `holdfast resume` for one that failed.
+    """
+    answer = _decide(ctx, "undo", task=task, turn=turn)
+    _tell(answer, as_json)
+    if not as_json:
+        click.echo(f"  what stood there is saved as {plain(answer.facts['saved'])}")
+
+
+@click.command(
+    epilog="Examples:  holdfast fork fix-login --turn 3  ·  holdfast fork fix-login.1 --turn 3 --id other-way"
+)
+@click.argument("task", metavar="TASK|ATTEMPT", shell_complete=complete_task)
+@_TURN
+@click.option("--id", "name", default="", metavar="NEW", help="Make a new task of this id that begins there.")
+@as_json
+@click.pass_context
+def fork(ctx: click.Context, task: str, turn: int, name: str, as_json: bool) -> None:
+    """Begin anew with the tree that a turn left.
+
+    The next attempt of an open or failed task begins with it, on top of the newest target. For a closed or cancelled
+    one, and with --id, a new task is made that says so in `forked_from`.
+    """
     app = find_app(ctx)
-    with app.session() as session:
-        [asked] = _known(app, session, [task])
-        if not asked.parked:
-            raise NothingParked(task=task, state=asked.state)
-        session.ledger.append(session.ledger.epoch, _resolution(asked, decision))
-    _tell(session, [asked], {task: f"resolved as: {decision}"}, as_json)
+    answer = _decide(ctx, "fork", app, task=task, turn=turn, id=name, spare=_spare(app, task))
+    _tell(answer, as_json)
 
 
-# -- moving -----------------------------------------------------------------------------------------------------------
+def _spare(app: App, task: str) -> str:
+    """An id for a new task, chosen once: the decision can then be repeated without making another."""
+    from holdfast.cli.overview import look
+
+    overview = look(app)
+    taken = {*overview.rows, *(name for problem in overview.problems for name in problem.tasks)}
+    base = task if task in overview.rows else task.rpartition(".")[0] or task
+    number = 1
+    while (name := f"{base}-fork" if number == 1 else f"{base}-fork-{number}") in taken:
+        number += 1
+    return name
 
 
-def _known(app: App, session: Session, names: Sequence[str]) -> list[Task]:
-    """The tasks of these names, each once. Also tells what the session found before it came to them."""
-    tell_problems(app.layout, session.intake.problems)
-    for closed in session.closed:
-        click.echo(f"recovered: {closed.intent} of {closed.task} is {closed.how} ({closed.reason})", err=True)
-    for task in session.intake.cancelled:
-        click.echo(f"{task} is cancelled: its file was deleted", err=True)
-    for task in session.intake.put_back:
-        click.echo(f"{task}: its file was gone, and is put back", err=True)
-    tasks = session.ledger.state.tasks
-    for name in names:
-        if name not in tasks:
-            raise _unusable(app, name, session.intake.problems) or unknown(name, tasks)
-    return [tasks[name] for name in dict.fromkeys(names)]
+def _decide(ctx: click.Context, kind: str, app: App | None = None, /, **params: Any) -> Answer:
+    return (app or find_app(ctx)).decide(kind, params, lambda line: click.echo(plain(line), err=True))
 
 
-def _unusable(app: App, name: str, problems: Sequence[Problem]) -> HoldfastError | None:
-    """Why a task that has files is not known all the same."""
-    about = [each for each in problems if name in each.tasks]
-    files = list(dict.fromkeys(str(app.layout.backlog / each.file) for each in about))
-    if len(files) > 1:
-        return TaskFilesDiffer(task=name, paths=", ".join(files))
-    if not about:
-        return None
-    return DefinitionInvalid(name=files[0], problems="; ".join(f"line {each.line}: {each.message}" for each in about))
-
-
-def _cancel_event(task: Task) -> TaskEvent:
-    return TaskEvent.REJECTED if task.state is TaskState.PLANNED else TaskEvent.MANUAL_CANCEL
-
-
-def _move(app: App, session: Session, tasks: Sequence[Task], event_of: Any, reason: str) -> None:
-    ledger, records = session.ledger, []
-    for task in tasks:
-        try:
-            step = move(TASK, task.id, task.state, event_of(task), TransitionReason(reason), ACTOR, app.clock())
-        except IllegalTransition as error:
-            raise ledger.refuse(task, error, reason, ACTOR) from error
-        records.append(_moved(task, step.event, reason))
-    if records:
-        ledger.append(ledger.epoch, records)
-
-
-def _moved(task: Task, event: TaskEvent, reason: str) -> Record:
-    inputs = {"task": task.id, "event": event, "reason": reason}
-    return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor=ACTOR)
-
-
-def _resolution(task: Task, decision: str) -> list[Record]:
-    """The move that the decision asks for, if any, and then the flag: a crash between leaves the task parked still."""
-    legal = TASK.legal(task.state)
-    event = None
-    if decision == "abandon":
-        event = next((each for each in _GIVE_UP if each in legal), None)
-    elif decision == "happened" and task.parked.startswith("task_land_"):
-        event = next((each for each in (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if each in legal), None)
-    flag = {"task": task.id, "parked": "", "not_before": task.not_before}
-    told = {"decision": decision, "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
-    moves = [_moved(task, event, TransitionReason.RESOLVED_BY_PERSON)] if event else []
-    return [*moves, Record("task_flagged", flag, told, ACTOR)]
-
-
-def _tell(session: Session, tasks: Sequence[Task], notes: dict[str, str], as_json: bool) -> None:
-    # Only once the session is over: an output that fails must not keep the files from following.
-    now = [session.ledger.state.tasks[task.id] for task in tasks]
+def _tell(answer: Answer, as_json: bool) -> None:
     if as_json:
-        print_json([{"id": task.id, "state": task.state, "note": notes.get(task.id, "")} for task in now])
+        print_json([{"id": task.id, "state": task.state, "note": task.note, **answer.facts} for task in answer.tasks])
         return
-    for task in now:
-        note = notes.get(task.id)
-        click.echo(f"{task.id}: {task.state}" + (f" ({note})" if note else ""))
+    for task in answer.tasks:
+        click.echo(plain(f"{task.id}: {task.state}" + (f" ({task.note})" if task.note else "")))

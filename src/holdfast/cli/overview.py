@@ -17,7 +17,7 @@ from holdfast.domain.task import TaskState
 from holdfast.errors import TaskUnknown
 from holdfast.layout import Layout
 from holdfast.stores.remembered import RememberingScanner
-from holdfast.stores.scan import Found
+from holdfast.stores.scan import Found, Scan
 
 PRIORITY = Node.__struct_defaults__[2]
 
@@ -60,7 +60,16 @@ def look(app: App) -> Overview:
     view = app.look()
     scan = RememberingScanner(view.layout.backlog, view.layout.cache / "definitions.json").scan()
     files: dict[str, Found] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
-    return Overview(view, files, _rows(view.state.tasks, files, scan.problems), scan.problems)
+    problems = [*scan.problems, *_absent(view, scan)]
+    return Overview(view, files, _rows(view.state.tasks, files, scan.problems), problems)
+
+
+def _absent(view: View, scan: Scan) -> list[Problem]:
+    if all(name in scan.tasks for name in view.state.tasks):
+        return []
+    from holdfast.engine.absence import absent
+
+    return absent(view.state.tasks, scan)
 
 
 def unknown(task: str, known: Iterable[str]) -> TaskUnknown:

@@ -2,17 +2,128 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
+
+from holdfast.domain.task import TaskState
+from holdfast.errors import DetachedHead, HoldfastError, NoAgent, NoBranch, NoCommit
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.cli.overview import Overview
+    from holdfast.domain.definition import Definition
+    from holdfast.ports import Agent
+
+CHANGED_TOLD_MAX = 3
+# What a run goes on with, whatever agents are there.
+_UNDER_WAY = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
 
 
-def preflight(app: App) -> None:
-    """Raises the first thing that is missing: a commit to start from, a name to commit with, a branch to land on."""
-    from holdfast.engine import merge
+def preflight(app: App, *, with_goal: bool = False) -> list[str]:
+    """Raises the first thing that is missing; returns what is worth knowing and stops nothing.
+
+    `with_goal`: a task that names no agent is about to be added.
+    """
+    from holdfast.agents.registry import agents
+    from holdfast.cli.overview import look
 
     app.expect_initialised()
+    for check in GIT_CHECKS.values():
+        check(app)
+    known, overview = agents(app.config), look(app)
+    wanted = wanted_agents(app, overview)
+    if with_goal:
+        wanted.setdefault(app.config.agent, _example(app.config.agent))
+    missing = {name: why for name, made in wanted.items() if (why := missing_agent(known, name, made))}
+    is_idle = missing.keys() == wanted.keys() and not any(row.state in _UNDER_WAY for row in overview.rows.values())
+    if missing and (is_idle or (with_goal and app.config.agent in missing)):
+        raise NoAgent(missing=" ".join(missing.values()))
+    return list(_about_checkout(app))
+
+
+# -- git --------------------------------------------------------------------------------------------------------------
+
+
+def usable_git(app: App) -> str:
+    from holdfast.durable import git
+
+    git.require_minimum()
+    return git.run("--version", cwd=app.repo, env=git.environment({})).line
+
+
+def target(app: App) -> str:
+    """The branch to land on, which has a commit."""
+    from holdfast.durable import git
+    from holdfast.engine import merge
+
+    repository, named = git.discover(app.repo), app.config.git.target_branch
+    if named is None and repository.run("symbolic-ref", "-q", "HEAD", codes=(0, 1)).code:
+        found = repository.run("for-each-ref", "--count=1", "--format=%(refname:short)", "refs/heads").line
+        raise DetachedHead(repo=app.repo, branch=found or "-c main")
     branch = merge.target_branch(app.repo, app.config)
-    merge.newest(app.repo, branch)
-    merge.identity(app.repo, app.config)
+    short = branch.removeprefix("refs/heads/")
+    if repository.run("rev-parse", "-q", "--verify", f"{branch}^{{commit}}", codes=(0, 1, 128)).code:
+        has_commits = not repository.run("rev-parse", "-q", "--verify", "HEAD^{commit}", codes=(0, 1, 128)).code
+        raise (NoBranch if named and has_commits else NoCommit)(repo=app.repo, branch=short)
+    return short
+
+
+def identity(app: App) -> str:
+    from holdfast.engine import merge
+
+    who = merge.identity(app.repo, app.config)
+    return f"{who.name} <{who.email}>"
+
+
+GIT_CHECKS: Mapping[str, Callable[[App], str]] = {"git": usable_git, "branch": target, "identity": identity}
+
+
+def _about_checkout(app: App) -> Iterator[str]:
+    """A dirty checkout is fine; what people wonder about is said."""
+    from holdfast.durable import git
+
+    repository = git.discover(app.repo)
+    asked = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+    names = [git.readable(field[3:]) for field in repository.run(*asked).fields()]
+    if names:
+        told = ", ".join(names[:CHANGED_TOLD_MAX])
+        told += f" and {len(names) - CHANGED_TOLD_MAX} more" if len(names) > CHANGED_TOLD_MAX else ""
+        yield (
+            f"your checkout has changes that are not committed ({told}). They stay as "
+            "they are; agents begin with the last commit and do not see them"
+        )
+
+
+# -- agents -----------------------------------------------------------------------------------------------------------
+
+
+def agent_name(app: App, made: Definition) -> str:
+    return made.agent or ("command" if made.command else "scripted" if made.script else app.config.agent)
+
+
+def wanted_agents(app: App, overview: Overview) -> dict[str, Definition]:
+    """The agents that open tasks ask for, each with one such task."""
+    rows = (row for row in overview.rows.values() if row.state is TaskState.OPEN and row.id in overview.files)
+    wanted: dict[str, Definition] = {}
+    for row in rows:
+        made = overview.files[row.id].definition
+        wanted.setdefault(agent_name(app, made), made)
+    return wanted
+
+
+def missing_agent(known: Mapping[str, Agent], name: str, made: Definition | None = None) -> str:
+    """Why the agent cannot work here, as a sentence with the way out; empty when it can."""
+    agent = known.get(name)
+    if agent is None:
+        return f"There is no agent called {name}; known are {', '.join(sorted(known))}."
+    try:
+        return agent.missing(made or _example(name))
+    except HoldfastError as error:
+        return str(error)
+
+
+def _example(name: str) -> Definition:
+    """A task that any agent could take, to ask it whether it is here."""
+    from holdfast.domain.definition import Definition
+
+    return Definition("example", goal="example", agent=name, command=("true",), script="say hello")

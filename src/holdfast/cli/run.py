@@ -58,7 +58,7 @@ def run(
     app = find_app(ctx, max_agents=max_agents)
     from holdfast.cli.preflight import preflight
 
-    preflight(app)
+    remarks = preflight(app, with_goal=goal is not None)
     only = [_add(app, goal)] if goal else None
     if detach:
         _detach(app, ctx, only)
@@ -68,6 +68,8 @@ def run(
     from holdfast.wiring import workshop
 
     with view(as_json, is_plain) as shown, workshop(app, shown.note, take_over=take_over) as shop:
+        for remark in remarks:
+            shown.note("", remark)
         loop = Loop(shop, only=only, show=shown.show)
         with _stopping(loop, shown.note):
             loop.run()

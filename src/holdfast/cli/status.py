@@ -2,45 +2,103 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from typing import Any
 
 import click
 
-from holdfast.cli.overview import look, tell_problems
+from holdfast.cli.at_work import AtWork, at_work, clock
+from holdfast.cli.next_step import next_step
+from holdfast.cli.overview import Row, look, moment, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
-from holdfast.durable.lock import read_holder
+from holdfast.cli.terminal import plain
+from holdfast.domain.task import TaskState
+from holdfast.durable.lock import Holder, read_holder
+
+SHOWN_MAX = 10
+_ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
 
 
 @click.command(epilog="Example:  holdfast status --json | jq .ready")
 @as_json
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Tell how many tasks there are in each state, what is ready, what waits for you, and who runs.
+    """Tell how many tasks there are in each state, who works on what, what waits and why, and who runs.
 
     Takes no lock and changes nothing.
     """
     overview = look(find_app(ctx))
-    view, rows = overview.view, overview.rows.values()
+    view, rows = overview.view, list(overview.rows.values())
     holder = read_holder(view.layout.lock)
-    owner = f"pid {holder.pid}, run {holder.run}" if holder is not None and holder.is_alive() else ""
-    parked = [row.id for row in rows if row.parked]
-    facts = {
-        "states": dict(sorted(Counter(str(row.state) for row in rows).items())),
-        "ready": [row.id for row in rows if row.is_ready],
-        "parked": parked,
-        "new": sum(row.new for row in rows),
-        "owner": owner,
-        "open_intents": len(view.found.pairing.open_intents()),
-        "torn": len(view.found.torn),
-        "problems": len(overview.problems),
-    }
+    runs = holder if holder is not None and holder.is_alive() else None
+    agents = at_work(view.layout, view.state.tasks.values())
+    states = Counter(str(row.state) for row in rows)
     if as_json:
+        facts: dict[str, Any] = {
+            "states": dict(sorted(states.items())),
+            "ready": [row.id for row in rows if row.is_ready],
+            "parked": [row.id for row in rows if row.parked],
+            "new": sum(row.new for row in rows),
+            "owner": f"pid {runs.pid}, run {runs.run}" if runs else "",
+            "runs": {"pid": runs.pid, "run": runs.run, "since": runs.since} if runs else None,
+            "at_work": agents,
+            "waiting": [{"task": row.id, "why": row.waits} for row in rows if row.waits],
+            "open_intents": len(view.found.pairing.open_intents()),
+            "torn": len(view.found.torn),
+            "problems": len(overview.problems),
+        }
         print_json(facts)
         return
     tell_problems(view.layout, overview.problems)
-    for state, count in Counter(str(row.state) for row in rows).most_common():
+    for state, count in states.most_common():
         click.echo(f"{state:21} {count:>6}")
     click.echo(f"{'ready':21} {sum(row.is_ready for row in rows):>6}")
-    click.echo(f"{'owner':21} {owner or 'nobody: no run is alive'}")
-    for name in parked:
-        click.echo(f"{name} waits for you: `holdfast show {name}`, then `holdfast resolve {name} …`")
+    click.echo(f"{'owner':21} {_owner(runs)}")
+    _tell_agents(agents, runs is not None)
+    _tell_waits(rows)
+    _tell_asks(rows)
+
+
+def _owner(runs: Holder | None) -> str:
+    if runs is None:
+        return "nobody: no run is alive"
+    return f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}"
+
+
+def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
+    if not agents:
+        return
+    click.echo("\nat work" + ("" if is_run else ", or left behind; `holdfast run` goes on with them"))
+    now = time.time()
+    for each in agents[:SHOWN_MAX]:
+        told = (
+            f"  {each.attempt}  {each.agent}  turn {each.turn}  ${each.usd:.2f}  {clock(now - each.since)}  {each.tool}"
+        )
+        click.echo(plain(told.rstrip())[:200])
+    _tell_more(len(agents), "holdfast attach")
+
+
+def _tell_waits(rows: list[Row]) -> None:
+    waiting = [row for row in rows if row.waits and not row.parked]
+    if waiting:
+        click.echo("\nwaiting")
+    for row in waiting[:SHOWN_MAX]:
+        click.echo(plain(f"  {row.id}: {'; '.join(row.waits)}"))
+    _tell_more(len(waiting), "holdfast list")
+
+
+def _tell_asks(rows: list[Row]) -> None:
+    asking = [row for row in rows if row.parked or row.state in _ASKS]
+    if asking:
+        click.echo("\nfor you to decide")
+    for row in asking[:SHOWN_MAX]:
+        why = f" ({row.parked})" if row.parked else ""
+        told = f"`holdfast show {row.id}`, then `{next_step(row.id, row.state, row.parked)}`"
+        click.echo(plain(f"  {row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}: {told}"))
+    _tell_more(len(asking), "holdfast list")
+
+
+def _tell_more(count: int, command: str) -> None:
+    if count > SHOWN_MAX:
+        click.echo(f"  and {count - SHOWN_MAX} more: `{command}`")

@@ -66,7 +66,7 @@ def list_tasks(ctx: click.Context, states: Sequence[str], labels: Sequence[str],
     if as_json:
         print_json({"tasks": rows, "problems": overview.problems})
     elif rows:
-        _print_table(_COLUMNS, [_cells(row) for row in rows])
+        print_table(_COLUMNS, [_cells(row) for row in rows])
     else:
         click.echo("No task fits." if overview.rows else "There are no tasks yet; `holdfast add` makes one.")
     tell_problems(overview.view.layout, overview.problems)
@@ -98,7 +98,7 @@ def _cells(row: Row) -> list[str]:
     return [plain(cell) for cell in cells]
 
 
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         _print_rich(columns, rows)
         return

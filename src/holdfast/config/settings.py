@@ -17,22 +17,6 @@ from holdfast.layout import HOME_VARIABLE
 PREFIX = "HOLDFAST_"
 YEAR_S = 366 * 86_400
 ENTRIES_MAX = 100
-# What the agents that are known by name need to reach their models.
-AGENT_ENV = (
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_BASE_URL",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "OPENROUTER_API_KEY",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
 
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
@@ -155,8 +139,8 @@ class Config(msgspec.Struct, frozen=True):
     ] = ()
     agent_env: Annotated[
         tuple[Variable, ...],
-        Meta(max_length=200, description="variables passed on to agents, beside PATH and the like"),
-    ] = AGENT_ENV
+        Meta(max_length=200, description="more variables that reach agents, beside PATH, HOME and known models' keys"),
+    ] = ()
     ledgers: Ledgers = Ledgers()
     audit: Audit = Audit()
 
@@ -189,7 +173,8 @@ def _keys(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
             yield from _keys(each.type, f"{prefix}{each.name}.")
             continue
         kind, facts = _bare(each.type)
-        yield Key(prefix + each.name, each.type, each.default, facts["description"], _allowed(kind, facts))
+        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+        yield Key(prefix + each.name, each.type, default, facts["description"], _allowed(kind, facts))
 
 
 def _is_struct(kind: Any) -> bool:

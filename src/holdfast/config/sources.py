@@ -28,6 +28,7 @@ NOT_SETTINGS = frozenset(
         "KILLS",
         "CRASH_AT",
         "CRASH_LOG",
+        "CRASH_ONCE",
     )
 )
 

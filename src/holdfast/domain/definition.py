@@ -75,7 +75,14 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Definition)}
+_TURN = re.compile(r"[1-9][0-9]{0,8}")
 _WORK = ("title", "goal", "command", "script")
+
+
+def fork_source(made: Definition) -> tuple[str, int] | None:
+    """The attempt and the turn whose tree the task begins with; None: it begins with the target."""
+    attempt, _, turn = (made.forked_from or "").partition("@")
+    return (attempt, int(turn)) if turn else None
 
 
 def is_id(name: str) -> bool:
@@ -190,6 +197,10 @@ def _wrong_values(text: bytes, made: Definition) -> list[Problem]:
         for key, name in _named_ids(made)
         if not is_id(name)
     ]
+    _, at, turn = (made.forked_from or "").partition("@")
+    if at and not _TURN.fullmatch(turn):
+        told = f"forked_from: {made.forked_from!r} names no turn; write it as in fix-login.1@3"
+        problems.append(_problem(text, "forked_from", told))
     if not any(getattr(made, key) for key in _WORK):
         problems.append(_problem(text, "", f"the task says nothing to do: give at least one of {', '.join(_WORK)}"))
     return problems
@@ -200,7 +211,7 @@ def _named_ids(made: Definition) -> Iterable[tuple[str, str]]:
     if made.parent is not None:
         yield "parent", made.parent
     if made.forked_from is not None:
-        yield "forked_from", made.forked_from
+        yield "forked_from", made.forked_from.partition("@")[0]
     for number, name in enumerate(made.depends_on):
         yield f"depends_on[{number}]", name
 

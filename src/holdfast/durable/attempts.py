@@ -66,11 +66,11 @@ class Running(msgspec.Struct, frozen=True):
 
 def look(files: Attempt, start: int) -> Seen:
     """What has become of the attempt's newest start."""
-    owner = read_start(files, start)
-    if owner is None:
+    if not files.start(start).exists():
         return Seen.ABSENT
+    owner = read_start(files, start)
     # In this order: a runner that ends between two of these answers is then seen as ended, never as something else.
-    is_alive = owner.who == RUNNER and owner.is_alive()
+    is_alive = owner is not None and owner.who == RUNNER and owner.is_alive()
     is_held = not _is_free(files.alive)
     if read_exit(files, start) is not None:
         return Seen.ENDED

@@ -8,6 +8,7 @@ path is always the old one or the new one, and a kill leaves at worst a lock tha
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
@@ -217,6 +218,14 @@ class Checkout:
                 break
             disk.rmdir(folder)
 
+    def settle(self, paths: Collection[str]) -> None:
+        """Makes the entries of these paths and of the index durable, whoever died before doing so."""
+        folders = {folder for path in paths for folder in Path(path).parents}
+        for folder in sorted((self.top / folder for folder in folders), reverse=True):
+            if folder.is_dir():
+                disk.sync_folder(folder)
+        disk.sync_folder(self.repository.git_dir)
+
     def set_index(
         self, private: Path, updates: Mapping[str, Slot | None], flags: Mapping[str, Collection[str]]
     ) -> None:
@@ -227,7 +236,8 @@ class Checkout:
         index = private / "index"
         if self.index_path.exists():
             disk.create(index, self.index_path.read_bytes(), self.index_path.stat().st_mode & 0o777)
-        gone = "".join(f"0 {'0' * 40}\t{path}\0" for path, slot in updates.items() if slot is None)
+        nothing = "0" * len(hashlib.new(self.repository.hash_name).hexdigest())
+        gone = "".join(f"0 {nothing}\t{path}\0" for path, slot in updates.items() if slot is None)
         kept = {path: slot for path, slot in updates.items() if slot is not None}
         self._run("update-index", "-z", "--index-info", index=index, stdin=os.fsencode(gone) + _lines(kept))
         for option, paths in flags.items():

@@ -68,7 +68,7 @@ class DataLock:
         deadline = time.monotonic() + NAMING_S
         while (lock := cls._try(path)) is None:
             holder = read_holder(path)
-            certain = _is_held_by(path, holder)
+            certain = is_held_by(path, holder)
             if certain or time.monotonic() > deadline:
                 raise Locked(path=path, holder=_in_words(path, holder), identity=holder, certain=certain)
             time.sleep(POLL_S)
@@ -90,7 +90,7 @@ class DataLock:
         holder = _kill(path, found, certain, timeout_s)
         while (lock := cls._try(path)) is None:
             now = read_holder(path)
-            if (now != holder and _is_held_by(path, now)) or time.monotonic() > deadline:
+            if (now != holder and is_held_by(path, now)) or time.monotonic() > deadline:
                 reason = f"the lock is now held by {_in_words(path, now)}"
                 raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=now)
             time.sleep(POLL_S)
@@ -198,7 +198,7 @@ def _close_in_forked_child() -> None:
 # -- who holds it -----------------------------------------------------------------------------------------------------
 
 
-def _is_held_by(path: Path, holder: Holder | None) -> bool:
+def is_held_by(path: Path, holder: Holder | None) -> bool:
     """True for a living process of this machine, unless the kernel shows that it has not got the lock."""
     return (
         holder is not None and not _is_foreign(holder) and holder.is_alive() and _holds(holder.pid, path) is not False
@@ -251,7 +251,7 @@ def _in_words(path: Path, holder: Holder | None) -> str:
         return "a process that has not written its name yet"
     if _is_foreign(holder):
         return f"{_name(holder)}, which cannot be looked at from here"
-    if not _is_held_by(path, holder):
+    if not is_held_by(path, holder):
         return f"{_found_holders(path)}; the file still names {_name(holder)}, which is dead or has let go"
     state = "stopped" if _status(holder.pid, "State")[:1] in ("T", "t") else "alive"
     return f"{_name(holder)}, which is {state}"
@@ -269,7 +269,7 @@ def _kill(path: Path, holder: Holder | None, certain: bool, timeout_s: float) ->
     if holder is None:
         raise refuse("the lock file does not say who it is")
     reason = _reason_to_spare(path, holder)
-    if reason is not None and not (certain and not _is_held_by(path, holder)):
+    if reason is not None and not (certain and not is_held_by(path, holder)):
         raise refuse(reason)
     try:
         pidfd = os.pidfd_open(holder.pid)

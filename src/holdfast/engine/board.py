@@ -6,7 +6,7 @@ The graph follows the ledger entry by entry, so that nothing ever looks at all t
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.config.settings import Config
@@ -82,7 +82,7 @@ class Board:
         stopped = {name for problem in scan.problems for name in problem.tasks}
         stale = {name for name in {*files, *self.files} if files.get(name) != self.files.get(name)}
         stale |= {name for name in self.tasks if name not in self.graph}
-        self.files, self.problems, changed = files, list(scan.problems), stale | (stopped ^ self.stopped)
+        self.files, self.problems, changed = files, list(report.problems), stale | (stopped ^ self.stopped)
         self.stopped = stopped
         self._unprojected |= {name for name in self.tasks if self._is_misplaced(name)}
         for name in changed:
@@ -95,15 +95,11 @@ class Board:
             self._put(name)
             self._unprojected.add(name)
 
-    def project(self, attempt: Callable[[Task], None]) -> list[HoldfastError]:
-        """Puts the files of changed tasks where their states say, and calls `attempt` for the rest of each.
-
-        What cannot be done now is tried again next time.
-        """
+    def project(self) -> list[HoldfastError]:
+        """Puts the files of changed tasks where their states say. What cannot be moved now is tried again next time."""
         failed = []
         for name in sorted(self._unprojected):
             try:
-                attempt(self.task(name))
                 if name in self.files and self._is_misplaced(name):
                     task = self.task(name)
                     self.files = {**self.files, name: self.backlog.move(name, FOLDER_OF[task.state], block_of(task))}

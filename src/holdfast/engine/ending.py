@@ -37,7 +37,7 @@ _USED_UP = {
 
 def take(shop: Workshop, task: Task, ended: Exit) -> None:
     """What the runner said becomes the task's next state."""
-    turns.follow(shop.ledger, shop.layout, task)
+    shop.turns.follow(task)
     match ended.ending:
         case Ending.DONE:
             _done(shop, task, ended)
@@ -64,7 +64,7 @@ def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
     if ended is not None and ended.ending is not Ending.STOPPED:
         take(shop, task, ended)
         return
-    turns.follow(shop.ledger, shop.layout, task)
+    shop.turns.follow(task)
     reason = AbortReason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else AbortReason.CRASHED
     shop.move(task, event, reason, session=_session(files) or task.session)
     shop.note(task.id, f"{task.attempt} is orphaned after turn {task.turn}")
@@ -120,7 +120,16 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
     if ended.snapshot:
         who = merge.identity(shop.repo, shop.config)
         message = merge.message(task.id, task.attempt, shop.board.worked_on(task))
-        candidate = merge.candidate(shop.repo, task.base, ended.snapshot, message, who) or task.base
+        made = merge.candidate(
+            shop.repo,
+            task.base,
+            ended.snapshot,
+            message,
+            who,
+            exclude=shop.worktrees.exclude,
+            attempt=task.attempt,
+        )
+        candidate = made or task.base
     shop.move(
         task,
         TaskEvent.AGENT_REPORTS_SUCCESS,

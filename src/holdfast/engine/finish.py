@@ -42,12 +42,7 @@ def finish(shop: Workshop, task: Task) -> Finished:
         if blockers := _blockers(shop, task, branch):
             raise LandingWaits(task=task.id, paths=", ".join(blockers[:5]))
         try:
-            carry_out(
-                shop.ledger,
-                shop.effects,
-                "land",
-                LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified),
-            )
+            _land(shop, task, branch)
         except LandingLost:
             shop.note(task.id, "the target moved meanwhile; verifying with the newer one")
     _refresh_and_close(shop, task)
@@ -62,17 +57,28 @@ def _blockers(shop: Workshop, task: Task, branch: str) -> list[str]:
 
 def _verify(shop: Workshop, task: Task) -> Finished | None:
     """None when the commit that would land has passed; it is then in `task.verified`."""
+    verdict = judge(shop, task)
+    if verdict is None:
+        return None
+    reason = AbortReason.LANDING_CONFLICT if verdict.kind == "conflict" else AbortReason.VERIFICATION_FAILED
+    told = verify.feedback(verdict, shop.blobs)
+    shop.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
+    return Finished.REJECTED
+
+
+def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
+    """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = merge.target_branch(shop.repo, shop.config)
     target = merge.newest(shop.repo, branch)
     if task.verified and task.verified_on == target:
         return None
     made = shop.board.worked_on(task)
     if not task.candidate:
-        return _reject(shop, task, verify.no_candidate())
+        return verify.no_candidate()
     who = merge.identity(shop.repo, shop.config)
     merged = merge.merge(shop.repo, target, task.candidate, merge.message(task.id, task.attempt, made), who)
     if merged.conflicts:
-        return _reject(shop, task, verify.conflict(merged.conflicts), AbortReason.LANDING_CONFLICT)
+        return verify.conflict(merged.conflicts)
     gates = verify.gates_of(made, shop.config)
     intended = VerifyIntended(
         task.id,
@@ -85,27 +91,44 @@ def _verify(shop: Workshop, task: Task) -> Finished | None:
     )
     shop.note(task.id, f"verifying {merged.commit[:12]} with {len(gates)} gates")
     result = carry_out(shop.ledger, shop.effects, "verify", intended)
-    if result["passed"]:
-        return None
-    return _reject(shop, task, verify.read_verdict(shop.blobs, result["verdict"]))
+    return None if result["passed"] else verify.read_verdict(shop.blobs, result["verdict"])
 
 
-def _reject(
-    shop: Workshop, task: Task, verdict: verify.Verdict, reason: AbortReason = AbortReason.VERIFICATION_FAILED
-) -> Finished:
-    told = verify.feedback(verdict, shop.blobs)
-    shop.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
-    return Finished.REJECTED
-
-
-def _refresh_and_close(shop: Workshop, task: Task) -> None:
+def land_again(shop: Workshop, task: Task) -> verify.Verdict | None:
+    """Verifies and lands what has landed before and was lost; None when it is there again. The task stays closed."""
     branch = merge.target_branch(shop.repo, shop.config)
+    while True:
+        if (verdict := judge(shop, task)) is not None:
+            return verdict
+        if blockers := _blockers(shop, task, branch):
+            raise LandingWaits(task=task.id, paths=", ".join(blockers[:5]))
+        try:
+            _land(shop, task, branch)
+        except LandingLost:
+            continue
+        _refresh(shop, task, branch)
+        return None
+
+
+def _land(shop: Workshop, task: Task, branch: str) -> None:
+    intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
+    carry_out(shop.ledger, shop.effects, "land", intended)
+
+
+def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
+    """Brings every checkout of the branch up to date; returns what was left as the user has it."""
     left: list[str] = []
     for checkout in refresh.checkouts(shop.repo, branch):
         intended = RefreshIntended(task.id, task.attempt, str(checkout), task.verified_on, task.landed)
         left += carry_out(shop.ledger, shop.effects, "refresh", intended).get("left", [])
     if left:
         shop.note(task.id, f"landed; left as you have them in your checkout: {', '.join(left[:5])}")
+    return left
+
+
+def _refresh_and_close(shop: Workshop, task: Task) -> None:
+    branch = merge.target_branch(shop.repo, shop.config)
+    left = _refresh(shop, task, branch)
     _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left})
     shop.worktrees.remove(task.id, landed=task.candidate)
 

@@ -22,7 +22,7 @@ from holdfast.durable.pairing import OpenIntent
 from holdfast.engine import merge
 from holdfast.errors import FileMissing, GitFailed, GitLocked, LandingLost
 from holdfast.points import point
-from holdfast.ports import DidNotHappen, Happened, Verdict
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
 
 LAND_POINTS = tuple(f"land.{step}.{when}" for step in ("objects", "swap", "sync") for when in ("before", "after"))
 _SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllRefUpdates": "true"}
@@ -51,6 +51,8 @@ class Land:
     def reconcile(self, intent: OpenIntent) -> Verdict:
         """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
+        if not wanted.branch or not wanted.new:
+            return InDoubt("its intent does not say what was to land where")
         repository = git.discover(self._repo)
         if not _reaches(repository, wanted.branch, wanted.new):
             return DidNotHappen()
@@ -87,6 +89,11 @@ def _result(wanted: LandIntended) -> dict[str, Any]:
 
 def _commit_at(repository: git.Repository, branch: str) -> str:
     return repository.run("rev-parse", "--verify", "--quiet", f"{branch}^{{commit}}", codes=(0, 1, 128)).line
+
+
+def reaches(repo: Path, branch: str, commit: str) -> bool:
+    """Whether the branch leads to the commit."""
+    return _reaches(git.discover(repo), branch, commit)
 
 
 def _reaches(repository: git.Repository, branch: str, commit: str) -> bool:

@@ -8,6 +8,7 @@ next loop follows them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import queue
 import signal
@@ -22,7 +23,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
-from holdfast.engine import ending, turns
+from holdfast.engine import ending
 from holdfast.engine.finish import Finished, finish
 from holdfast.engine.plan import (
     AT_WORK,
@@ -38,12 +39,14 @@ from holdfast.engine.plan import (
     Take,
     plan,
 )
+from holdfast.engine.requests import Requests
 from holdfast.engine.signals import AGENTS, Signals, Watch
 from holdfast.engine.start import Held, start
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
     ClaimRefused,
     DiskError,
+    GitLocked,
     HoldfastError,
     JournalClosed,
     JournalCorrupt,
@@ -75,6 +78,7 @@ class Loop:
         self.only = only
         self.board = shop.board
         self.signals = Signals(shop.layout)
+        self.requests = Requests(shop.layout)
         self.stopping = ""
         self.finishing = ""
         self.holds: dict[str, Hold] = {}
@@ -136,10 +140,11 @@ class Loop:
         if self._files_changed or not self._beat_at:
             self._files_changed = False
             self._drop_holds(self.board.take_in().edited)
+        self._drop_holds(self.requests.answer(self.shop, is_busy=bool(self.finishing)))
         self._beat_at = self._beat_at or self.shop.clock()
         while self._round():
             pass
-        for error in self.board.project(self._project_attempt):
+        for error in self.board.project():
             self.shop.note("", str(error))
         self._show(self)
 
@@ -148,11 +153,12 @@ class Loop:
         self.board.keep_up()
         if self.stopping == AGENTS:
             self._end_agents()
+        active = sorted(self.board.active)
         commands = plan(
             self.shop.ledger.state,
             self.board.graph,
-            self.board.active,
-            {name: sight for name in list(self.board.active) if (sight := self._look(name)) is not None},
+            active,
+            {name: sight for name in active if (sight := self._look(name)) is not None},
             self.shop.clock(),
             self.shop.config,
             finishing=bool(self.finishing),
@@ -161,7 +167,13 @@ class Loop:
             only=self.only,
         )
         for command in commands:
-            self._perform(command)
+            try:
+                self._perform(command)
+            except FATAL:
+                raise
+            except HoldfastError as error:
+                # Planned again at once, it would fail at once.
+                self._hold(command.task, str(error), soon=True)
         self.board.keep_up()
         return bool(commands)
 
@@ -193,7 +205,7 @@ class Loop:
             return None
         files = self.shop.layout.attempt_files(task.attempt)
         seen = self.shop.spawn.look(task.attempt, task.starts)
-        turns.follow(self.shop.ledger, self.shop.layout, task)
+        self.shop.turns.follow(task)
         if seen is Seen.ENDED:
             return Sight(seen, attempts.read_exit(files, task.starts))
         silent_s = attempts.heartbeat_age(files) if seen is Seen.ALIVE else 0.0
@@ -205,8 +217,9 @@ class Loop:
             self._hold(task.id, self.full, soon=False)
             return
         free = max(1, self.shop.config.max_agents - len(self.at_work))
+        sharing = sum(1 for _ in itertools.islice(self.board.graph.ready(self.shop.clock()), free))
         try:
-            held = start(self.shop, task, free)
+            held = start(self.shop, task, max(1, sharing))
         except ClaimRefused as error:
             held = Held(str(error), soon=True)
         if held is not None:
@@ -237,7 +250,7 @@ class Loop:
             if isinstance(result, BaseException) and not is_known:
                 raise result
             if isinstance(result, HoldfastError):
-                self._hold(name, str(result), soon=isinstance(result, LandingWaits))
+                self._hold(name, str(result), soon=isinstance(result, (LandingWaits, GitLocked)))
 
     def _hold(self, name: str, reason: str, *, soon: bool) -> None:
         """Leaves a task alone for a while, or for the rest of this run; what was said already is not said again."""
@@ -261,10 +274,6 @@ class Loop:
     def _drop_holds(self, names: list[str]) -> None:
         for name in names:
             self.holds.pop(name, None)
-
-    def _project_attempt(self, task: Task) -> None:
-        if task.attempt:
-            turns.project(self.shop.layout, task)
 
     def _end_agents(self) -> None:
         for task in self.at_work:

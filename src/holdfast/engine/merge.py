@@ -23,10 +23,10 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
-from holdfast.durable import disk, git
+from holdfast.durable import disk, git, git_locks
 from holdfast.durable.shadow import GITLINK, RAW_ATTRIBUTES
 from holdfast.durable.snapshot import files_below
-from holdfast.errors import NoIdentity, NoTarget
+from holdfast.errors import GitFailed, GitLocked, NoIdentity, NoTarget
 
 TITLE_MAX = 72
 # The data root's place unless it is configured.
@@ -99,8 +99,8 @@ def changed(repo: Path, old: str, new: str) -> list[str]:
     return [path for _, path in _changes(git.discover(repo), old, new)]
 
 
-def tree_of(repo: Path, commit: str) -> str:
-    return git.discover(repo).run("rev-parse", "-q", "--verify", f"{commit}^{{tree}}").line
+def _tree(repository: git.Repository, commit: str) -> str:
+    return repository.run("rev-parse", "-q", "--verify", f"{commit}^{{tree}}").line
 
 
 def message(task: str, attempt: str, definition: Definition) -> str:
@@ -137,7 +137,7 @@ def candidate(
     with _private(repository, base) as run:
         _apply(run, repository, snapshot_commit, found)
         tree = run("write-tree").line
-    if tree == tree_of(repo, base):
+    if tree == _tree(repository, base):
         return None
     made = _commit(repository, tree, [base], message, who)
     make_durable(repo)
@@ -151,12 +151,12 @@ def merge(repo: Path, target: str, candidate: str, message: str, who: Identity, 
     repository = git.discover(repo)
     if not repository.run("merge-base", "--is-ancestor", candidate, target, codes=(0, 1)).code:
         # All of it is there already: it has landed, or there was nothing to land.
-        return Merged(target, tree_of(repo, target))
+        return Merged(target, _tree(repository, target))
     base = repository.run("rev-parse", "-q", "--verify", f"{candidate}^").line
     if base == target:
-        return Merged(candidate, tree_of(repo, candidate))
+        return Merged(candidate, _tree(repository, candidate))
     # With a history of our own, git takes the candidate's own base for the merge, wherever the target comes from.
-    side = _commit(repository, tree_of(repo, target), [base], "target", who)
+    side = _commit(repository, _tree(repository, target), [base], "target", who)
     with _private(repository, target) as run:
         asked = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", side, candidate)
         answer = run(*asked, codes=(0, 1))
@@ -175,7 +175,16 @@ def keep(repo: Path, kind: str, attempt: str, commit: str) -> None:
     """Lets a ref lead to the commit, so that `git gc` never takes it while somebody may need it."""
     repository = git.discover(repo)
     ref = f"refs/holdfast/{kind}/{attempt}"
-    repository.run("update-ref", ref, commit)
+    lock = repository.common_dir / f"{ref}.lock"
+    try:
+        repository.run("update-ref", ref, commit)
+    except GitFailed:
+        # Nobody but us writes here: a lock is what a killed process left, unless its git is still at work.
+        if not lock.exists():
+            raise
+        if owner := git_locks.free(lock, [repository.worktree, repository.common_dir]):
+            raise GitLocked(path=lock, holder=owner) from None
+        repository.run("update-ref", ref, commit)
     for folder in [repository.common_dir / ref, *(repository.common_dir / ref).parents][1:]:
         if folder.is_dir():
             disk.sync_folder(folder)

@@ -95,16 +95,16 @@ def plan(
     """The commands for now, in the order in which to perform them.
 
     `active` are the tasks that are neither waiting nor at rest. `finishing`: one is being verified or landed, and the
-    next waits its turn. `held` are tasks that cannot be started or finished for now. When `stopping`, nothing
+    next waits its turn. `held` are tasks that are left alone for now. When `stopping`, nothing
     begins; where `only` is given, nothing but those.
     """
-    steps = [step for name in active if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
+    free = [name for name in active if name not in held]
+    steps = [step for name in free if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
     steps += [Follow(name, event) for name, event in graph.due_moves(now)]
     if stopping:
         return steps
     if not finishing:
-        done = [task for name in active if (task := state.tasks[name]).state is TaskState.DONE]
-        done = [task for task in done if task.id not in held and not task.parked]
+        done = [task for name in free if (task := state.tasks[name]).state is TaskState.DONE and not task.parked]
         if done:
             steps.append(Finish(min(done, key=lambda task: (task.changed_at, task.id)).id))
     if not steps:

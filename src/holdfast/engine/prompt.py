@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.domain.definition import Check, Definition
+from holdfast.domain.definition import Check, Definition, fork_source
 from holdfast.domain.state import Task
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ def prompt(shop: Workshop, task: Task, made: Definition, conflicts: list[str]) -
     parts = [made.title or "", made.goal or "", _context(made), _judged(shop, made), _rules(made)]
     if task.feedback:
         parts.append("An earlier attempt did not land:\n\n" + shop.blobs.get(task.feedback).decode(errors="replace"))
+    elif (source := fork_source(made)) is not None:
+        parts.append(f"The worktree begins with what turn {source[1]} of {source[0]} left. Go on from it.")
     if conflicts:
         files = "\n".join(f"- {path}" for path in conflicts)
         parts.append(

@@ -91,7 +91,10 @@ class Refresh:
         if checkout is None:
             return Happened(_result([]))
         steps = look(checkout, wanted.old, wanted.new)
-        return Happened(_result(steps)) if all(step.is_done or step.is_left for step in steps) else DidNotHappen()
+        if not all(step.is_done or step.is_left for step in steps):
+            return DidNotHappen()
+        _settle(checkout, steps)
+        return Happened(_result(steps))
 
 
 def checkouts(repo: Path, branch: str) -> list[Path]:
@@ -282,7 +285,13 @@ def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: Refresh
     point("refresh.index.before")
     _set_index(checkout, private, [step for step in steps if step.entry is Holds.OLD and not step.is_left])
     point("refresh.index.after")
+    _settle(checkout, steps)
     return steps
+
+
+def _settle(checkout: Checkout, steps: Collection[Step]) -> None:
+    """What is done may have been done by a process that died before it could sync."""
+    checkout.settle([step.path for step in steps if not step.is_left])
 
 
 def _is_unchanged(checkout: Checkout, step: Step) -> bool:

@@ -18,7 +18,7 @@ from holdfast.durable.attempts import Seen
 from holdfast.durable.pairing import OpenIntent
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Attempt, Layout
-from holdfast.ports import DidNotHappen, Happened, Verdict
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
 
 
 class Spawn:
@@ -54,7 +54,9 @@ class Spawn:
 
     def reconcile(self, intent: OpenIntent) -> Verdict:
         attempt, start = intent.entry.inputs.get("attempt", ""), intent.entry.inputs.get("start", 0)
-        if not start or not self.has_begun(attempt, start):
+        if not attempt or not start:
+            return InDoubt("its intent does not say which start it was")
+        if not self.has_begun(attempt, start):
             return DidNotHappen()
         return Happened({"attempt": attempt, "start": start})
 

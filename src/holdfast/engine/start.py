@@ -18,11 +18,11 @@ from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import prompt
+from holdfast.engine.rework import forked_candidate
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import HoldfastError
 from holdfast.ports import Agent, Work
 
-WORKER = "loop"
 LEASE_S = 3600.0
 ORDER_TYPE = "application/json"
 
@@ -51,7 +51,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
         if caps.until is not None:
             shop.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
         return Held(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
-    shop.ledger.claim(WORKER, task.id, lease_s=LEASE_S)
+    shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S)
     try:
         _begin(shop, task, agent, caps)
     except HoldfastError as error:
@@ -91,6 +91,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         task.turn,
         _limits(shop, made, caps),
         tuple(shop.config.agent_env),
+        exclude=shop.worktrees.exclude,
         sandbox=made.sandbox or shop.config.sandbox,
     )
     digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
@@ -111,10 +112,9 @@ def _ready_worktree(shop: Workshop, task: Task) -> tuple[str, list[str]]:
     target = merge.newest(shop.repo, merge.target_branch(shop.repo, shop.config))
     shop.worktrees.prepare(task.id, target)
     tree, conflicts = target, []
-    if task.feedback and task.candidate:
-        merged = merge.merge(
-            shop.repo, target, task.candidate, "the work so far", merge.identity(shop.repo, shop.config)
-        )
+    begun = task.candidate if task.feedback and task.candidate else forked_candidate(shop, shop.board.worked_on(task))
+    if begun:
+        merged = merge.merge(shop.repo, target, begun, "the work so far", merge.identity(shop.repo, shop.config))
         tree, conflicts = merged.commit or merged.tree, merged.conflicts
     shop.worktrees.reset(task.id, target, tree)
     return target, conflicts

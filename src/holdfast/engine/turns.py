@@ -17,30 +17,43 @@ from holdfast.ports import Ledger
 
 
 class AttemptState(msgspec.Struct, frozen=True):
-    """state.json: an attempt at a glance, made from the journal alone."""
+    """state.json: how far an attempt has come, made from the journal alone.
+
+    Nothing is in it that changes after the attempt has ended: so it is up to date, for good, before its task moves on.
+    What is spent is the task's, over all its attempts.
+    """
 
     task: str
     attempt: str
-    state: str
-    agent: str
     start: int
     turn: int
     end_offset: int
     base: str
-    session: str
     usd: float
     tokens: int
     seconds: float
 
 
-def follow(ledger: Ledger, layout: Layout, task: Task) -> int:
-    """Journals what the attempt has completed since last time; returns how many turns."""
-    files = layout.attempt_files(task.attempt)
-    new = new_turns(files, task.offset, task.turn)
-    if new:
-        jsonl.Ledger(files.turns).settle()
-        ledger.append(ledger.epoch, [_completed(task, line, end) for end, line in new])
-    return len(new)
+class Follower:
+    """Follows all attempts of a loop; remembers what it has written, so that a look at an idle one costs little."""
+
+    def __init__(self, ledger: Ledger, layout: Layout) -> None:
+        self._ledger = ledger
+        self._layout = layout
+        self._written: dict[str, bytes] = {}
+
+    def follow(self, task: Task) -> int:
+        """Journals what the attempt has completed since last time, and projects it; returns how many turns."""
+        files = self._layout.attempt_files(task.attempt)
+        new = new_turns(files, task.offset, task.turn)
+        if new:
+            jsonl.Ledger(files.turns).settle()
+            self._ledger.append(self._ledger.epoch, [_completed(task, line, end) for end, line in new])
+        content = as_file(task)
+        if files.root.is_dir() and self._written.get(task.attempt) != content:
+            project(files, content)
+            self._written[task.attempt] = content
+        return len(new)
 
 
 def new_turns(files: Attempt, offset: int, turn: int) -> list[tuple[int, TurnLine]]:
@@ -60,19 +73,20 @@ def all_turns(files: Attempt) -> list[TurnLine]:
     return [line for _, line in new_turns(files, 0, 0)]
 
 
-def project(layout: Layout, task: Task) -> None:
-    """Writes state.json. A projection: it is made again whenever the task changes."""
-    files = layout.attempt_files(task.attempt)
-    content = msgspec.json.format(msgspec.json.encode(state_of(task)), indent=1) + b"\n"
-    if files.root.is_dir() and (not files.state.exists() or files.state.read_bytes() != content):
-        disk.replace(files.state, content)
+def project(files: Attempt, content: bytes) -> bool:
+    """Writes state.json where it is not so already."""
+    if files.state.exists() and files.state.read_bytes() == content:
+        return False
+    disk.replace(files.state, content)
+    return True
 
 
-def state_of(task: Task) -> AttemptState:
-    return AttemptState(
-        task.id, task.attempt, task.state, task.agent, task.starts, task.turn, task.offset, task.base, task.session,
-        task.usd, task.tokens, task.seconds,
-    )  # fmt: skip
+def as_file(task: Task) -> bytes:
+    """The content of state.json for the attempt that the task is in, or was in last."""
+    state = AttemptState(
+        task.id, task.attempt, task.starts, task.turn, task.offset, task.base, task.usd, task.tokens, task.seconds
+    )
+    return msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
 
 
 def _completed(task: Task, line: TurnLine, end: int) -> Record:

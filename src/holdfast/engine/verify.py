@@ -141,8 +141,8 @@ class Verify:
         disk.mkdir(files.root)
         point("verify.begin.before")
         # A verdict of an earlier try must not be taken for that of this one.
-        disk.unlink(files.verdict, missing_ok=True)
         disk.unlink(files.gates_begun, missing_ok=True)
+        disk.unlink(files.verdict, missing_ok=True)
         point("verify.begin.after")
         verdict = self._judge(wanted, files)
         content = msgspec.json.encode(verdict)
@@ -162,14 +162,13 @@ class Verify:
         verdict, content = _read(files)
         if verdict is not None and _names(verdict) == _wanted(wanted):
             return Happened(_result(verdict, self._blobs.put(content, content_type=_JSON)))
-        begun = _read_begun(files)
-        if begun is not None and (begun.merged, begun.gates) == (wanted["merged"], wanted["gates"]):
-            names = " and ".join(begun.names)
-            return InDoubt(
-                f"{names} must not run twice, had begun to judge {begun.merged[:12]}, and left no verdict: look at "
-                "what it did, then let it run again with --retry, or give the attempt up with --abandon"
-            )
-        return DidNotHappen()
+        begun = _begun(files, wanted)
+        if not begun:
+            return DidNotHappen()
+        return InDoubt(
+            f"{begun} must not run twice, had begun to judge {wanted['merged'][:12]}, and left no verdict: look at "
+            "what it did, then let it run again with --retry, or give the attempt up with --abandon"
+        )
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
@@ -260,11 +259,16 @@ def _read(files: Attempt) -> tuple[Verdict | None, bytes]:
         return None, b""
 
 
-def _read_begun(files: Attempt) -> _Begun | None:
+def _begun(files: Attempt, wanted: dict[str, Any]) -> str:
+    """Which gates that must not run twice have begun to judge this; in words, empty where none has."""
     try:
-        return msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun)
+        begun = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun)
     except FileNotFoundError:
-        return None
+        return ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return f"a gate whose name in {files.gates_begun} cannot be read"
+    is_this = (begun.merged, begun.gates) == (wanted["merged"], wanted["gates"])
+    return " and ".join(begun.names) if is_this else ""
 
 
 # -- in words ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.entry import Record
 from holdfast.engine.board import Board
 from holdfast.engine.spawn import Spawn
+from holdfast.engine.turns import Follower
 from holdfast.engine.worktree import Worktrees
 from holdfast.layout import Layout
 from holdfast.ports import Agent, Effect, Ledger
@@ -39,6 +40,7 @@ class Workshop:
     effects: Mapping[str, Effect]
     spawn: Spawn
     worktrees: Worktrees
+    turns: Follower
     clock: Callable[[], float]
     note: Note = field(default=_say_nothing)
 

@@ -88,7 +88,7 @@ class Worktrees:
             if self._is_made(task) and path.is_dir():
                 if not self._is_known(path):
                     self._tell_git(path, base)
-                self._unlock(path)
+                self._mend(path)
             else:
                 self._add(task, path, base)
         return path
@@ -160,8 +160,12 @@ class Worktrees:
         if self._is_known(path):
             return
         self._git(self._repo, "worktree", "add", "--detach", "--no-checkout", "-q", str(beside), base)
+        old = _admin(path)
         disk.replace(path / ".git", (beside / ".git").read_bytes())
         disk.remove_tree(beside)
+        if old is not None and _place(old) == path:
+            # A power cut has left it so that git cannot read it.
+            disk.remove_tree(old)
         self._git(self._repo, "worktree", "repair", str(path))
         self._git(path, "read-tree", base)
 
@@ -183,6 +187,12 @@ class Worktrees:
                 disk.remove_tree(private)
             return True
 
+    def is_spent(self, task: str, *, landed: str) -> bool:
+        """Whether `remove` would take it: it holds exactly what has landed. Nothing is changed."""
+        path = self.path(task)
+        with self._locked():
+            return path.is_dir() and self._is_made(task) and self._holds(path, landed)
+
     def orphans(self, known: Collection[str]) -> list[Orphan]:
         """The worktrees of tasks that are not in `known`: of those that are gone, or are closed with other content."""
         found = []
@@ -192,6 +202,11 @@ class Worktrees:
             reason = "it holds work that has not landed" if self._is_made(path.name) else "it was never made whole"
             found.append(Orphan(path.name, path, reason))
         return found
+
+    def drop_scratch(self) -> None:
+        """Removes the worktree to judge in, which the next verdict makes anew, and what removals left behind."""
+        with self._locked():
+            self._drop(_SCRATCH, self._layout.worktrees / _SCRATCH)
 
     def _holds(self, path: Path, landed: str) -> bool:
         """Whether the worktree, as `git add` would take it, is the landed tree; the data root is not asked."""
@@ -234,12 +249,10 @@ class Worktrees:
 
     def _is_ours(self, admin: Path, gone: Path) -> bool:
         """The git dir of the worktree that is to go, or of one of ours whose place is empty; never of another."""
-        try:
-            place = Path(os.fsdecode((admin / "gitdir").read_bytes()).removesuffix("\n")).parent
-        except OSError:
+        place = _place(admin)
+        if place is None or place.parent.resolve() != self._layout.worktrees.resolve():
             return False
-        ours = place.parent.resolve() == self._layout.worktrees.resolve()
-        return ours and admin.parent.name == "worktrees" and (place == gone or not os.path.lexists(place / ".git"))
+        return admin.parent.name == "worktrees" and (place == gone or not os.path.lexists(place / ".git"))
 
     def _rescue(self, task: str, path: Path, base: str) -> None:
         """What stands in the way and is not of the commit goes to the quarantine: it is somebody's."""
@@ -271,6 +284,13 @@ class Worktrees:
         except (NotAWorktree, GitFailed, FileNotFoundError):
             return False
 
+    def _mend(self, path: Path) -> None:
+        """An agent's own git syncs nothing: its index may be torn after a power cut, and its locks left behind."""
+        self._unlock(path)
+        if self._git(path, "ls-files", "-z", codes=(0, 128)).code:
+            disk.unlink(git.discover(path).git_dir / "index", missing_ok=True)
+            self._git(path, "read-tree", "HEAD")
+
     def _unlock(self, path: Path) -> None:
         """Removes the locks that a dead git process left in the worktree's own git dir."""
         folder = git.discover(path).git_dir
@@ -279,6 +299,9 @@ class Worktrees:
 
     def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.Result:
         settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
+        if str(self.scratch_path) in (str(folder), *args):
+            # What is judged is the whole commit, however little of it the user wants to see.
+            settings["core.sparseCheckout"] = "false"
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
         return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,))
 
@@ -319,20 +342,23 @@ def _admin(path: Path) -> Path | None:
     return Path(line.removeprefix("gitdir: ").removesuffix("\n")) if line.startswith("gitdir: ") else None
 
 
+def _place(admin: Path) -> Path | None:
+    """Where the worktree stands that a git dir is of."""
+    try:
+        return Path(os.fsdecode((admin / "gitdir").read_bytes()).removesuffix("\n")).parent
+    except OSError:
+        return None
+
+
 def stale_locks(repo: Path) -> list[Path]:
     """Locks in the repository that no living process can have: old, and open nowhere. For `doctor`, and for people."""
     repository = git.discover(repo)
     top = repository.common_dir
     found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))
     found += sorted(top.glob("worktrees/*/*.lock"))
-    folders = [repository.worktree, top, *_worktree_places(top)]
+    places = [place for admin in top.glob("worktrees/*") if (place := _place(admin)) is not None]
+    folders = [repository.worktree, top, *places]
     return [lock for lock in found if _is_old(lock) and not git_locks.holder(lock, folders)]
-
-
-def _worktree_places(common_dir: Path) -> Iterator[Path]:
-    for link in common_dir.glob("worktrees/*/gitdir"):
-        with contextlib.suppress(OSError):
-            yield Path(os.fsdecode(link.read_bytes()).removesuffix("\n")).parent
 
 
 def _is_old(lock: Path) -> bool:

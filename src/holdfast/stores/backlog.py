@@ -23,6 +23,7 @@ import msgspec
 from holdfast.domain.definition import BLOCKS, ID_RULE, Definition, is_id, parse, render
 from holdfast.durable import disk
 from holdfast.errors import (
+    BacklogFolderMissing,
     BlockUnfit,
     DefinitionInvalid,
     InputError,
@@ -72,7 +73,7 @@ class Backlog:
             if other.definition.id == made.id:
                 raise TaskExists(task=made.id, path=other.path)
         path = place / f"{name or made.id}{ENDINGS[0]}"
-        disk.mkdir(place)
+        self._expect_folder(place)
         disk.create(path, text)
         return _found(made, folder, path, text)
 
@@ -102,7 +103,7 @@ class Backlog:
             kept = self._replace(here, text)
             self._remove(copies, kept)
             return kept
-        disk.mkdir(place)
+        self._expect_folder(place)
         kept = _create(source, folder, _free_name(place, source), text)
         try:
             self._remove(copies, kept)
@@ -156,6 +157,12 @@ class Backlog:
             disk.sync_file(found.path)
             disk.sync_folder(found.path.parent)
         return _found(_parsed(text, stem(found.path.name), name_of(found)), found.folder, found.path, text)
+
+    def _expect_folder(self, place: Path) -> None:
+        """An `open` folder that is gone took its tasks with it: made anew by a file, it would say they were deleted."""
+        if place.name in ("open", "issues") and self.folder.is_dir() and not place.is_dir():
+            raise BacklogFolderMissing(path=place)
+        disk.mkdir(place)
 
     def _place(self, folder: str) -> Path:
         if folder not in FOLDERS:

@@ -1,0 +1,269 @@
+"""The engine: what a turn costs the orchestrator, how it lives with busy agents, and how soon it is back after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.harness import Row, alternate, seconds
+from holdfast.durable import attempts
+from holdfast.durable.entry import Record
+from holdfast.durable.journal import Journal
+from holdfast.layout import Layout
+from holdfast.stores.files import FileLedger
+
+AGENTS = 20
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+POLL_S = 0.1
+WAIT_S = 600.0
+
+
+def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
+    yield from turns(Repo(folder / "turns"), 10 if quick else 50)
+    yield burning(Repo(folder / "burning"), folder / "journal", 2 if quick else 9)
+    yield idle(Repo(folder / "idle"), 5.0 if quick else 20.0)
+    yield restart(folder / "restart", 10_000 if quick else 100_000, 2 if quick else 7)
+
+
+class Repo:
+    """A small repository, and `holdfast run` over it, in our session, as a shell would start it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        folder.mkdir(parents=True)
+        for argv in (
+            ["git", "init", "-q", "-b", "main"],
+            ["git", "config", "user.name", "Bench"],
+            ["git", "config", "user.email", "bench@example.org"],
+            ["git", "commit", "-q", "--allow-empty", "-m", "begin"],
+            [sys.executable, "-m", "holdfast", "init"],
+        ):
+            subprocess.run(argv, cwd=folder, check=True, capture_output=True, env=self.env)
+        self.layout = Layout(folder / ".sdd")
+        self.layout.settings.write_bytes(msgspec.yaml.encode({"max_agents": AGENTS + 5, "max_resumes": 1000}))
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_"))}
+
+    def add(self, name: str, **content: Any) -> None:
+        text = msgspec.yaml.encode({"title": name, **content})
+        (self.layout.backlog_open / f"{name}.yaml").write_bytes(text)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "holdfast", "run", "--plain"]
+        with (self.path.parent / f"{self.path.name}.log").open("ab") as log:
+            return subprocess.Popen(argv, cwd=self.path, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[int]:
+        """A run that is ended behind us, its agents too; yields its pid."""
+        run = self.start()
+        try:
+            yield run.pid
+        finally:
+            stop = [sys.executable, "-m", "holdfast", "stop", "--agents"]
+            subprocess.run(stop, cwd=self.path, env=self.env, check=True, capture_output=True)
+            run.wait()
+
+    def agents(self) -> list[attempts.Running]:
+        found = (attempts.read_process(self.layout.attempt_files(path.name)) for path in self.layout.attempts.iterdir())
+        return [each for each in found if each is not None and each.agent.is_alive()]
+
+    def turns(self) -> int:
+        files = (self.layout.attempt_files(path.name).turns for path in self.layout.attempts.iterdir())
+        return sum(file.read_bytes().count(b"\n") for file in files if file.exists())
+
+    def journal(self) -> bytes:
+        """The newest run's file."""
+        newest = max(self.layout.wal.glob("*.wal.jsonl"), default=None)
+        return newest.read_bytes() if newest else b""
+
+
+def wait_for(condition: Callable[[], object], poll_s: float = POLL_S) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the engine did not get there")
+        time.sleep(poll_s)
+
+
+# -- what a turn costs ------------------------------------------------------------------------------------------------
+
+
+class Used:
+    """Seconds of CPU of one process, its own and those of its children that have ended; and its memory in MiB."""
+
+    def __init__(self, pid: int) -> None:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        self.parent = int(fields[1])
+        self.name = stat[stat.index(b"(") + 1 : stat.rindex(b")")]
+        self.own = (int(fields[11]) + int(fields[12])) / TICKS
+        self.children = (int(fields[13]) + int(fields[14])) / TICKS
+        self.memory = int(fields[21]) * PAGE / (1 << 20)
+
+
+def turns(repo: Repo, each: int) -> Iterator[Row]:
+    """Scripted agents that write a file in each turn, as fast as they can."""
+    for number in range(AGENTS):
+        steps = (f"write f{number}-{turn % 5}.txt turn {turn}" for turn in range(each))
+        repo.add(f"t{number}", script="\n".join(steps), verify=["true"])
+    run = repo.start()
+    runners: dict[int, Used] = {}
+    memory: dict[float, float] = {}
+    total = AGENTS * each
+    # A zombie's figures are final, and can be read until it is reaped.
+    while os.waitid(os.P_PID, run.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        done = repo.turns() / total
+        used = Used(run.pid)
+        for share in (0.25, 1.0):
+            if done >= share and used.memory:
+                memory.setdefault(share, used.memory)
+        watch(repo, runners)
+        time.sleep(POLL_S)
+    used = Used(run.pid)
+    if run.wait() != 0:
+        raise RuntimeError(f"`holdfast run` ended with code {run.returncode}; see {repo.path}.log")
+    own = used.own / total
+    runner, git = (sum(getattr(each, name) for each in runners.values()) / total for name in ("own", "children"))
+    detail = (
+        f"{own * 1e3:.1f} ms of CPU; beside it a runner takes {runner * 1e3:.0f} ms and its git {git * 1e3:.0f} ms; "
+        f"start and {AGENTS} landings included, their git apart"
+    )
+    name = f"orchestrator's CPU per turn, {AGENTS} agents with {each} turns"
+    yield Row(name, "10 ms", own / 0.010, 1, True, detail)
+    detail = f"{memory[1.0]:.1f} MiB against {memory[0.25]:.1f} MiB"
+    yield Row(
+        f"orchestrator's memory after {total:,} turns",
+        "after a quarter of them",
+        memory[1.0] / memory[0.25],
+        1.1,
+        True,
+        detail,
+    )
+
+
+def watch(repo: Repo, runners: dict[int, Used]) -> None:
+    """Notes what each runner has used so far. Its agent counts among the children only once it has ended."""
+    for running in repo.agents():
+        with contextlib.suppress(OSError):
+            used = Used(running.runner.pid)
+            if running.agent.is_alive():
+                runners[running.runner.pid] = used
+
+
+# -- beside busy agents -----------------------------------------------------------------------------------------------
+
+
+def burning(repo: Repo, wal: Path, rounds: int) -> Row:
+    """The journal's rate while every agent burns all it gets; in the rounds of the reference they are stopped."""
+    for number in range(AGENTS):
+        repo.add(f"t{number}", command="while :; do :; done")
+    with repo.running(), Journal.start(wal, "000001-bench", None) as journal:
+        wait_for(lambda: len(repo.agents()) == AGENTS)
+        groups = [each.group for each in repo.agents()]
+
+        def rate(number: signal.Signals) -> float:
+            for group in groups:
+                os.killpg(group, number)
+            time.sleep(0.2)
+
+            def loop() -> None:
+                for _ in range(300):
+                    journal.append("turn_completed", {"task": "fix-login"}, actor="loop")
+
+            return 300 / seconds(loop)
+
+        try:
+            ratio, mine, theirs = alternate(lambda: rate(signal.SIGCONT), lambda: rate(signal.SIGSTOP), rounds)
+        finally:
+            for group in groups:
+                os.killpg(group, signal.SIGCONT)
+    detail = f"{mine:,.0f}/s against {theirs:,.0f}/s, {os.cpu_count()} cores"
+    return Row(f"durable appends while {AGENTS} agents burn CPU", "the agents stopped", ratio, 0.7, False, detail)
+
+
+# -- with nothing to do -----------------------------------------------------------------------------------------------
+
+
+def idle(repo: Repo, span_s: float) -> Row:
+    repo.add("later", command="true", not_before=time.time() + 86_400)
+    with repo.running() as pid:
+        wait_for(lambda: b'"task_added"' in repo.journal())
+        time.sleep(1.0)
+        before, began = nanoseconds(pid), time.monotonic()
+        time.sleep(span_s)
+        share = (nanoseconds(pid) - before) / 1e9 / (time.monotonic() - began)
+    detail = f"{share:.2%} of a core over {span_s:.0f} s"
+    return Row("CPU of a run that waits for a task's time", "1 % of a core", share / 0.01, 1, True, detail)
+
+
+def nanoseconds(pid: int) -> int:
+    """On the CPU so far, over all threads."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks)
+
+
+# -- back after a kill ------------------------------------------------------------------------------------------------
+
+
+def restart(folder: Path, entries: int, rounds: int) -> Row:
+    """From the start of the process until it claims a task that waits: recovered, every attempt adopted, planning."""
+    full = Repo(folder / "full")
+    for number in range(AGENTS):
+        full.add(f"t{number}", script="hang")
+    run = full.start()
+    wait_for(lambda: len(full.agents()) == AGENTS)
+    run.kill()
+    run.wait()
+    # The attempts live; meanwhile the history grows.
+    with FileLedger.open(full.layout) as ledger:
+        for _ in range(entries // 1000):
+            ledger.append(ledger.epoch, [Record("task_flagged", {"task": "t0"})] * 1000)
+    living = {each.agent for each in full.agents()}
+    numbers = itertools.count()
+
+    def again() -> float:
+        return until_claimed(full, f"probe-{next(numbers)}")
+
+    def clean() -> float:
+        fresh = Repo(folder / f"empty-{next(numbers)}")
+        return until_claimed(fresh, "probe")
+
+    ratio, mine, theirs = alternate(again, clean, rounds)
+    same = len(living & {each.agent for each in full.agents()})
+    with full.running():
+        pass
+    detail = f"{mine * 1e3:.0f} ms against {theirs * 1e3:.0f} ms; {same} of {AGENTS} agents lived through all of it"
+    name = f"SIGKILL to work again, {AGENTS} living attempts, {entries:,} entries"
+    return Row(name, "first start, empty journal", ratio, 3, True, detail)
+
+
+def until_claimed(repo: Repo, probe: str) -> float:
+    """Seconds until the task is claimed; then the run is killed, and the task's own work is left to end by itself."""
+    repo.add(probe, command="true", priority=0)
+    known = set(repo.layout.wal.glob("*.wal.jsonl"))
+
+    def is_claimed() -> bool:
+        new = set(repo.layout.wal.glob("*.wal.jsonl")) - known
+        return any(b'"task_claimed"' in path.read_bytes() for path in new)
+
+    began = time.perf_counter()
+    run = repo.start()
+    wait_for(is_claimed, 0.002)
+    taken = time.perf_counter() - began
+    run.kill()
+    run.wait()
+    return taken

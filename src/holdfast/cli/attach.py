@@ -1,0 +1,269 @@
+"""`attach`: an agent's output as it comes, from any terminal. It reads the attempt's folder and touches nothing."""
+
+from __future__ import annotations
+
+import codecs
+import select
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast.cli.at_work import STATES, at_work, clock, numbered_from
+from holdfast.cli.completion import complete_task
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import Printer, plain, printing
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.durable import attempts
+from holdfast.durable.attempts import Seen
+from holdfast.durable.lock import read_holder
+from holdfast.errors import NeverAttempted
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.layout import Attempt
+
+POLL_MS = 100
+# The journal is read so many polls apart: only it can tell that an attempt is over.
+LOOK_EVERY = 5
+INPUT_CHARS_MAX = 300
+OUTPUT_LINES_MAX = 8
+# From these an attempt may still be gone on with, while somebody runs.
+_GOES_ON = STATES | {TaskState.ORPHANED}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  holdfast attach                    who is at work
+  holdfast attach fix-login          follow that task's agent; Ctrl-C leaves, and it goes on working
+  holdfast attach fix-login --raw    its output as it was written"""
+)
+@click.argument("task", required=False, shell_complete=complete_task)
+@click.option("--raw", is_flag=True, help="The bytes of its output, in printable characters.")
+@click.option("--tail", "tail_max", type=click.IntRange(0), metavar="N", help="Begin with the last N events or lines.")
+@as_json
+@click.pass_context
+def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None, as_json: bool) -> None:
+    """Follow an agent: what it says, the tools it calls, and its turns, as they come.
+
+    TASK is a task, or one of its attempts. It ends when the attempt does, and follows it over restarts of its runner.
+    Leaving it with Ctrl-C stops nothing. It works whether or not somebody runs.
+    """
+    app = find_app(ctx)
+    if task is None:
+        _list(app, as_json)
+        return
+    found, attempt = _find(app, task)
+    follower = _Raw if raw else _Json if as_json else _Events
+    with printing() as printer:
+        try:
+            _follow(app, found, attempt, follower(printer, app.layout.attempt_files(attempt), tail_max), as_json)
+        except KeyboardInterrupt:
+            printer.flush()
+            click.echo(f"\nLeft {plain(attempt)}; what works there goes on working.", err=True)
+
+
+def _list(app: App, as_json: bool) -> None:
+    view = app.look()
+    found = at_work(view.layout, view.state.tasks.values())
+    if as_json:
+        print_json({"at_work": found})
+        return
+    if not found:
+        click.echo("No agent is at work. `holdfast run` starts them; `holdfast status` tells how the tasks stand.")
+        return
+    now = app.clock()
+    with printing() as printer:
+        head = ("TASK", "ATTEMPT", "AGENT", "TURN", "SPENT", "TIME", "LAST TOOL")
+        rows = [
+            (
+                each.task,
+                each.attempt,
+                each.agent,
+                str(each.turn),
+                f"${each.usd:.2f}",
+                clock(now - each.since),
+                each.tool,
+            )
+            for each in found
+        ]
+        printer.reserve(head, *rows)
+        for row in (head, *rows):
+            printer.columns(row)
+    click.echo("Follow one with `holdfast attach TASK`.")
+
+
+def _find(app: App, name: str) -> tuple[str, str]:
+    """The task and the attempt that are meant."""
+    tasks = app.look().state.tasks
+    if name in tasks:
+        attempt = tasks[name].attempt
+        if not attempt:
+            raise NeverAttempted(task=name, state=tasks[name].state)
+        return name, attempt
+    task = name.rpartition(".")[0]
+    if task in tasks and app.layout.attempt(name).is_dir():
+        return task, name
+    from holdfast.cli.overview import unknown
+
+    raise unknown(name, tasks)
+
+
+# -- following --------------------------------------------------------------------------------------------------------
+
+
+class _Follower:
+    """Prints what is new in an attempt's folder each time it is asked."""
+
+    def __init__(self, printer: Printer, files: Attempt, tail_max: int | None) -> None:
+        self.printer, self.files, self._tail_max = printer, files, tail_max
+
+    def step(self) -> None:
+        new = list(self._new())
+        if self._tail_max is not None:
+            new, self._tail_max = new[len(new) - min(self._tail_max, len(new)) :], None
+        for each in new:
+            self._tell(each)
+        self.printer.flush()
+
+    def say(self, text: str) -> None:
+        """On standard error: it is not the agent's."""
+        self.printer.flush()
+        click.echo(plain(text), err=True)
+
+    def _new(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _tell(self, each: Any) -> None:
+        raise NotImplementedError
+
+
+class _Records(_Follower):
+    def __init__(self, printer: Printer, files: Attempt, tail_max: int | None) -> None:
+        super().__init__(printer, files, tail_max)
+        self._ends = {files.events: 0, files.turns: 0}
+
+    def _new(self) -> Iterator[dict[str, Any]]:
+        """Events first, then turns: a turn that is seen has all its events before it."""
+        found = [record for path in self._ends for record in self._read(path)]
+        yield from sorted(found, key=lambda record: record.get("ts", 0.0))
+
+    def _read(self, path: Path) -> Iterator[dict[str, Any]]:
+        for end, record in numbered_from(path, self._ends[path]):
+            self._ends[path] = end
+            yield record if "type" in record else {**record, "type": "turn"}
+
+
+class _Json(_Records):
+    def _tell(self, each: dict[str, Any]) -> None:
+        self.printer.line(msgspec.json.encode(each))
+
+
+class _Events(_Records):
+    def _tell(self, each: dict[str, Any]) -> None:
+        match each["type"]:
+            case "said":
+                self.printer.text(str(each.get("text", "")), "")
+            case "tool_started":
+                given = " ".join(str(each.get("input", "")).split("\n"))
+                self.printer.text(f"→ {each.get('name', '')} {given}"[:INPUT_CHARS_MAX].rstrip(), "")
+            case "tool_ended":
+                self._tell_output(each)
+            case "turn":
+                files = each.get("files", [])
+                told = f"{len(files)} file{'' if len(files) == 1 else 's'} changed, ${each.get('usd', 0.0):.2f}"
+                self.printer.text(f"── turn {each.get('turn')}: {told}, {each.get('seconds', 0.0):.1f} s", "")
+            case "rate_limited":
+                self.printer.text(f"rate limited: {each.get('detail', '')}", "")
+            case "finished":
+                how, detail = "finished" if each.get("ok") else "says that it has failed", each.get("detail")
+                self.printer.text(f"{how}: {detail}" if detail else how, "")
+
+    def _tell_output(self, each: dict[str, Any]) -> None:
+        if not each.get("ok", True):
+            self.printer.text("it failed", "  ")
+        lines = str(each.get("output", "")).rstrip().split("\n")
+        if lines == [""]:
+            return
+        for line in lines[:OUTPUT_LINES_MAX]:
+            self.printer.text(line, "  ")
+        if len(lines) > OUTPUT_LINES_MAX:
+            self.printer.text(f"… {len(lines) - OUTPUT_LINES_MAX} more lines", "  ")
+
+
+class _Raw(_Follower):
+    def __init__(self, printer: Printer, files: Attempt, tail_max: int | None) -> None:
+        super().__init__(printer, files, tail_max)
+        self._end = 0
+        self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
+        self._rest = ""
+
+    def _new(self) -> Iterator[str]:
+        try:
+            with open(self.files.output, "rb") as file:
+                file.seek(self._end)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        self._end += len(data)
+        *lines, self._rest = (self._rest + self._decode(data)).split("\n")
+        yield from lines
+
+    def _tell(self, each: str) -> None:
+        self.printer.text(each.removesuffix("\r"), "")
+
+
+def _follow(app: App, name: str, attempt: str, follower: _Follower, as_json: bool) -> None:
+    """Until the attempt is over: its runner has ended, and nobody goes on with it."""
+    polls, start = 0, 0
+    while True:
+        ended = _over(app, name, attempt) if polls % LOOK_EVERY == 0 else None
+        newest = _newest_start(follower.files)
+        if start and newest > start:
+            follower.say(f"{attempt} goes on, start {newest}")
+        start = newest
+        follower.step()
+        if ended is not None:
+            follower.say(ended)
+            return
+        polls += 1
+        _pause()
+
+
+def _pause() -> None:
+    """Ends the command by SIGPIPE's way, too: a reader that is gone is noticed though nothing is printed."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(POLL_MS)):
+        raise BrokenPipeError
+
+
+def _newest_start(files: Attempt) -> int:
+    numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def _over(app: App, name: str, attempt: str) -> str | None:
+    """Why nothing more comes; None while something may. Asked before the last look, so that nothing is missed."""
+    task: Task = app.look().state.tasks[name]
+    if task.attempt != attempt:
+        return f"{attempt} is over; the task goes on with {task.attempt}: `holdfast attach {name}`"
+    files = app.layout.attempt_files(attempt)
+    start = max(task.starts, _newest_start(files))
+    seen = attempts.look(files, start)
+    if seen in (Seen.ALIVE, Seen.HEADLESS):
+        return None
+    holder = read_holder(app.layout.lock)
+    is_run = holder is not None and holder.is_alive()
+    goes_on = task.state in _GOES_ON or (task.state is TaskState.OPEN and task.continues)
+    if is_run and goes_on:
+        return None
+    ended = attempts.read_exit(files, start)
+    how = f"{ended.ending}: {ended.detail}" if ended is not None else "nobody said how"
+    told = f"{attempt} has ended ({how}); the task is {task.state}"
+    return f"{told}, and nobody runs: `holdfast run` goes on with it" if goes_on and not is_run else told

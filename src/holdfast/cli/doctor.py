@@ -1,0 +1,134 @@
+"""`doctor`: what is wrong here, and what to type."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import preflight
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.engine.health import Part
+
+SOMETHING_TO_DO = 20
+_WAY_OUT = {
+    "git": "git --version",
+    "branch": "git status",
+    "identity": 'git config user.name "Your Name" && git config user.email you@example.org',
+}
+
+
+@click.command(epilog="Examples:  holdfast doctor  ·  holdfast doctor --json | jq '.parts[].findings[].next'")
+@as_json
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Look for what is wrong: with git, the machine, the agents, the journal, and what crashes have left.
+
+    Every finding comes with the exact command to type next. Takes no lock and changes nothing. The exit code is 0 when
+    all is well, and 20 when there is something to do.
+    """
+    app = find_app(ctx)
+    app.expect_initialised()
+    parts = list(_parts(app))
+    is_well = not any(part.findings for part in parts)
+    if as_json:
+        print_json({"well": is_well, "parts": parts})
+    else:
+        _tell(parts)
+    ctx.exit(0 if is_well else SOMETHING_TO_DO)
+
+
+def _tell(parts: list[Part]) -> None:
+    for part in parts:
+        click.echo(plain(f"{'!!' if part.findings else 'ok'}  {part.name:<11} {part.fact}"))
+        for finding in part.findings:
+            click.echo(plain(f"      {finding.said}"))
+            click.echo(plain(f"        next: {finding.next}"))
+    count = sum(len(part.findings) for part in parts)
+    click.echo("All is well." if not count else f"{count} thing{'' if count == 1 else 's'} to do.")
+
+
+def _parts(app: App) -> Iterator[Part]:
+    from holdfast.durable.root import read_root
+    from holdfast.engine import health
+
+    yield health.Part("python", ".".join(map(str, sys.version_info[:3])))
+    has_git = True
+    for name in preflight.GIT_CHECKS:
+        part = _git_part(app, name)
+        yield part
+        has_git = has_git and not (name == "git" and part.findings)
+        if not has_git:
+            break
+    layout = read_root(app.layout.root)
+    yield health.disk_part(layout)
+    yield health.watches_part()
+    yield health.clock_part(layout, app.clock())
+    yield health.lock_part(layout)
+    yield _chain_part(app)
+    yield from _state_parts(app, has_git)
+    yield health.quarantine_part(layout)
+
+
+def _git_part(app: App, name: str) -> Part:
+    from holdfast.engine.health import Finding, Part
+
+    try:
+        return Part(name, preflight.GIT_CHECKS[name](app))
+    except HoldfastError as error:
+        return Part(name, "cannot be used", [Finding(str(error), _WAY_OUT[name])])
+
+
+def _chain_part(app: App) -> Part:
+    from holdfast.engine.check import check
+    from holdfast.engine.health import Finding, Part
+    from holdfast.stores.backlog import Backlog
+
+    section = check(app.layout, Backlog(app.layout.backlog), None, chain_only=True).sections[0]
+    counted = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in section.counted.items())
+    return Part("chain", counted, [Finding(said, "holdfast check --chain") for said in section.findings])
+
+
+def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
+    """What the journal's state is held against; nothing where it cannot be read, which the chain's part has said."""
+    from holdfast.engine import health
+    from holdfast.engine.check import live_owner
+
+    try:
+        view = app.look()
+    except HoldfastError as error:
+        yield health.Part("state", "cannot be read", [health.Finding(str(error), "holdfast check")])
+        return
+    tasks = view.state.tasks.values()
+    is_run = live_owner(view.layout.lock) is not None
+    yield health.decisions_part(view.state, len(view.found.pairing.open_intents()), is_run)
+    yield health.attempts_part(view.layout, tasks)
+    yield _agents_part(app)
+    if has_git:
+        yield health.landings_part(app.repo, view.state)
+        yield health.worktrees_part(app.repo, view.layout, tasks)
+        yield health.git_locks_part(app.repo)
+
+
+def _agents_part(app: App) -> Part:
+    """All that are known; one that is missing is a finding only where an open task asks for it."""
+    from holdfast.agents.registry import agents
+    from holdfast.cli.overview import look
+    from holdfast.engine.health import Finding, Part
+
+    known = agents(app.config)
+    absent = {name: why for name in sorted(known) if (why := preflight.missing_agent(known, name))}
+    here = [name for name in sorted(known) if name not in absent]
+    fact = f"{', '.join(here) or 'none'} here" + (f"; {', '.join(absent)} missing" if absent else "")
+    findings = []
+    for name, made in preflight.wanted_agents(app, look(app)).items():
+        if why := preflight.missing_agent(known, name, made):
+            findings.append(Finding(f"{why} The task {made.id} asks for it.", f"holdfast edit {made.id} --agent NAME"))
+    return Part("agents", fact, findings)

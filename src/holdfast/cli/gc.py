@@ -1,0 +1,69 @@
+"""`gc`: removes what is of no use any more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+
+import click
+
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
+
+SHOWN_MAX = 20
+_NOUNS = {
+    "worktree": "the worktree of {name}, whose work has landed",
+    "scratch": "worktrees/{name}, in which candidates are judged",
+    "snapshots": "the snapshots of {name}, which landed long ago; `git gc` gives their space back",
+    "blob": "the blob {name}, which nothing names",
+}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  holdfast gc --dry-run          what would go, and how much space that gives
+  holdfast gc --keep-days 7      keep the snapshots of the last week only"""
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
+@click.option(
+    "--keep-days", type=click.FloatRange(0), default=30.0, show_default=True, help="Keep snapshots younger than this."
+)
+@as_json
+@click.pass_context
+def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> None:
+    """Remove what is of no use: worktrees whose work has landed, snapshots of what landed long ago, the worktree for
+    judging, and blobs that nothing names.
+
+    Work that has not landed, the journal and its archive, and every attempt's folder are always kept. While somebody
+    runs, it refuses; a dry run may be made at any time.
+    """
+    from holdfast.durable.root import open_root
+    from holdfast.engine.garbage import Collector
+    from holdfast.engine.health import in_words
+    from holdfast.engine.repair import holding
+
+    app = find_app(ctx)
+    app.expect_initialised()
+    layout = open_root(app.layout.root, app.repo)
+    with contextlib.nullcontext() if dry_run else holding(layout, app.clock):
+        collector = Collector(app.repo, layout, app.look().state.tasks.values(), app.clock)
+        found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
+    total = sum(each.bytes for each in found)
+    if as_json:
+        print_json({"dry_run": dry_run, "bytes": total, "removed" if not dry_run else "would_remove": found})
+        return
+    shown: Counter[str] = Counter()
+    for each in found:
+        shown[each.kind] += 1
+        if shown[each.kind] <= SHOWN_MAX:
+            size = f"{in_words(each.bytes):>10}" if each.bytes else " " * 10
+            click.echo(f"{size}  {_NOUNS[each.kind].format(name=plain(each.name))}")
+    for kind, count in shown.items():
+        if count > SHOWN_MAX:
+            click.echo(f"{'':10}  and {count - SHOWN_MAX} more of the kind: {kind}")
+    if not found:
+        click.echo("There is nothing to remove.")
+        return
+    end = "; nothing was removed yet: `holdfast gc` does it" if dry_run else " removed"
+    click.echo(f"{in_words(total):>10}  in all{end}")

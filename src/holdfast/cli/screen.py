@@ -1,0 +1,196 @@
+"""The live view of `run` on a terminal. Loaded only there.
+
+The loop's thread hands over what is to be seen; the painter's thread draws it a few times a second, with clocks that go
+on meanwhile. It paints in place at the end of the scrollback, never on an alternate screen, and leaves the cursor
+visible: a run that is killed leaves a terminal that works, with its last picture on it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter, deque
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from holdfast.cli.at_work import AtWork, clock, glance
+from holdfast.cli.live import counted, reasons_to_wait, summary
+from holdfast.cli.terminal import plain
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+
+if TYPE_CHECKING:
+    from holdfast.engine.loop import Loop
+
+PAINTS_PER_S = 4
+NOTES_SHOWN = 8
+WAITS_SHOWN = 5
+# In a large backlog not every task is asked why it waits, twice a second.
+WAITS_LOOKED_AT = 200
+# Agents' folders are looked at so often, and tasks counted.
+LOOK_S = 0.5
+_WAITING = {TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS, TaskState.PENDING_APPROVAL}
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What is to be seen, as of one moment."""
+
+    states: Counter[str] = Counter()
+    turns: int = 0
+    usd: float = 0.0
+    at_work: tuple[Task, ...] = ()
+    finishing: str = ""
+    stopping: str = ""
+    waits: tuple[tuple[str, str], ...] = ()
+    waits_more: int = 0
+
+
+class Screen:
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False, soft_wrap=False)
+        self._began = time.time()
+        self._notes: deque[str] = deque(maxlen=NOTES_SHOWN)
+        self._frame = Frame()
+        self._framed_at = 0.0
+        self._agents: list[AtWork] = []
+        self._looked_at = 0.0
+        self._files_of: Loop | None = None
+        self._live = Live(self, console=self._console, refresh_per_second=PAINTS_PER_S, vertical_overflow="crop")
+
+    def __enter__(self) -> Screen:
+        self._live.start()
+        self._console.show_cursor(True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._live.stop()
+
+    # -- told by the loop ---------------------------------------------------------------------------------------------
+
+    def note(self, task: str, text: str) -> None:
+        """From any thread, and from a signal's handler: it must wait for nothing."""
+        self._notes.append(f"{time.strftime('%H:%M:%S')} {f'{task}: {text}' if task else text}")
+
+    def show(self, loop: Loop) -> None:
+        now = time.monotonic()
+        is_fresh = now - self._framed_at < LOOK_S
+        at_work = tuple(msgspec.structs.replace(task) for task in loop.at_work)
+        changed = [task.id for task in at_work] != [task.id for task in self._frame.at_work]
+        if is_fresh and not changed and loop.finishing == self._frame.finishing and not loop.stopping:
+            return
+        self._framed_at = now
+        self._files_of = loop
+        self._frame = _frame(loop, at_work)
+
+    def end(self, loop: Loop, left: list[str]) -> None:
+        """The last picture stays, and under it what was done and what is left to type."""
+        self._frame = _frame(loop, tuple(msgspec.structs.replace(task) for task in loop.at_work))
+        self._looked_at = 0.0
+        self._live.stop()
+        for line in summary(loop, left):
+            self._console.print(Text(plain(line)), soft_wrap=True)
+
+    # -- painting -----------------------------------------------------------------------------------------------------
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(10, options.max_width - 1)
+        for line in self._lines(width, max(4, console.size.height - 1)):
+            line.truncate(width, overflow="ellipsis")
+            yield from line.render(console)
+            yield Segment.line()
+
+    def _lines(self, width: int, height: int) -> list[Text]:
+        """As many lines as the terminal has room for: first who works, then what happened, then what waits."""
+        frame, agents = self._frame, self._look()
+        head = [self._totals()]
+        if frame.finishing:
+            head.append(_labelled("verifying and landing", frame.finishing, "cyan"))
+        if frame.stopping:
+            head.append(Text("stopping", "yellow"))
+        room = height - len(head)
+        notes = list(self._notes)
+        rows = _table(agents, width, max(2, room - min(3, len(notes))))
+        room -= len(rows)
+        notes = notes[max(0, len(notes) - max(0, room)) :]
+        room -= len(notes)
+        return [*head, *rows, *_waits(frame, room), *(Text(plain(note), "dim") for note in notes)]
+
+    def _totals(self) -> Text:
+        frame = self._frame
+        parts = [counted(frame.states), f"{frame.turns} turns", f"${frame.usd:.2f}", clock(time.time() - self._began)]
+        return Text.assemble(("holdfast ", "bold"), "  ".join(parts))
+
+    def _look(self) -> list[AtWork]:
+        loop, now = self._files_of, time.monotonic()
+        if loop is not None and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            layout = loop.shop.layout
+            self._agents = [glance(layout.attempt_files(task.attempt), task) for task in self._frame.at_work]
+        return self._agents
+
+
+def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
+    tasks, run = loop.board.tasks, loop.shop.ledger.state.run
+    waits: list[tuple[str, str]] = [(name, hold.reason) for name, hold in list(loop.holds.items())]
+    waiting = (name for name, task in tasks.items() if task.state in _WAITING and name not in loop.holds)
+    looked_at = ((name, reasons_to_wait(loop, name)) for name in itertools.islice(waiting, WAITS_LOOKED_AT))
+    waits += [(name, "; ".join(why)) for name, why in looked_at if why]
+    return Frame(
+        Counter(str(task.state) for task in tasks.values()),
+        run.turns,
+        run.usd,
+        at_work,
+        loop.finishing,
+        loop.stopping,
+        tuple(waits[:WAITS_SHOWN]),
+        max(0, len(waits) - WAITS_SHOWN),
+    )
+
+
+def _labelled(label: str, text: str, style: str) -> Text:
+    return Text.assemble((f"{label}: ", style), plain(text))
+
+
+def _waits(frame: Frame, room: int) -> list[Text]:
+    lines = [Text.assemble(("waits  ", "yellow"), plain(f"{name}: {why}")) for name, why in frame.waits]
+    if frame.waits_more:
+        lines.append(Text(f"       and {frame.waits_more} more"))
+    return lines[: max(0, room)]
+
+
+def _table(agents: list[AtWork], width: int, room: int) -> list[Text]:
+    """One row for each agent, in columns as wide as they need; a narrow terminal gets fewer of them."""
+    if not agents:
+        return []
+    shown = agents if len(agents) < room else agents[: max(1, room - 2)]
+    rows = [("ATTEMPT", "AGENT", "TURN", "SPENT", "TIME", "LAST TOOL"), *map(_cells, shown)]
+    if width < 60:
+        rows = [(attempt, turn, spent, time, tool) for attempt, _, turn, spent, time, tool in rows]
+    widths = [min(max(map(cell_len, column)), 30) for column in zip(*rows, strict=True)]
+    lines = [_row(row, widths, "bold" if number == 0 else "") for number, row in enumerate(rows)]
+    if len(shown) < len(agents):
+        lines.append(Text(f"and {len(agents) - len(shown)} more at work"))
+    return lines
+
+
+def _cells(agent: AtWork) -> tuple[str, ...]:
+    spent, lasted = f"${agent.usd:.2f}", clock(time.time() - agent.since)
+    return plain(agent.attempt), plain(agent.agent), str(agent.turn), spent, lasted, plain(agent.tool)
+
+
+def _row(cells: tuple[str, ...], widths: list[int], style: str) -> Text:
+    line = Text(style=style)
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        text = Text(cell)
+        if number < len(cells) - 1:
+            text.truncate(width, overflow="ellipsis", pad=True)
+            text.append("  ")
+        line.append_text(text)
+    return line

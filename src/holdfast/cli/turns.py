@@ -1,0 +1,229 @@
+"""`turns`, `diff` and `snapshots`: what an attempt did, turn by turn. They look, and change no task."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast.cli.completion import complete_task
+from holdfast.cli.overview import unknown
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.tasks import print_table
+from holdfast.cli.terminal import plain, printing
+from holdfast.errors import DecisionRefused
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.domain.state import Task
+
+_NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
+_COLUMNS = ("TURN", "TOOL", "FILES", "USD", "TOKENS", "SECONDS", "SNAPSHOT")
+_SHORT = 12
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    app: Any
+    task: Any
+    id: str
+
+
+@click.command(epilog="Examples:  holdfast turns fix-login  ·  holdfast turns fix-login.1 --json")
+@_NAME
+@as_json
+@click.pass_context
+def turns(ctx: click.Context, name: str, as_json: bool) -> None:
+    """List the turns of an attempt: what each did, and cost.
+
+    Of a task, its last attempt is meant. A turn's snapshot is a git commit, under refs/holdfast/attempts/.
+    """
+    from holdfast.engine.turns import all_turns
+
+    attempt = _attempt(ctx, name)
+    lines = all_turns(attempt.app.layout.attempt_files(attempt.id))
+    if as_json:
+        print_json({"task": attempt.task.id, "attempt": attempt.id, "turns": lines})
+        return
+    rows = [
+        (
+            str(line.turn),
+            line.tool,
+            ", ".join(line.files) or "-",
+            f"{line.usd:.2f}",
+            str(line.tokens),
+            f"{line.seconds:.1f}",
+            line.snapshot[:_SHORT],
+        )
+        for line in lines
+    ]
+    if rows:
+        # People and agents named the files: no control character reaches the terminal.
+        print_table(_COLUMNS, [[plain(cell) for cell in row] for row in rows])
+    else:
+        click.echo(f"{attempt.id} has completed no turn yet.")
+
+
+@click.command(
+    epilog="Examples:  holdfast diff fix-login --turn 3  ·  holdfast diff fix-login --turn 1 --to 4 --stat  ·  "
+    "holdfast diff fix-login --turn 3 | git apply -R"
+)
+@_NAME
+@click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="What this turn changed.")
+@click.option("--to", "to_turn", type=click.IntRange(min=1), metavar="M", help="From the end of turn N to that of M.")
+@click.option("--stat", is_flag=True, help="Only which files, and how much.")
+@as_json
+@click.pass_context
+def diff(ctx: click.Context, name: str, turn: int, to_turn: int | None, stat: bool, as_json: bool) -> None:
+    """Show what a turn changed, or what changed between two.
+
+    A turn is compared with the one before it, the first with the commit that the attempt began with. The output is a
+    patch that `git apply` takes.
+    """
+    from holdfast.engine.rework import snapshot_of
+
+    attempt = _attempt(ctx, name)
+    repo = attempt.app.repo
+    if to_turn is not None:
+        old, new = snapshot_of(repo, attempt.id, turn), snapshot_of(repo, attempt.id, to_turn)
+    else:
+        new = snapshot_of(repo, attempt.id, turn)
+        old = snapshot_of(repo, attempt.id, turn - 1) if turn > 1 else _base(attempt)
+    if as_json:
+        numbers = _git(attempt, old, new, "--numstat", "-z").decode(errors="backslashreplace")
+        patch = "" if stat else _git(attempt, old, new).decode(errors="backslashreplace")
+        facts = {"task": attempt.task.id, "attempt": attempt.id, "from": old, "to": new, "files": _counted(numbers)}
+        print_json(facts if stat else {**facts, "patch": patch})
+        return
+    _print_raw(_git(attempt, old, new, *(["--stat"] if stat else [])))
+
+
+@click.group(
+    epilog="Examples:  holdfast snapshots list fix-login --json  ·  holdfast snapshots export fix-login --turn 3 then/"
+)
+def snapshots() -> None:
+    """List or export the snapshots of an attempt.
+
+    \b
+    holdfast snapshots list TASK|ATTEMPT [--json]
+    holdfast snapshots export TASK|ATTEMPT --turn N FOLDER [--json]
+
+    They are `turn-<n>`, `end-<n>` at the end of a start, `orphan-<n>` as found after a crash, and `undo-<n>` as it was
+    before an undo. Each is a git commit under refs/holdfast/attempts/, which git itself can show, too.
+    """
+
+
+@snapshots.command("list", epilog="Example:  holdfast snapshots list fix-login")
+@_NAME
+@as_json
+@click.pass_context
+def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
+    """List the snapshots of an attempt."""
+    from holdfast.durable.snapshot import reference
+    from holdfast.engine.rework import snapshots_of
+
+    attempt = _attempt(ctx, name)
+    found = snapshots_of(attempt.app.repo, attempt.id)
+    rows = [{"name": each, "commit": commit, "ref": reference(attempt.id, each)} for each, commit in found.items()]
+    if as_json:
+        print_json({"task": attempt.task.id, "attempt": attempt.id, "snapshots": rows})
+    elif rows:
+        print_table(("NAME", "COMMIT", "REF"), [[row["name"], row["commit"][:_SHORT], row["ref"]] for row in rows])
+    else:
+        click.echo(f"{attempt.id} has no snapshot yet.")
+
+
+@snapshots.command(epilog="Example:  holdfast snapshots export fix-login --turn 3 /tmp/then")
+@_NAME
+@click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="Which turn.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@as_json
+@click.pass_context
+def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool) -> None:
+    """Write the tree as a turn left it into a folder.
+
+    The folder must be new or empty. It appears whole or not at all.
+    """
+    from holdfast.durable.snapshot import Snapshots
+    from holdfast.engine.rework import snapshot_of
+
+    attempt = _attempt(ctx, name)
+    commit = snapshot_of(attempt.app.repo, attempt.id, turn)
+    # The task's own worktree may be gone: any of the repository will do.
+    Snapshots(attempt.app.repo, attempt.app.layout.inside("cache", "snapshots", ".export")).export(commit, folder)
+    if as_json:
+        print_json({"attempt": attempt.id, "turn": turn, "commit": commit, "folder": str(folder.absolute())})
+    else:
+        click.echo(f"{attempt.id} as turn {turn} left it is in {folder}")
+
+
+# -- which attempt, and what git says ---------------------------------------------------------------------------------
+
+
+def _attempt(ctx: click.Context, name: str) -> _Attempt:
+    from holdfast.engine.rework import attempt_named
+
+    app = find_app(ctx)
+    state = app.look().state
+    found = attempt_named(state, name)
+    if found is None:
+        raise unknown(name, state.tasks)
+    task, attempt = found
+    if not attempt:
+        hint = "`holdfast run` begins with it."
+        raise DecisionRefused(task=task.id, verb="looked into", reason="nobody has worked on it yet", hint=hint)
+    return _Attempt(app, task, attempt)
+
+
+def _base(attempt: _Attempt) -> str:
+    """The commit that the attempt began with; of an earlier attempt only the journal itself knows it."""
+    from holdfast.durable.chain import Chain
+
+    app: App = attempt.app
+    task: Task = attempt.task
+    if task.attempt == attempt.id:
+        return task.base
+    found = (
+        str(entry.inputs.get("base", ""))
+        for _, entry in Chain(app.layout.wal).entries()
+        if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt.id
+    )
+    return next(filter(None, found))
+
+
+def _git(attempt: _Attempt, old: str, new: str, *options: str) -> bytes:
+    """A patch without the data root, which no snapshot holds."""
+    from holdfast.durable import git
+    from holdfast.engine.worktree import Worktrees
+
+    app: App = attempt.app
+    exclude = [f":(top,exclude,literal){name}" for name in Worktrees(app.repo, app.layout).exclude]
+    shown = options or ("-p", "--binary", "--full-index")
+    fixed = ("--no-color", "--no-ext-diff", "--no-textconv", "-M")
+    return git.discover(app.repo).run("diff", *fixed, *shown, old, new, "--", ":/", *exclude).out
+
+
+def _counted(numbers: str) -> list[dict[str, Any]]:
+    """Reads `--numstat -z`: `added deleted path`, and for a rename both paths behind an empty one."""
+    files, rest = [], iter(numbers.split("\0")[:-1])
+    for line in rest:
+        added, deleted, path = line.split("\t", 2)
+        old_path = ""
+        if not path:
+            old_path, path = next(rest), next(rest)
+        count = {"added": None if added == "-" else int(added), "deleted": None if deleted == "-" else int(deleted)}
+        files.append({"path": path, **({"old_path": old_path} if old_path else {}), **count})
+    return files
+
+
+def _print_raw(text: bytes) -> None:
+    """To a pipe the bytes as they are; to a terminal nothing that it would obey."""
+    if not sys.stdout.isatty():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
+        return
+    with printing() as printer:
+        if text:
+            printer.text(text.decode(errors="backslashreplace").removesuffix("\n"), "")

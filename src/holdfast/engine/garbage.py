@@ -1,0 +1,189 @@
+"""What is of no use any more, found and removed. Nothing that holds work which has not landed is ever among it.
+
+- worktrees of closed tasks, where the tree is the landed one
+- snapshots of attempts of tasks that closed long ago, where the landed commit is still on its branch
+- the worktree in which candidates are judged: the next verdict makes it anew
+- blobs that nothing names: neither the journal, nor any blob or file that is kept
+
+The journal, archived runs too, is always kept. A blob counts as named wherever its digest stands, in whatever field: a
+kind of record that this program does not know keeps its blobs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.durable import blob_meta, disk, git
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.chain import Chain
+from holdfast.engine.worktree import Worktrees
+from holdfast.errors import NotABlobId
+from holdfast.layout import Layout
+
+DAY_S = 86_400
+# A blob is put before the record that names it, also by a runner that outlives the orchestrator.
+BLOB_AGE_S_MIN = DAY_S
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_CHUNK = 1 << 20
+_REFS = "refs/holdfast"
+# Files beside the journal that name blobs.
+_NAMING = ("attempts/*/*.json", "backlog/*/*", "audit/*", "metrics/*", "plans/**/*", "memory/**/*", "*.jsonl")
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+
+
+class Garbage(msgspec.Struct, frozen=True):
+    """One thing to remove. `bytes`: what comes back; of refs nothing does until `git gc`."""
+
+    kind: str
+    name: str
+    bytes: int
+
+
+class Collector:
+    def __init__(self, repo: Path, layout: Layout, tasks: Iterable[Task], clock: Callable[[], float]) -> None:
+        self._repo, self._layout, self._tasks, self._clock = repo, layout, list(tasks), clock
+        self._trees = Worktrees(repo, layout)
+        self._blobs = Blobs(layout.cas)
+
+    # -- finding ------------------------------------------------------------------------------------------------------
+
+    def find(self, keep_days: float) -> Iterator[Garbage]:
+        yield from self._worktrees()
+        yield from self._scratch()
+        yield from (Garbage("snapshots", attempt, 0) for attempt in self._refs(keep_days))
+        yield from self._unnamed_blobs()
+
+    def _closed(self) -> Iterator[Task]:
+        return (task for task in self._tasks if task.state is TaskState.CLOSED and task.landed and task.candidate)
+
+    def _worktrees(self) -> Iterator[Garbage]:
+        for task in self._closed():
+            path = self._trees.path(task.id)
+            if path.is_dir() and self._trees.is_spent(task.id, landed=task.candidate):
+                yield Garbage("worktree", task.id, _size(path))
+
+    def _scratch(self) -> Iterator[Garbage]:
+        for path in sorted([self._layout.worktrees / ".scratch", *self._layout.worktrees.glob(".gone-*")]):
+            if os.path.lexists(path):
+                yield Garbage("scratch", path.name, _size(path))
+
+    def _refs(self, keep_days: float) -> dict[str, dict[str, str]]:
+        """The refs of each attempt that may go, with the commits that they are at."""
+        before = self._clock() - keep_days * DAY_S
+        old = {task.id: task for task in self._closed() if task.changed_at < before}
+        if not old:
+            return {}
+        repository = git.discover(self._repo)
+        lines = repository.run("for-each-ref", "--format=%(refname) %(objectname)", _REFS).line.splitlines()
+        found: dict[str, dict[str, str]] = {}
+        for ref, commit in (line.split(" ") for line in lines):
+            attempt = ref.split("/")[3] if ref.count("/") >= 3 else ""
+            if attempt.rpartition(".")[0] in old:
+                found.setdefault(attempt, {})[ref] = commit
+        landed = {name for name in old if self._is_landed(repository, old[name])}
+        needed = self._needed()
+        return {
+            attempt: refs
+            for attempt, refs in found.items()
+            if attempt.rpartition(".")[0] in landed and needed.isdisjoint(refs.values())
+        }
+
+    def _needed(self) -> set[str]:
+        """Commits that tasks which are not over begin with or have made: one may come from another's attempt."""
+        tasks = [task for task in self._tasks if task.state not in _OVER]
+        return {commit for task in tasks for commit in (task.base, task.candidate, task.verified) if commit}
+
+    def _is_landed(self, repository: git.Repository, task: Task) -> bool:
+        """Whether the branch that it landed on still leads to it: if not, its snapshots may be all that is left."""
+        branch = str(task.outcome.get("branch", "")) or "HEAD"
+        return not repository.run("merge-base", "--is-ancestor", task.landed, branch, codes=(0, 1, 128)).code
+
+    # -- blobs --------------------------------------------------------------------------------------------------------
+
+    def _unnamed_blobs(self) -> Iterator[Garbage]:
+        # Listed first: what is put while we look for names is not in the list.
+        there = list(self._blobs.digests())
+        named = self._named(set(there)) if there else set()
+        for digest in there:
+            path = self._blob(digest)
+            if digest not in named and self._clock() - path.stat().st_mtime > BLOB_AGE_S_MIN:
+                yield Garbage("blob", digest, _size(path) + _size(blob_meta.path_of(path)))
+
+    def _named(self, there: set[str]) -> set[str]:
+        """Every blob whose digest stands in the journal, in a file that names some, or in a blob so named."""
+        todo = [digest for digest in self._first_names() if digest in there]
+        named: set[str] = set()
+        while todo:
+            digest = todo.pop()
+            if digest not in named:
+                named.add(digest)
+                todo += [found for found in _digests_in(self._blob(digest)) if found in there]
+        return named
+
+    def _first_names(self) -> Iterator[str]:
+        for _, entry in Chain(self._layout.wal).entries():
+            yield from map(bytes.decode, _DIGEST.findall(msgspec.json.encode([entry.inputs, entry.output])))
+        for pattern in _NAMING:
+            for path in self._layout.root.glob(pattern):
+                yield from _digests_in(path)
+
+    def _blob(self, digest: str) -> Path:
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise NotABlobId(digest=digest)
+        return self._layout.cas / digest[:2] / digest
+
+    # -- removing -----------------------------------------------------------------------------------------------------
+
+    def remove(self, keep_days: float) -> list[Garbage]:
+        """Removes what `find` finds, and returns what is gone. The caller owns the data root."""
+        gone, refs = [], self._refs(keep_days)
+        for each in list(self.find(keep_days)):
+            match each.kind:
+                case "worktree":
+                    task = next(task for task in self._tasks if task.id == each.name)
+                    if not self._trees.remove(each.name, landed=task.candidate):
+                        continue
+                case "scratch":
+                    self._trees.drop_scratch()
+                case "snapshots":
+                    self._remove_refs(refs[each.name])
+                case "blob":
+                    disk.unlink(self._blob(each.name), missing_ok=True)
+                    disk.unlink(blob_meta.path_of(self._blob(each.name)), missing_ok=True)
+            gone.append(each)
+        return gone
+
+    def _remove_refs(self, refs: dict[str, str]) -> None:
+        lines = "".join(f"delete {ref} {commit}\n" for ref, commit in refs.items())
+        git.discover(self._repo).run("update-ref", "--stdin", stdin=lines.encode())
+
+
+def _digests_in(path: Path) -> Iterator[str]:
+    """In pieces that overlap, so that none is missed at a seam."""
+    try:
+        with open(path, "rb") as file:
+            rest = b""
+            while chunk := file.read(_CHUNK):
+                text = rest + chunk
+                yield from map(bytes.decode, _DIGEST.findall(text))
+                rest = text[-65:]
+    except (IsADirectoryError, FileNotFoundError):
+        return
+
+
+def _size(path: Path) -> int:
+    """What it takes on disk."""
+    try:
+        own = path.lstat().st_blocks * 512
+    except OSError:
+        return 0
+    if not path.is_dir() or path.is_symlink():
+        return own
+    return own + sum(_size(Path(entry.path)) for entry in os.scandir(path))

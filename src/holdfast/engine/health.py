@@ -1,0 +1,242 @@
+"""What may be wrong with a data root and the machine it is on, each with the command to type. It changes nothing.
+
+`check` proves that what is on disk fits together; this looks at all around it: who holds the lock, what is left of
+agents and of git, whether the machine can do the work.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskState
+from holdfast.durable import attempts
+from holdfast.durable.attempts import Seen
+from holdfast.durable.lock import read_holder
+from holdfast.durable.process import boot_id
+from holdfast.engine.check import live_owner
+from holdfast.engine.land import lost_landings
+from holdfast.engine.worktree import Worktrees, stale_locks
+from holdfast.layout import Attempt, Layout
+
+DISK_BYTES_MIN = 1 << 30
+CLOCK_S_MAX = 60.0
+_TAIL_BYTES = 1 << 20
+RUN = "holdfast run"
+_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something to do: what was found, and the exact command to type next."""
+
+    said: str
+    next: str
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `fact` says how it is, on one line."""
+
+    name: str
+    fact: str
+    findings: list[Finding] = []
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
+def disk_part(layout: Layout) -> Part:
+    usage = shutil.disk_usage(layout.root)
+    fact = f"{in_words(usage.free)} free of {in_words(usage.total)}"
+    findings = []
+    if usage.free < DISK_BYTES_MIN:
+        findings.append(
+            Finding(f"only {in_words(usage.free)} are free where {layout.root} is", "holdfast gc --dry-run")
+        )
+    return Part("disk", fact, findings)
+
+
+def watches_part() -> Part:
+    """Whether one more watch on files can be made, tried for real, and the limits."""
+    import ctypes
+
+    limits = [_number(Path("/proc/sys/fs/inotify") / name) for name in ("max_user_instances", "max_user_watches")]
+    fact = f"{limits[0]} instances, {limits[1]} watches allowed"
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.inotify_init1(os.O_CLOEXEC)
+    if fd < 0:
+        why = os.strerror(ctypes.get_errno())
+        more = f"sudo sysctl fs.inotify.max_user_instances={max(1024, 2 * limits[0])}"
+        return Part("inotify", fact, [Finding(f"no more files can be watched ({why})", more)])
+    os.close(fd)
+    return Part("inotify", fact)
+
+
+def clock_part(layout: Layout, now: float) -> Part:
+    """A clock that was set back: new entries would seem older than those before them."""
+    newest = _newest_moment(layout)
+    if newest is None:
+        return Part("clock", "no entry in the journal to compare with")
+    behind = newest - now
+    if behind <= CLOCK_S_MAX:
+        return Part("clock", "not behind the newest entry of the journal")
+    said = f"the clock is {behind:.0f} s behind the newest entry of the journal"
+    return Part("clock", said, [Finding(f"{said}; set it right", "timedatectl status")])
+
+
+def _newest_moment(layout: Layout) -> float | None:
+    files = sorted(layout.wal.glob("*.wal.jsonl"))
+    for path in reversed(files):
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read().split(b"\n")[:-1]
+        for line in reversed(lines):
+            try:
+                return float(msgspec.json.decode(line)["timestamp"])
+            except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+                continue
+    return None
+
+
+# -- who works --------------------------------------------------------------------------------------------------------
+
+
+def lock_part(layout: Layout) -> Part:
+    holder = live_owner(layout.lock)
+    if holder is None:
+        named = read_holder(layout.lock)
+        if named is not None and named.host != os.uname().nodename and named.boot_id != boot_id():
+            said = f"the lock names pid {named.pid} on {named.host}, which cannot be looked at from here"
+            return Part("lock", said, [Finding(said, f"ssh {shlex.quote(named.host)} ps {named.pid}")])
+        return Part("lock", "free: nobody runs")
+    fact = f"held by pid {holder.pid}, run {holder.run}"
+    if _is_stopped(holder.pid):
+        said = f"the run with pid {holder.pid} is stopped (SIGSTOP, or Ctrl-Z), and nothing goes on meanwhile"
+        return Part("lock", fact + ", which is stopped", [Finding(said, f"kill -CONT {holder.pid}")])
+    return Part("lock", fact)
+
+
+def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
+    """Agents that live without a run, and claims whose agent is gone."""
+    is_run = live_owner(layout.lock) is not None
+    current = {task.attempt: task for task in tasks if task.state in _AT_WORK}
+    findings, living = [], 0
+    for attempt in sorted(_folders(layout.attempts) | current.keys()):
+        files, task = layout.attempt_files(attempt), current.get(attempt)
+        start = task.starts if task else _last_start(files.root)
+        seen = attempts.look(files, start)
+        living += seen is Seen.ALIVE
+        if task is None and seen in (Seen.ALIVE, Seen.HEADLESS):
+            findings.append(Finding(f"{attempt} is alive, though no task is in it any more", _ending(files, start)))
+        elif task is not None and not is_run:
+            how = "works on" if seen is Seen.ALIVE else "has ended" if seen is Seen.ENDED else "is dead"
+            findings.append(Finding(f"{attempt} {how}, and no run follows it", RUN))
+    return Part("attempts", f"{living} alive", findings)
+
+
+def _ending(files: Attempt, start: int) -> str:
+    """The command that ends what is left of an attempt: its runner ends all of it, an agent alone itself."""
+    runner, running = attempts.read_start(files, start), attempts.read_process(files)
+    agent = running.agent if running else None
+    alive = next((each for each in (runner, agent) if each is not None and each.is_alive()), None)
+    return f"kill {alive.pid}" if alive else RUN
+
+
+# -- what is left -----------------------------------------------------------------------------------------------------
+
+
+def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
+    parked = [task for task in state.tasks.values() if task.parked]
+    findings = [Finding(f"{task.id} waits for you: {task.parked}", _resolve(task)) for task in parked]
+    if open_intents and not is_run:
+        findings.append(Finding(f"{open_intents} effects were begun, and nobody said how they ended", RUN))
+    return Part("decisions", f"{len(parked)} parked, {open_intents} intents open", findings)
+
+
+def _resolve(task: Task) -> str:
+    return f"holdfast resolve {task.id} --happened | --retry | --abandon"
+
+
+def landings_part(repo: Path, state: State) -> Part:
+    lost = lost_landings(repo, state.landings)
+    findings = [Finding(said, _between_ticks(said) or "git fetch --all") for said in lost]
+    return Part("landings", f"{len(state.landings)} branches landed on, {len(lost)} lost", findings)
+
+
+def worktrees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
+    known = {task.id for task in tasks if task.state not in _OVER}
+    closed = {task.id: task for task in tasks if task.state is TaskState.CLOSED}
+    trees, findings = Worktrees(repo, layout), []
+    for orphan in trees.orphans(known):
+        task = closed.get(orphan.task)
+        if task is not None and trees.is_spent(orphan.task, landed=task.candidate):
+            findings.append(Finding(f"{orphan.path} is of a closed task and holds nothing else", "holdfast gc"))
+        else:
+            look = f"git -C {shlex.quote(str(orphan.path))} status"
+            findings.append(Finding(f"{orphan.path} has no open task, and is kept: {orphan.reason}", look))
+    return Part("worktrees", f"{len(known & _folders(layout.worktrees))} in use, {len(findings)} orphaned", findings)
+
+
+def git_locks_part(repo: Path) -> Part:
+    found = stale_locks(repo)
+    findings = [Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}") for lock in found]
+    return Part("git locks", f"{len(found)} stale", findings)
+
+
+def quarantine_part(layout: Layout) -> Part:
+    names = sorted(_folders(layout.quarantine, files=True))
+    kept = [name for name in names if not name.endswith(".reason.txt")]
+    findings = []
+    for name in kept:
+        path, reason = layout.quarantine / name, layout.quarantine / f"{name}.reason.txt"
+        command = f"cat {shlex.quote(str(reason))}" if reason.exists() else f"ls -la {shlex.quote(str(path))}"
+        findings.append(Finding(f"{path} was set aside; delete it when you need it no more", command))
+    return Part("quarantine", f"{len(kept)} set aside", findings)
+
+
+# -- small questions --------------------------------------------------------------------------------------------------
+
+
+def in_words(size: int) -> str:
+    number = float(size)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "bytes" or number >= 10 else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TB"
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return text[text.rindex(b")") + 2 :].split()[0] in (b"T", b"t")
+
+
+def _folders(folder: Path, *, files: bool = False) -> set[str]:
+    if not folder.is_dir():
+        return set()
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".") and (files or path.is_dir())}
+
+
+def _last_start(folder: Path) -> int:
+    numbers = (path.name.removeprefix("start-") for path in folder.glob("start-*"))
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def _between_ticks(text: str) -> str:
+    return (text.split("`")[1::2] or [""])[0]

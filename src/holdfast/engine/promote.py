@@ -1,0 +1,65 @@
+"""`promote`: lands what an attempt made, again or after all. Nothing lands that was not verified as it will be."""
+
+from __future__ import annotations
+
+from holdfast.domain.entries import MOVE_TO
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.durable.entry import Record
+from holdfast.engine import merge
+from holdfast.engine.decisions import ACTOR, Answer, Desk, Later, One, expect_decided, refused, resuming
+from holdfast.engine.finish import finish, land_again
+from holdfast.engine.land import reaches
+
+
+def promote(desk: Desk, asked: One) -> Answer:
+    """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew."""
+    task = desk.task(asked.task)
+    if task.state is TaskState.CLOSED:
+        return _again(desk, task)
+    if not desk.has_done("task_done", 3):
+        expect_decided(task, "promoted")
+        if not desk.has_begun() and task.state not in (TaskState.FAILED, TaskState.DONE):
+            raise refused(task, "promoted", _hint(task))
+        if task.state is not TaskState.DONE:
+            if not task.candidate or not task.attempt:
+                raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
+            desk.append(_done(desk, task))
+    if desk.shop is None or desk.is_run:
+        return desk.answer(task, note="the run verifies and lands it")
+    if task.state is TaskState.DONE:
+        finish(desk.shop, task)
+    return desk.answer(task, note=str(task.outcome.get("detail", "")), landed=task.landed)
+
+
+def _done(desk: Desk, task: Task) -> list[Record]:
+    """What is missing on the way from failed to done, under the same attempt."""
+    records = resuming(desk, task)
+    if records or task.state is TaskState.OPEN:
+        claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": TransitionReason.REQUESTED_BY_PERSON}
+        records.append(desk.record("task_claimed", 2, {**claim, "attempt": task.attempt, "agent": ACTOR}))
+    done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": TransitionReason.REQUESTED_BY_PERSON}
+    facts = {"attempt": task.attempt, "agent": ACTOR, "candidate": task.candidate}
+    return [*records, desk.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
+
+
+def _again(desk: Desk, task: Task) -> Answer:
+    if not task.landed:
+        raise refused(task, "promoted", "there is nothing to land.", "this journal knows no landing of it")
+    branch = str(task.outcome.get("branch") or merge.target_branch(desk.repo, desk.config))
+    if reaches(desk.repo, branch, task.landed):
+        return desk.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
+    if desk.shop is None or desk.is_busy:
+        raise Later
+    rejected = land_again(desk.shop, task)
+    if rejected is not None:
+        hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
+        raise refused(task, "landed again", hint, f"{rejected.kind}: {rejected.detail}")
+    return desk.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
+
+
+def _hint(task: Task) -> str:
+    if task.state is TaskState.PENDING_APPROVAL:
+        return f"type `holdfast approve {task.id}`."
+    return "only what is closed, or has failed with a candidate, can be."

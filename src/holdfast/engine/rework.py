@@ -1,0 +1,220 @@
+"""Going back to a turn: `undo` puts the worktree back, `fork` begins anew with the tree that the turn left.
+
+A snapshot is never changed by either: what was undone is saved first, under a name that is never written twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition, fork_source, is_id, render
+from holdfast.domain.entries import AttemptForked, TaskAdded, TurnUndone
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.durable import attempts, git
+from holdfast.durable.attempts import Seen
+from holdfast.durable.entry import Record
+from holdfast.durable.snapshot import ROOT, reference
+from holdfast.engine import ending, merge
+from holdfast.engine.decisions import Answer, Desk, expect_decided, refused
+from holdfast.engine.intake import DEFINITION_TYPE
+from holdfast.engine.workshop import Workshop
+from holdfast.errors import TaskExists, TurnUnknown
+from holdfast.ports import Ledger
+
+_ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
+_ALIVE = {Seen.ALIVE, Seen.HEADLESS}
+
+
+# -- which turn -------------------------------------------------------------------------------------------------------
+
+
+def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
+    """The task and the attempt that `name` means: an attempt itself, or a task, whose last attempt is meant."""
+    if name in state.tasks:
+        return state.tasks[name], state.tasks[name].attempt
+    task = state.tasks.get(name.rpartition(".")[0])
+    number = name.rpartition(".")[2]
+    if task is None or not number.isascii() or not number.isdigit() or not 1 <= int(number) <= task.attempts:
+        return None
+    return task, f"{task.id}.{int(number)}"
+
+
+def snapshots_of(repo: Path, attempt: str) -> dict[str, str]:
+    """Every snapshot of an attempt, as name → commit; also of one whose worktree is gone."""
+    folder = reference(attempt, "x").removesuffix("x")
+    wanted = ("--sort=version:refname", "--format=%(refname) %(objectname)", folder)
+    lines = git.discover(repo).run("for-each-ref", *wanted).line.splitlines()
+    return {ref.removeprefix(folder): commit for ref, _, commit in (line.partition(" ") for line in lines)}
+
+
+def snapshot_of(repo: Path, attempt: str, turn: int) -> str:
+    """The commit that holds the tree as the turn left it."""
+    found = snapshots_of(repo, attempt)
+    commit = found.get(f"turn-{turn}", "")
+    if not commit:
+        numbers = [int(name.removeprefix("turn-")) for name in found if name.startswith("turn-")]
+        known = f"has {max(numbers)} turns" if numbers else "has completed none"
+        raise TurnUnknown(turn=turn, attempt=attempt, known=known)
+    return commit
+
+
+def base_of(ledger: Ledger, attempt: str) -> str:
+    """The commit that an attempt began with; empty where the journal does not know it."""
+    task = ledger.state.tasks.get(attempt.rpartition(".")[0])
+    if task is not None and task.attempt == attempt:
+        return task.base
+    found = (
+        entry.inputs.get("base", "")
+        for _, entry in ledger.watch(None, lambda: False)
+        if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt
+    )
+    return next(filter(None, found), "")
+
+
+def candidate_of(repo: Path, config: Config, ledger: Ledger, attempt: str, turn: int, exclude: tuple[str, ...]) -> str:
+    """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
+    snapshot, base = snapshot_of(repo, attempt, turn), base_of(ledger, attempt)
+    if not base:
+        raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
+    who = merge.identity(repo, config)
+    message = f"Turn {turn} of {attempt}\n"
+    made = merge.candidate(repo, base, snapshot, message, who, exclude=exclude, attempt=f"{attempt}-turn-{turn}")
+    return made or base
+
+
+def forked_candidate(shop: Workshop, made: Definition) -> str:
+    """What a task that was forked begins with; empty for any other."""
+    source = fork_source(made)
+    if source is None:
+        return ""
+    return candidate_of(shop.repo, shop.config, shop.ledger, *source, shop.worktrees.exclude)
+
+
+# -- undo -------------------------------------------------------------------------------------------------------------
+
+
+class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    task: str
+    turn: int
+
+
+def undo(desk: Desk, asked: Turn) -> Answer:
+    """Puts the worktree back to a turn; what stood there is saved as the attempt's next snapshot `undo-<k>`."""
+    task = desk.task(asked.task)
+    if not desk.has_begun():
+        _expect_undoable(desk, task)
+        snapshot_of(desk.repo, task.attempt, asked.turn)
+        snapshots = desk.worktrees.snapshots(task.id)
+        number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1
+        saved = snapshots.take(task.attempt, f"undo-{number}")
+        snapshots.restore(reference(task.attempt, f"turn-{asked.turn}"))
+        undone = TurnUndone(task.id, task.attempt, asked.turn, saved.ref)
+        desk.append([desk.record("turn_undone", 0, msgspec.to_builtins(undone))])
+    how = f"`holdfast resume {task.id}`" if task.state is TaskState.FAILED else "the next `holdfast run`"
+    note = f"its worktree is as turn {asked.turn} left it; {how} goes on from there"
+    return desk.answer(task, note=note, saved=_last_undo(desk, task), turn=asked.turn)
+
+
+def _last_undo(desk: Desk, task: Task) -> str:
+    names = [name for name in snapshots_of(desk.repo, task.attempt) if name.startswith("undo-")]
+    return f"{ROOT}/{task.attempt}/{names[-1]}" if names else ""
+
+
+def _expect_undoable(desk: Desk, task: Task) -> None:
+    """Only where nobody works, and where the next start goes on with the worktree as it stands."""
+    expect_decided(task, "put back")
+    _settle(desk, task)
+    if not task.attempt:
+        raise refused(task, "put back", "there is nothing to undo.", "nobody has worked on it yet")
+    if task.state is not TaskState.FAILED and not (task.state is TaskState.OPEN and task.continues):
+        raise refused(task, "put back", f"`holdfast fork {task.id} --turn N` begins anew with the tree of a turn.")
+    if not desk.worktrees.path(task.id).is_dir():
+        raise refused(task, "put back", f"use `holdfast fork {task.id} --turn N`.", "its worktree is gone")
+
+
+def _settle(desk: Desk, task: Task) -> None:
+    """An attempt that ended, or died, while nobody ran is taken for what it is before anything is put back."""
+    shop = desk.shop
+    if shop is None or task.state not in (TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED):
+        return
+    if task.state is not TaskState.ORPHANED:
+        seen = shop.spawn.look(task.attempt, task.starts)
+        if seen in _ALIVE:
+            hint = "`holdfast stop --agents` ends it, and `holdfast cancel` gives it up."
+            raise refused(task, "put back", hint, "its agent is at work")
+        if task.state is TaskState.CLAIMED:
+            shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
+        ended = attempts.read_exit(shop.layout.attempt_files(task.attempt), task.starts)
+        if ended is not None:
+            ending.take(shop, task, ended)
+        else:
+            ending.orphan(shop, task, TaskEvent.CRASH)
+    if task.state is TaskState.ORPHANED:
+        ending.go_on(shop, task)
+
+
+# -- fork -------------------------------------------------------------------------------------------------------------
+
+
+class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`id`: the new task that is wanted. `spare`: how it may be called where there must be one and none is named."""
+
+    task: str
+    turn: int
+    id: str = ""
+    spare: str = ""
+
+
+def fork(desk: Desk, asked: Fork) -> Answer:
+    """The next attempt begins with the tree of a turn; of a task that has ended, that is a new task."""
+    found = attempt_named(desk.ledger.state, asked.task)
+    task, attempt = found if found is not None else (desk.task(asked.task), "")
+    if asked.id or (task.state in _ENDED and not desk.has_begun()) or desk.has_done("task_added", 0):
+        return _fork_apart(desk, task, attempt, asked)
+    if not desk.has_done("attempt_forked", 1) and not desk.has_done("attempt_forked", 0):
+        expect_decided(task, "forked")
+        if task.state not in (TaskState.FAILED, TaskState.OPEN):
+            hint = "--id NEW makes a task of its own that begins there; `holdfast cancel` gives this one up."
+            raise refused(task, "forked", hint)
+        desk.append(_forking(desk, task, attempt, asked.turn))
+    who = "the run" if desk.is_run else "the next `holdfast run`"
+    return desk.answer(task, note=f"{who} begins with turn {asked.turn} of {attempt}", attempt=attempt, turn=asked.turn)
+
+
+def _forking(desk: Desk, task: Task, attempt: str, turn: int) -> list[Record]:
+    candidate = candidate_of(desk.repo, desk.config, desk.ledger, attempt, turn, desk.worktrees.exclude)
+    told = f"Go on from turn {turn} of {attempt}: the worktree holds what it left, on top of the newest target.\n"
+    feedback = desk.blobs.put(told.encode(), content_type="text/plain")
+    has_begun = desk.has_begun()
+    records = []
+    if task.state is TaskState.FAILED:
+        records = [desk.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON)]
+    forked = AttemptForked(task.id, attempt, turn, candidate, feedback)
+    return [*records, desk.record("attempt_forked", 1 if records or has_begun else 0, msgspec.to_builtins(forked))]
+
+
+def _fork_apart(desk: Desk, task: Task, attempt: str, asked: Fork) -> Answer:
+    """A file first, then its record: a file without one is taken in by the next run, a task without a file is not."""
+    name = asked.id or asked.spare or f"{task.id}-fork"
+    if not desk.has_done("task_added", 0):
+        if not is_id(name) or name in desk.tasks:
+            raise TaskExists(task=name, path=desk.layout.backlog)
+        candidate_of(desk.repo, desk.config, desk.ledger, attempt, asked.turn, desk.worktrees.exclude)
+        made = msgspec.structs.replace(
+            desk.definition(task), id=name, forked_from=f"{attempt}@{asked.turn}", claim=None, result=None, error=None
+        )
+        text = render(made)
+        file = desk.backlog.scan().tasks.get(name)
+        # The same file is what this very request left when it was cut short.
+        if file is None or file.definition != made:
+            desk.backlog.add(text, name)
+        added = TaskAdded(name, desk.blobs.put(text, content_type=DEFINITION_TYPE))
+        desk.append([desk.record("task_added", 0, msgspec.to_builtins(added))])
+    who = "the run" if desk.is_run else "the next `holdfast run`"
+    note = f"{who} begins it with turn {asked.turn} of {attempt}"
+    return desk.answer(desk.tasks[name], note=note, attempt=attempt, turn=asked.turn)

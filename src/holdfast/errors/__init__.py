@@ -1,0 +1,13 @@
+"""Every error Holdfast raises on purpose, in one tree.
+
+A class's docstring is its message: a sentence that says what happened, what was kept and what to do next. The fields in
+braces are given by name when the error is raised, and stay readable on the instance. `exit_code` is what the command
+line returns for it; docs list the codes.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors.base import *
+from holdfast.errors.storage import *
+from holdfast.errors.tasks import *
+from holdfast.errors.work import *

@@ -1,0 +1,74 @@
+"""Errors about tasks and their files."""
+
+from __future__ import annotations
+
+from holdfast.errors.base import HoldfastError, InputError
+
+# -- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class IllegalTransition(HoldfastError, exit_code=9):
+    """{what} in state {state} cannot take the event {event}; the legal moves there: {moves}. Nothing was changed."""
+
+
+class MoveRefused(IllegalTransition):
+    """{what} in state {state} cannot take the event {event}; the legal moves there: {moves}. It stays as it is. The
+    refusal is on record."""
+
+
+class TaskUnknown(InputError):
+    """There is no task {task!r} here. Nothing was changed; {hint}"""
+
+
+class NothingParked(HoldfastError, exit_code=9):
+    """Nothing of the task {task} waits for a decision: it is {state}. Nothing was changed; `holdfast show {task}` tells
+    what it waits for."""
+
+
+class DecisionRefused(HoldfastError, exit_code=9):
+    """The task {task} cannot be {verb}: {reason}. Nothing was changed; {hint}"""
+
+
+class TurnUnknown(InputError):
+    """There is no turn {turn} of {attempt}: it {known}. Nothing was changed; `holdfast turns {attempt}` shows what
+    there is."""
+
+
+class TaskIsFinal(HoldfastError, exit_code=9):
+    """The task {task} is {state}, and an edit of its definition would count for nothing. Nothing was written; add a
+    new task."""
+
+
+# -- backlog ----------------------------------------------------------------------------------------------------------
+
+
+class DefinitionInvalid(InputError):
+    """The task file {name} cannot be used: {problems}. Nothing was written; mend what is named, then try again."""
+
+
+class TaskExists(InputError):
+    """There is a task {task!r} already, in {path}. Nothing was written; choose another id, or edit that task."""
+
+
+class TaskFileMissing(InputError):
+    """There is no usable file of a task {task!r} in {path}. Nothing was changed; `holdfast list` shows what there is
+    and which files have problems."""
+
+
+class TaskFileChanged(HoldfastError, exit_code=10):
+    """{path} has changed since it was read. It was left as it is; read it again, then make the change anew."""
+
+
+class TaskFilesDiffer(HoldfastError, exit_code=10):
+    """Several files claim to be the task {task!r}, and they differ: {paths}. All were kept; join what they say in one
+    of them, and remove the others."""
+
+
+class BlockUnfit(HoldfastError, exit_code=10):
+    """The block `{block}:` cannot be written to {path} without changing what else the file says. It was left as it
+    is; write its keys one per line, then try again."""
+
+
+class BacklogFolderMissing(HoldfastError, exit_code=10):
+    """The folder {path} is gone, and with it the files of open tasks. Nothing was written, and no task is cancelled for
+    it; put the folder back, or, if it shall be empty, make it with `mkdir`."""

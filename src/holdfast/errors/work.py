@@ -1,0 +1,107 @@
+"""Errors of the work itself: git, agents, verifying, landing, running."""
+
+from __future__ import annotations
+
+from holdfast.errors.base import HoldfastError, InputError
+
+# -- git --------------------------------------------------------------------------------------------------------------
+
+
+class GitFailed(HoldfastError, exit_code=8):
+    """`git {command}` failed in {path} with code {code}: {stderr}"""
+
+
+class GitUnusable(HoldfastError, exit_code=8):
+    """git cannot be used: {reason}. Nothing was changed; install git {minimum} or newer, then start again."""
+
+
+class GitLocked(HoldfastError, exit_code=8):
+    """{path} is held by {holder}. Nothing was changed; let that git end, then it is tried again by itself."""
+
+
+class LandingLost(HoldfastError, exit_code=8):
+    """The task {task} was to land on {branch} on top of {old}, but the branch {found}. Nothing was changed; the work
+    is merged onto the newer commit and verified anew."""
+
+
+class GateStuck(HoldfastError, exit_code=8):
+    """A gate of {attempt} was sent SIGKILL and has not ended: {processes}. Nothing was decided; end what it waits for
+    (often a network disk), then start again."""
+
+
+class NoIdentity(InputError):
+    """Nobody is named as the author of what lands in {repo}. The work is kept; type `git config user.name "Your Name"`
+    and `git config user.email you@example.org`, or set `git.author_name` and `git.author_email` in
+    config/settings.yaml."""
+
+
+class NoTarget(InputError):
+    """There is no branch in {repo} that work could land on: {reason}. Nothing was changed; check out a branch that has
+    a commit, or name one as `git.target_branch` in config/settings.yaml."""
+
+
+class NoCommit(NoTarget):
+    """The branch {branch} of {repo} has no commit yet, and agents begin with one. Nothing was changed; type `git
+    add -A` and `git commit -m "First commit"`, or, where there are no files yet, `git commit --allow-empty -m "First
+    commit"`."""
+
+
+class NoBranch(NoTarget):
+    """There is no branch {branch} in {repo}, which `git.target_branch` names as the one to land on. Nothing was
+    changed; type `git branch {branch}`, or name another in config/settings.yaml."""
+
+
+class DetachedHead(NoTarget):
+    """No branch is checked out in {repo}, so there is none that work could land on. Nothing was changed; type `git
+    switch {branch}`, or name a branch as `git.target_branch` in config/settings.yaml."""
+
+
+class NotAWorktree(InputError):
+    """{path} is not the top folder of a git worktree: {reason}. Nothing was changed."""
+
+
+class RestoreIncomplete(HoldfastError, exit_code=8):
+    """{path} was put back to {name}, but these still differ: {paths}. Nothing else was touched; stop what writes
+    there, then restore again."""
+
+
+class SnapshotDamaged(HoldfastError, exit_code=8):
+    """The snapshot {name} is not whole in {path}: {reason}. Nothing was changed; bring the object back from a copy of
+    the repository, or use another snapshot."""
+
+
+class SnapshotMissing(HoldfastError, exit_code=8):
+    """There is no snapshot {name}. List what there is with `git for-each-ref refs/holdfast`."""
+
+
+class SpawnFailed(HoldfastError, exit_code=8):
+    """The runner of {attempt} could not be started: {reason}. The task keeps its worktree, and is tried again."""
+
+
+class DetachFailed(HoldfastError):
+    """The run in the background ended at once, with code {code}. What it said is at the end of {path}."""
+
+
+class NeverAttempted(InputError):
+    """No agent has worked on the task {task} yet: it is {state}. Nothing was changed; `holdfast show {task}` tells what
+    it waits for, and `holdfast run` starts what is ready."""
+
+
+class NoAgent(InputError):
+    """No agent can work here: {missing} The tasks are kept; install an agent, name another as `agent` in
+    config/settings.yaml, or give a task a `command:` or a `script:`, which need none. `holdfast doctor` lists the
+    agents that are known."""
+
+
+class NobodyRuns(HoldfastError, exit_code=7):
+    """Nobody runs in {path}. `holdfast status` tells how the tasks stand."""
+
+
+class NotStopped(HoldfastError, exit_code=7):
+    """The run with pid {pid} has been asked to end, and has not within {seconds:g} s. It ends when it comes to it;
+    `holdfast run --take-over` ends it at once, and loses nothing."""
+
+
+class LandingWaits(HoldfastError, exit_code=9):
+    """The landing of {task} waits: it changes {paths}, and so have you, in your checkout. Commit or put away your
+    changes there, and it goes on by itself."""

@@ -1,0 +1,189 @@
+"""Kills at named points: a repository whose tasks reach them all, runs that are killed, and what must be so then."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state
+from holdfast.agents.runner import RUNNER_POINTS
+from holdfast.domain.entries import PAYLOADS
+from holdfast.durable.chain import Chain
+from holdfast.engine.effects import POINTS
+from holdfast.engine.land import LAND_POINTS
+from holdfast.engine.refresh import REFRESH_POINTS
+from holdfast.engine.verify import VERIFY_POINTS
+from holdfast.engine.worktree import WORKTREE_POINTS
+
+RUN_S_MAX = 240
+TASKS_LEFT = 20
+
+# Entries that no run appends, each with what does.
+NOT_OF_A_RUN = {
+    "run_started": "the journal writes it when it begins its file; test_journal kills it there",
+    "task_blocked": "no part of the loop finds a dependency late",
+    "task_move_refused": "only a command of a person can ask for a move that the table does not have",
+    "turn_undone": "a command of a person",
+    "attempt_forked": "a command of a person",
+    "attempt_resumed": "a command of a person",
+    "task_spawn_parked": "the race for start-<n> leaves no doubt; test_recover parks by an effect that cannot be asked",
+    "task_land_parked": "the branch tells; test_recover, as above",
+    "task_refresh_parked": "the checkout tells; test_recover, as above",
+    **{name: "nothing publishes yet" for name in PAYLOADS if name.startswith("task_publish_")},
+}
+APPENDS = tuple(
+    f"append.{name}.{when}" for name in PAYLOADS if name not in NOT_OF_A_RUN for when in ("before", "after")
+)
+ALL_POINTS = (
+    *APPENDS, *POINTS, *RUNNER_POINTS, *VERIFY_POINTS, *LAND_POINTS, *REFRESH_POINTS, *WORKTREE_POINTS,
+)  # fmt: skip
+
+STEP = f"run exec {sys.executable} {Path(__file__).parent / 'one_agent.py'}"
+BESIDE = "../../../.."
+FIRST_LANDED = "git log --format=%B main | grep -q 'Holdfast-Task: first'"
+
+
+def make_template(folder: Path) -> Path:
+    """The tasks that together reach every point, in a repository that no run has seen."""
+    repo = make_repo(folder / "repo")
+    (repo / "old.txt").write_text("old\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "something to remove")
+    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5)
+    for name in ("gone", "changed", "never"):
+        add(repo, name, "write never.txt x")
+    # Takes them all in, so that what is done to their files now is a change of known tasks.
+    holdfast(repo, "cancel", "never")
+    (layout(repo).backlog_open / "gone.yaml").unlink()
+    add(repo, "changed", "write changed.txt as-edited")
+    # Begins before anything has landed, ends after `first` has, and so meets a conflict.
+    clash = f"attempt 1: run until {FIRST_LANDED}; do sleep 0.05; done\nattempt 1: write shared.txt mine"
+    add(repo, "clash", f"{clash}\nattempt 2+: write shared.txt both\nwrite clash.txt x", priority=0)
+    first = f"{STEP} 1\nwrite shared.txt theirs\ndelete old.txt\nspend 0.01 10\n{STEP} 2\nsay done"
+    add(repo, "first", first, priority=1, verify=["test -f shared.txt"])
+    gate = "attempt 1: write again.txt bad\nattempt 2+: write again.txt good"
+    add(repo, "again", gate, verify=["grep -q good again.txt"])
+    add(repo, "fails", "attempt 1: fail as it should\nattempt 2+: write fails.txt x")
+    add(repo, "crashes", f"{STEP} 1\nwrite crashes.txt x\nonce {BESIDE}/crashed: crash KILL\n{STEP} 2")
+    add(repo, "limited", f"once {BESIDE}/limited: rate-limit 0.2\nwrite limited.txt x")
+    add(repo, "whole", "write whole.txt x")
+    add(repo, "part", "write part.txt x", parent="whole", depends_on=["first"])
+    add(repo, "asks", "write asks.txt x", approve=True)
+    add(repo, "unrepeatable", "write unrepeatable.txt x", verify=[{"command": "true", "repeatable": False}])
+    return repo
+
+
+LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "limited", "part", "unrepeatable")
+FINAL = {
+    **dict.fromkeys((*LANDING, "whole"), "CLOSED"),
+    **dict.fromkeys(("gone", "never"), "CANCELLED"),
+    "asks": "PENDING_APPROVAL",
+}
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """The template, and what a run on it that nobody kills comes to."""
+
+    template: Path
+    tree: str
+    reached: Counter[str]
+
+
+def make_reference(folder: Path) -> Reference:
+    template = make_template(folder)
+    case = Case(template, folder / "calm")
+    case.run_to_the_end()
+    tree = git(case.repo, "rev-parse", "main^{tree}")
+    case.expect_all_well(tree)
+    assert case.lives == 1 and not case.killed()
+    return Reference(template, tree, case.reached())
+
+
+class Case:
+    """A copy of the template, and the lives of `holdfast run` on it."""
+
+    def __init__(self, template: Path, folder: Path) -> None:
+        self.repo = folder / "repo"
+        shutil.copytree(template, self.repo, symlinks=True)
+        self.log, self.once = folder / "points.log", folder / "once"
+        self.once.mkdir()
+        self.lives = self.resolved = 0
+
+    def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
+        """One life of the orchestrator; whoever first comes to one of the points, `name:n`, dies there."""
+        self.lives += 1
+        at = {"HOLDFAST_CRASH_AT": ",".join(points)} if points else {}
+        process = begin(self.repo, HOLDFAST_CRASH_LOG=str(self.log), HOLDFAST_CRASH_ONCE=str(self.once), **at, **env)
+        try:
+            self.said, _ = process.communicate(timeout=RUN_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"it never ended:\n{process.communicate()[0]}") from None
+        return process.returncode
+
+    def run_to_the_end(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> None:
+        """Starts again after each kill, and decides what is parked, as a person would."""
+        wanted = tuple(points)
+        while True:
+            code = self.run(wanted, env)
+            if code == -signal.SIGKILL:
+                continue
+            assert code == TASKS_LEFT, self.said
+            parked = [task.id for task in state(self.repo).tasks.values() if task.parked]
+            if not parked:
+                return
+            for task in parked:
+                holdfast(self.repo, "resolve", task, "--retry")
+                self.resolved += 1
+
+    def reached(self) -> Counter[str]:
+        return Counter(self.log.read_text().splitlines())
+
+    def killed(self) -> set[str]:
+        """The points, `name:n`, at which a process died."""
+        assert {f"killed {path.name.rpartition(':')[0]}" for path in self.once.iterdir()} <= self.reached().keys()
+        return {path.name for path in self.once.iterdir()}
+
+    # -- what must be so --------------------------------------------------------------------------------------------
+
+    def expect_all_well(self, tree: str) -> None:
+        assert {name: str(task.state) for name, task in state(self.repo).tasks.items()} == FINAL
+        expect_sound(self.repo, self.log, LANDING)
+        assert git(self.repo, "rev-parse", "main^{tree}") == tree
+        assert [path.name for path in layout(self.repo).worktrees.iterdir() if path.name[0] != "."] == ["asks"]
+
+
+def expect_sound(repo: Path, log: Path, landing: Iterable[str]) -> None:
+    sound(repo)
+    assert sorted(landed(repo)) == sorted(landing), "not exactly one landing of each task"
+    assert git(repo, "status", "--porcelain") == "", "the checkout is not clean"
+    doubled = repo.parent / "agents" / "doubled"
+    assert not doubled.exists(), doubled.read_text()
+    assert left_alive(repo) == []
+    assert not lost_records(repo, log)
+
+
+def lost_records(repo: Path, log: Path) -> Counter[str]:
+    """Entries of which an append returned, and which the journal does not have."""
+    lines = (line.split(".") for line in log.read_text().splitlines() if line.startswith("append."))
+    acknowledged = Counter(kind for _, kind, when in lines if when == "after")
+    return acknowledged - Counter(entry.decision_type for _, entry in Chain(layout(repo).wal).entries())
+
+
+def left_alive(repo: Path) -> list[str]:
+    """Processes that still work for the repository."""
+    mark, found = f"HOLDFAST_WORKTREE={layout(repo).worktrees}".encode(), []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and mark in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,131 @@
+"""Real runners with real agents in real worktrees, each followed by what it leaves in the attempt's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.attempt import Exit, Launch, Limits, Order, TurnLine
+from holdfast.durable import attempts, process
+from holdfast.durable.attempts import Seen
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.jsonl import Ledger
+from holdfast.layout import Layout
+from snapshot_support import git, repository
+
+WAIT_S_MAX = 60.0
+SCRIPT = (sys.executable, "-m", "holdfast.agents.script")
+LIMITS = Limits(grace_s=0.2)
+
+
+def until(is_so: Callable[[], Any], what: str = "") -> Any:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not (found := is_so()):
+        assert time.monotonic() < deadline, f"waited in vain: {what or is_so}"
+        time.sleep(0.01)
+    return found
+
+
+class Bench:
+    """One repository, one data root, one attempt `T.1` in the task's worktree."""
+
+    def __init__(self, top: Path) -> None:
+        self.repo = repository(top / "repo")
+        (self.repo / "a").write_text("a\n")
+        git(self.repo, "add", ".")
+        git(self.repo, "commit", "-q", "-m", "base")
+        self.base = git(self.repo, "rev-parse", "HEAD")
+        self.layout = Layout(top / "data")
+        self.layout.signals.mkdir(parents=True)
+        self.worktree = self.layout.worktree("T")
+        self.worktree.parent.mkdir()
+        git(self.repo, "worktree", "add", "-q", "--detach", str(self.worktree))
+        self.files = self.layout.attempt_files("T.1")
+        self._runners: list[subprocess.Popen[bytes]] = []
+        self.log = top / "runner.log"
+        self.points = top / "points.log"
+
+    def order(self, script: str = "", *, start: int = 1, **more: Any) -> Order:
+        steps = "\n".join(line.strip() for line in script.strip().splitlines())
+        facts: dict[str, Any] = {"agent": "scripted", "launch": Launch(SCRIPT, stdin=steps), "limits": LIMITS} | more
+        private = str(self.layout.cache / "snapshots" / "T")
+        return Order("T", "T.1", start, worktree=str(self.worktree), base=self.base, private=private, **facts)
+
+    def start(self, order: Order, **environ: str) -> subprocess.Popen[bytes]:
+        digest = Blobs(self.layout.cas).put(msgspec.json.encode(order))
+        command = [sys.executable, "-m", "holdfast.agents.runner", str(self.layout.root), "T.1", str(order.start)]
+        with open(self.log, "ab") as log:
+            runner = subprocess.Popen(
+                [*command, digest],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+                env={**os.environ, "HOLDFAST_CRASH_LOG": str(self.points), **environ},
+            )
+        self._runners.append(runner)
+        return runner
+
+    def run(self, script: str = "", **more: Any) -> Exit:
+        """One whole start, and how it ended."""
+        order = self.order(script, **more)
+        assert self.start(order).wait(WAIT_S_MAX) == 0, self.log.read_text()
+        return self.exit(order.start)
+
+    def exit(self, start: int = 1) -> Exit:
+        found = attempts.read_exit(self.files, start)
+        assert found is not None, self.log.read_text()
+        assert attempts.look(self.files, start) is Seen.ENDED
+        return found
+
+    def turns(self) -> list[TurnLine]:
+        return [msgspec.convert(dict(line.record), TurnLine) for line in Ledger(self.files.turns).read()]
+
+    def records(self, path: Path) -> list[dict[str, Any]]:
+        return [dict(line.record) for line in Ledger(path).read()]
+
+    def reached(self) -> list[str]:
+        return self.points.read_text().splitlines() if self.points.exists() else []
+
+    def tree(self, snapshot: str) -> set[str]:
+        return set(git(self.repo, "ls-tree", "-r", "--name-only", snapshot).splitlines())
+
+    def agent(self, start: int = 1) -> process.Identity:
+        def running() -> attempts.Running | None:
+            found = attempts.read_process(self.files)
+            return found if found is not None and found.start == start else None
+
+        return until(running, "process.json").agent  # type: ignore[no-any-return]
+
+    def is_in(self, name: str) -> Callable[[], bool]:
+        return (self.worktree / name).exists
+
+    def pid_in(self, name: str) -> int:
+        """The pid that a process of the agent's wrote into a file of the worktree."""
+        path = self.worktree / name
+        until(lambda: path.exists() and path.read_text().strip(), name)
+        return int(path.read_text())
+
+    def end(self) -> None:
+        attempts.end_all(self.files, "T.1", 0.0)
+        for runner in self._runners:
+            runner.kill()
+            runner.wait()
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def is_dead(pid: int) -> bool:
+    return process.start_ticks(pid) is None

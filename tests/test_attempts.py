@@ -1,0 +1,222 @@
+"""Who is alive in an attempt's folder, judged by real processes and locks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.domain.attempt import Ending, Exit
+from holdfast.durable import attempts, disk, process
+from holdfast.durable.attempts import RECOVERY, RUNNER, Running, Seen
+from holdfast.layout import Attempt, Layout
+from runner_support import is_dead, kill, until
+
+# A runner as others see it: it has the lock, then the start, and says so.
+HOLD = """
+import sys, time
+from pathlib import Path
+from holdfast.durable import attempts
+from holdfast.layout import Attempt
+files = Attempt(Path(sys.argv[1]))
+fd = attempts.take_alive(files, 1, 0.0)
+print(fd is not None and attempts.claim_start(files, 1, attempts.RUNNER), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Attempt:
+    made = Layout(tmp_path / "data").attempt_files("T.1")
+    made.root.mkdir(parents=True)
+    return made
+
+
+class Strays:
+    def __init__(self) -> None:
+        self.all: list[subprocess.Popen[str]] = []
+
+    def start(self, *argv: str, env: dict[str, str] | None = None, **more: object) -> subprocess.Popen[str]:
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env, **more)  # type: ignore[call-overload]
+        self.all.append(child)
+        return child  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def strays() -> Iterator[Strays]:
+    made = Strays()
+    yield made
+    for child in made.all:
+        kill(child.pid)
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def runner(strays: Strays, files: Attempt) -> subprocess.Popen[str]:
+    child = strays.start(sys.executable, "-c", HOLD, str(files.root))
+    assert child.stdout is not None and child.stdout.readline() == "True\n"
+    return child
+
+
+def write_exit(files: Attempt, start: int) -> None:
+    ended = Exit("T.1", start, Ending.DONE, "It has finished.", 1.0)
+    disk.replace(files.exit, msgspec.json.encode(ended))
+
+
+def test_a_start_goes_from_absent_over_alive_to_dead_or_ended(files: Attempt, strays: Strays) -> None:
+    assert attempts.look(files, 1) is Seen.ABSENT and attempts.heartbeat_age(files) == float("inf")
+    child = runner(strays, files)
+    assert attempts.look(files, 1) is Seen.ALIVE
+    assert attempts.look(files, 2) is Seen.ABSENT
+    child.kill()
+    child.wait()
+    assert attempts.look(files, 1) is Seen.DEAD and attempts.read_exit(files, 1) is None
+    write_exit(files, 1)
+    found = attempts.read_exit(files, 1)
+    assert attempts.look(files, 1) is Seen.ENDED and found is not None and found.ending is Ending.DONE
+
+
+def test_an_exit_is_of_its_own_start_only(files: Attempt) -> None:
+    write_exit(files, 1)
+    assert attempts.claim_start(files, 2, RUNNER)
+    assert attempts.read_exit(files, 2) is None and attempts.look(files, 2) is Seen.DEAD
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"attempt":1}', b"\xff"])
+def test_a_damaged_exit_is_no_exit(files: Attempt, text: bytes) -> None:
+    files.exit.write_bytes(text)
+    assert attempts.read_exit(files, 1) is None
+
+
+def test_one_alone_gets_a_start(files: Attempt) -> None:
+    assert attempts.claim_start(files, 1, RECOVERY)
+    assert not attempts.claim_start(files, 1, RUNNER)
+    owner = attempts.read_start(files, 1)
+    assert owner is not None and owner.who == RECOVERY and owner.pid == os.getpid()
+    # A recovery that is alive is no runner.
+    assert attempts.look(files, 1) is Seen.DEAD
+
+
+def test_a_lock_without_a_living_runner_is_headless(files: Attempt, strays: Strays) -> None:
+    assert attempts.claim_start(files, 1, RECOVERY)
+    child = strays.start(sys.executable, "-c", HOLD, str(files.root))
+    assert child.stdout is not None and child.stdout.readline() == "False\n"
+    assert attempts.look(files, 1) is Seen.HEADLESS
+    attempts.end_all(files, "T.1", 5.0)
+    assert child.wait() == -signal.SIGTERM and attempts.look(files, 1) is Seen.DEAD
+
+
+def test_the_lock_is_given_up_on_only_by_its_last_holder(files: Attempt) -> None:
+    fd = attempts.take_alive(files, 1, 0.0)
+    assert fd is not None
+    twin = os.dup(fd)
+    os.close(fd)
+    assert attempts.take_alive(files, 1, 0.0) is None
+    os.close(twin)
+    again = attempts.take_alive(files, 1, 0.0)
+    assert again is not None
+    os.close(again)
+
+
+def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
+    """Somebody looks all the time; a runner gets the lock all the same."""
+    asking = subprocess.Popen(
+        [sys.executable, "-c", f"{HOLD.partition('fd =')[0]}\nwhile True: attempts._is_free(files.alive)", files.root]
+    )
+    try:
+        for _ in range(200):
+            fd = attempts.take_alive(files, 1, 30.0)
+            assert fd is not None
+            os.close(fd)
+    finally:
+        asking.kill()
+        asking.wait()
+
+
+def test_a_heartbeat_is_a_time(files: Attempt) -> None:
+    attempts.beat(files)
+    os.utime(files.alive, (1000.0, 1000.0))
+    assert attempts.heartbeat_age(files) > time.time() - 2000
+    attempts.beat(files)
+    assert attempts.heartbeat_age(files) < 1000
+
+
+# -- ending -----------------------------------------------------------------------------------------------------------
+
+
+def marked(files: Attempt, attempt: str = "T.1", root: Path | None = None) -> dict[str, str]:
+    worktree = (root or files.root.parent.parent) / "worktrees" / "T"
+    return {**os.environ, "HOLDFAST_ATTEMPT": attempt, "HOLDFAST_WORKTREE": str(worktree)}
+
+
+def test_only_processes_of_this_attempt_and_this_data_root_are_ended(files: Attempt, strays: Strays) -> None:
+    other_root = files.root.parent.parent.parent / "data2"
+    ours = strays.start("sleep", "600", env=marked(files))
+    others = [
+        strays.start("sleep", "600", env=marked(files, "T.11")),
+        strays.start("sleep", "600", env=marked(files, root=other_root)),
+        strays.start("sleep", "600", env={**os.environ, "HOLDFAST_ATTEMPT": "T.1"}),
+        strays.start("sleep", "600"),
+    ]
+    attempts.end_all(files, "T.1", 5.0)
+    assert ours.wait() == -signal.SIGTERM
+    assert [other.poll() for other in others] == [None] * 4
+
+
+def test_a_group_counts_only_while_its_very_leader_is_there(files: Attempt, strays: Strays) -> None:
+    """A number that was given to somebody else since is not ours to signal."""
+    leader = strays.start("sleep", "600", process_group=0)
+    me = process.current()
+    ticks = process.start_ticks(leader.pid)
+    assert ticks is not None
+
+    def note(start_ticks: int, boot_id: str) -> None:
+        agent = process.Identity(leader.pid, start_ticks, boot_id, me.host)
+        disk.replace(files.process, msgspec.json.encode(Running("T.1", 1, me, agent, leader.pid)))
+
+    for stale in ((ticks - 1, me.boot_id), (ticks, "another boot")):
+        note(*stale)
+        attempts.end_all(files, "T.1", 0.0)
+        assert leader.poll() is None
+    note(ticks, me.boot_id)
+    attempts.end_all(files, "T.1", 5.0)
+    assert leader.wait() == -signal.SIGTERM
+
+
+def test_what_does_not_hear_is_killed_after_the_grace_and_what_is_stopped_is_woken(
+    files: Attempt, strays: Strays, tmp_path: Path
+) -> None:
+    deaf = strays.start("sh", "-c", "trap '' TERM; echo on; while :; do sleep 600; done", env=marked(files))
+    assert deaf.stdout is not None and deaf.stdout.readline() == "on\n"
+    line = f"trap 'echo heard > {tmp_path}/heard; exit 0' TERM; echo on; while :; do sleep 0.01; done"
+    stopped = strays.start("sh", "-c", line, env=marked(files))
+    assert stopped.stdout is not None and stopped.stdout.readline() == "on\n"
+    kill(stopped.pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    attempts.end_all(files, "T.1", 3.0)
+    assert deaf.wait() == -signal.SIGKILL
+    assert stopped.wait() == 0 and (tmp_path / "heard").read_text() == "heard\n"
+
+
+def test_one_that_comes_while_others_end_is_ended_too(files: Attempt, strays: Strays, tmp_path: Path) -> None:
+    heir = tmp_path / "heir.sh"
+    heir.write_text(f"trap '' TERM; echo $$ > {tmp_path}/heir; while :; do sleep 600; done\n")
+    leave = f"setsid sh {heir} & while [ ! -s {tmp_path}/heir ]; do sleep 0.01; done; exit"
+    parent = strays.start("sh", "-c", f"trap '{leave}' TERM; echo on; while :; do sleep 0.01; done", env=marked(files))
+    assert parent.stdout is not None and parent.stdout.readline() == "on\n"
+    attempts.end_all(files, "T.1", 2.0)
+    assert parent.wait() == 0 and is_dead(int((tmp_path / "heir").read_text()))
+
+
+def test_a_start_that_cannot_be_read_is_not_absent(files: Attempt) -> None:
+    """It cannot be taken again: to call it absent would have a runner started for nothing, over and over."""
+    files.start(1).write_bytes(b"\0")
+    assert attempts.look(files, 1) is Seen.DEAD

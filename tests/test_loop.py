@@ -1,0 +1,352 @@
+"""The whole of it: `holdfast run` over real repositories, with real runners and agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from holdfast.domain.task import TaskState
+from holdfast.durable import attempts
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo")
+
+
+def file(repo: Path, name: str) -> str:
+    return git(repo, "show", f"main:{name}")
+
+
+def alive(repo: Path, attempt: str) -> bool:
+    running = attempts.read_process(layout(repo).attempt_files(attempt))
+    return running is not None and running.agent.is_alive()
+
+
+def agent_pid(repo: Path, attempt: str) -> int:
+    wait_for(lambda: alive(repo, attempt), f"the agent of {attempt}")
+    running = attempts.read_process(layout(repo).attempt_files(attempt))
+    assert running is not None
+    return running.agent.pid
+
+
+def turns_journalled(repo: Path, task: str) -> int:
+    known = state(repo).tasks.get(task)
+    return known.turns if known else 0
+
+
+def gate(repo: Path, name: str) -> Path:
+    """A file that a script waits for, so that a test decides when the agent goes on."""
+    return repo.parent / name
+
+
+def waits(path: Path) -> str:
+    return f"run while [ ! -e {path} ]; do sleep 0.05; done"
+
+
+# -- work that goes well ----------------------------------------------------------------------------------------------
+
+
+def test_a_graph_lands_in_its_order_and_the_checkout_follows(repo: Path) -> None:
+    add(repo, "a", "write a.txt one")
+    add(repo, "b", "append a.txt two", depends_on=["a"])
+    add(repo, "c", "write c.txt three", verify=["test -e c.txt", "test -e README.md"])
+    out = holdfast(repo, "run")
+    assert sorted(landed(repo)) == ["a", "b", "c"] and landed(repo).index("a") < landed(repo).index("b")
+    assert git(repo, "status", "--short") == "" and (repo / "c.txt").read_text().strip() == "three"
+    assert "3 closed" in out and not list(layout(repo).worktrees.glob("[a-z]*"))
+    assert {path.parent.name for path in layout(repo).backlog.rglob("*.yaml")} == {"closed"}
+    sound(repo)
+
+
+def test_no_more_agents_than_allowed_and_the_most_urgent_first(repo: Path) -> None:
+    log = gate(repo, "log")
+    for number in range(4):
+        script = f"run echo begin t{number} >> {log}; sleep 0.3; echo end t{number} >> {log}\nwrite t{number}.txt x"
+        add(repo, f"t{number}", script, priority=9 - number)
+    holdfast(repo, "run", "--max-agents", "1")
+    lines = log.read_text().split("\n")[:-1]
+    assert lines == [f"{what} t{number}" for number in (3, 2, 1, 0) for what in ("begin", "end")]
+
+
+def test_a_command_is_an_agent_and_what_it_leaves_is_its_candidate(repo: Path) -> None:
+    path = layout(repo).backlog_open / "c.yaml"
+    path.write_text("title: by command\ncommand: echo made > made.txt\n")
+    holdfast(repo, "run")
+    assert file(repo, "made.txt") == "made" and landed(repo) == ["c"]
+
+
+def test_a_goal_in_words_is_one_task(repo: Path) -> None:
+    agent = {"name": "echo", "command": ["sh", "-c", "cat > goal.txt"], "prompt": "stdin"}
+    settings(repo, agent="echo", agents=[agent])
+    add(repo, "other", "write other.txt x")
+    holdfast(repo, "run", "write down what you were told")
+    assert "write down what you were told" in file(repo, "goal.txt")
+    assert len(landed(repo)) == 1 and state(repo).tasks["other"].state is TaskState.OPEN
+
+
+def test_subtasks_are_the_work_of_their_parent(repo: Path) -> None:
+    add(repo, "parent", "write never.txt x")
+    add(repo, "child-1", "write one.txt x", parent="parent")
+    add(repo, "child-2", "write two.txt x", parent="parent")
+    holdfast(repo, "run")
+    assert sorted(landed(repo)) == ["child-1", "child-2"]
+    assert state(repo).tasks["parent"].state is TaskState.CLOSED
+    sound(repo)
+
+
+# -- work that goes wrong ---------------------------------------------------------------------------------------------
+
+
+def test_a_failed_gate_wakes_the_same_work_with_what_failed(repo: Path) -> None:
+    script = "attempt 1: write code.txt broken\nattempt 2: run cat code.txt\nattempt 2: write code.txt right"
+    add(repo, "t", script, verify=["grep -q right code.txt"])
+    out = holdfast(repo, "run")
+    assert "gate_failed" in out and landed(repo) == ["t"] and file(repo, "code.txt") == "right"
+    assert state(repo).tasks["t"].attempts == 2
+    sound(repo)
+
+
+def test_attempts_end_and_who_waits_says_why(repo: Path) -> None:
+    add(repo, "t", "say I cannot\nfail no idea", max_attempts=2)
+    add(repo, "u", "write u.txt x", depends_on=["t"])
+    out = holdfast(repo, "run", code=20)
+    task = state(repo).tasks["t"]
+    assert (task.state, task.attempts) == (TaskState.FAILED, 2) and "no idea" in out
+    assert "depends on t, which is FAILED" in out and landed(repo) == []
+    assert (layout(repo).backlog_failed / "t.yaml").exists()
+    sound(repo)
+
+
+@pytest.mark.parametrize(
+    ("script", "more", "kind"),
+    [
+        ("say nothing to do", {}, "empty_change"),
+        ("write out.txt x", {"paths": ["src/"]}, "paths_violated"),
+        ("write out.txt x", {"verify": [{"command": "sleep 60", "timeout_s": 0.2}]}, "gate_timed_out"),
+        ("write out.txt x", {"verify": ["exit 3"]}, "gate_failed"),
+        ("hang", {"timeout_s": 0.5}, "timeout"),
+    ],
+)
+def test_each_failure_has_its_name(repo: Path, script: str, more: dict[str, object], kind: str) -> None:
+    add(repo, "t", script, max_attempts=1, **more)
+    holdfast(repo, "run", code=20)
+    assert state(repo).tasks["t"].outcome["kind"] == kind and landed(repo) == []
+    sound(repo)
+
+
+def test_a_conflict_goes_back_to_the_agent(repo: Path) -> None:
+    go = gate(repo, "go")
+    add(
+        repo,
+        "slow",
+        f"write same.txt mine\n{waits(go)}\nattempt 2: run grep -q '<<<<' same.txt\nattempt 2: write same.txt both",
+    )
+    process = begin(repo)
+    agent_pid(repo, "slow.1")
+    (repo / "same.txt").write_text("theirs\n")
+    git(repo, "add", "same.txt")
+    git(repo, "commit", "-q", "-m", "meanwhile")
+    go.touch()
+    out = process.communicate()[0]
+    assert process.returncode == 0, out
+    assert "conflict" in out and file(repo, "same.txt") == "both" and landed(repo) == ["slow"]
+    sound(repo)
+
+
+def test_a_landing_waits_for_the_users_own_changes(repo: Path) -> None:
+    add(repo, "t", "write README.md new")
+    (repo / "README.md").write_text("my own words\n")
+    process = begin(repo)
+    try:
+        wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].verified != "", "the verdict")
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if "waits" in line)
+        assert "README.md" in line and landed(repo) == [] and (repo / "README.md").read_text() == "my own words\n"
+        git(repo, "checkout", "README.md")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert landed(repo) == ["t"] and (repo / "README.md").read_text().strip() == "new"
+
+
+def test_an_agent_that_is_told_to_wait_is_paused_durably(repo: Path) -> None:
+    add(repo, "t", "write a.txt x\nonce marker: rate-limit 3600\nwrite b.txt x")
+    process = begin(repo)
+    wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].not_before > 0, "the pause")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    task = state(repo).tasks["t"]
+    assert task.state is TaskState.OPEN and task.continues and task.attempts == 1
+
+
+def test_a_budget_ends_the_task_and_not_the_run(repo: Path) -> None:
+    add(repo, "dear", "\n".join(["write a.txt x", "spend 1.0 10", "write b.txt x"] * 5), budget_usd=1.5)
+    add(repo, "cheap", "write c.txt x\nspend 0.1 5")
+    holdfast(repo, "run", code=20)
+    dear = state(repo).tasks["dear"]
+    assert dear.state is TaskState.FAILED and 1.5 <= dear.usd <= 2.5 and landed(repo) == ["cheap"]
+
+
+# -- kill anything ----------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_outlives_the_orchestrator_and_is_adopted(repo: Path) -> None:
+    go = gate(repo, "go")
+    add(repo, "t", f"write a.txt x\n{waits(go)}\nwrite b.txt x\nwrite c.txt x")
+    process = begin(repo)
+    pid = agent_pid(repo, "t.1")
+    wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
+    process.kill()
+    process.communicate()
+    go.touch()
+    files = layout(repo).attempt_files("t.1")
+    wait_for(lambda: files.exit.exists(), "the end of the agent, with nobody watching")
+    assert len(files.turns.read_text().splitlines()) == 4 and turns_journalled(repo, "t") < 4
+    holdfast(repo, "run")
+    exit = json.loads(files.exit.read_text())
+    running = attempts.read_process(files)
+    assert running is not None and running.agent.pid == pid and exit["start"] == 1 and turns_journalled(repo, "t") == 4
+    assert landed(repo) == ["t"] and not files.start(2).exists()
+    sound(repo)
+
+
+def test_a_living_agent_is_followed_by_the_next_orchestrator(repo: Path) -> None:
+    go = gate(repo, "go")
+    add(repo, "t", f"write a.txt x\n{waits(go)}\nwrite b.txt x")
+    first = begin(repo)
+    pid = agent_pid(repo, "t.1")
+    first.kill()
+    first.communicate()
+    second = begin(repo)
+    wait_for(lambda: state(repo).epoch >= 2, "the second run")
+    assert agent_pid(repo, "t.1") == pid
+    go.touch()
+    assert second.wait(60) == 0 and landed(repo) == ["t"]
+    assert not layout(repo).attempt_files("t.1").start(2).exists()
+    second.communicate()
+
+
+def test_a_killed_agent_goes_on_where_it_was(repo: Path) -> None:
+    go, log = gate(repo, "go"), gate(repo, "log")
+    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+    process = begin(repo)
+    pid = agent_pid(repo, "t.1")
+    wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
+    os.killpg(pid, signal.SIGKILL)
+    go.touch()
+    out = process.communicate()[0]
+    assert process.returncode == 0, out
+    assert log.read_text() == "1\n3\n" and landed(repo) == ["t"]
+    assert layout(repo).attempt_files("t.1").start(2).exists() and state(repo).tasks["t"].attempts == 1
+    sound(repo)
+
+
+def test_the_agent_of_a_killed_runner_is_ended_before_anything_goes_on(repo: Path) -> None:
+    go, log = gate(repo, "go"), gate(repo, "log")
+    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+    process = begin(repo)
+    pid = agent_pid(repo, "t.1")
+    wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
+    runner = attempts.read_start(layout(repo).attempt_files("t.1"), 1)
+    assert runner is not None and runner.is_alive()
+    os.kill(runner.pid, signal.SIGKILL)
+    wait_for(lambda: layout(repo).attempt_files("t.1").start(2).exists(), "the next start")
+    assert not (
+        Path(f"/proc/{pid}").exists() and f"{pid} (" in Path(f"/proc/{pid}/stat").read_text() and alive_pid(pid)
+    )
+    go.touch()
+    out = process.communicate()[0]
+    assert process.returncode == 0, out
+    assert log.read_text() == "1\n3\n" and landed(repo) == ["t"]
+    sound(repo)
+
+
+def alive_pid(pid: int) -> bool:
+    from holdfast.durable.process import start_ticks
+
+    return start_ticks(pid) is not None
+
+
+def test_all_is_lost_at_once_and_goes_on(repo: Path) -> None:
+    """As when the machine goes down: orchestrator, runner and agent die together."""
+    go, log = gate(repo, "go"), gate(repo, "log")
+    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+    process = begin(repo)
+    pid = agent_pid(repo, "t.1")
+    wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
+    runner = attempts.read_start(layout(repo).attempt_files("t.1"), 1)
+    assert runner is not None
+    process.kill()
+    os.kill(runner.pid, signal.SIGKILL)
+    os.killpg(pid, signal.SIGKILL)
+    process.communicate()
+    go.touch()
+    holdfast(repo, "run")
+    assert log.read_text() == "1\n3\n" and landed(repo) == ["t"]
+    sound(repo)
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_stopping_leaves_the_agents_at_work(repo: Path) -> None:
+    go = gate(repo, "go")
+    add(repo, "t", f"{waits(go)}\nwrite a.txt x")
+    process = begin(repo)
+    agent_pid(repo, "t.1")
+    assert "has ended" in holdfast(repo, "stop")
+    process.communicate()
+    assert process.returncode == 0 and alive(repo, "t.1")
+    go.touch()
+    holdfast(repo, "run")
+    assert landed(repo) == ["t"]
+
+
+def test_agents_that_were_stopped_go_on_later(repo: Path) -> None:
+    go = gate(repo, "go")
+    add(repo, "t", f"write a.txt x\n{waits(go)}\nwrite b.txt x")
+    process = begin(repo)
+    agent_pid(repo, "t.1")
+    wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
+    holdfast(repo, "stop", "--agents")
+    process.communicate()
+    task = state(repo).tasks["t"]
+    assert not alive(repo, "t.1") and task.state is TaskState.OPEN and task.continues
+    go.touch()
+    holdfast(repo, "run")
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1
+    sound(repo)
+
+
+def test_in_the_background(repo: Path) -> None:
+    add(repo, "t", "write a.txt x")
+    out = holdfast(repo, "run", "--detach")
+    assert "pid" in out
+    wait_for(lambda: landed(repo) == ["t"], "the landing")
+    wait_for(lambda: not holds_lock(repo), "the end of the run")
+
+
+def holds_lock(repo: Path) -> bool:
+    from holdfast.durable.lock import read_holder
+
+    holder = read_holder(layout(repo).lock)
+    return holder is not None and holder.is_alive()
+
+
+def test_a_task_added_while_it_runs_is_taken_in(repo: Path) -> None:
+    go = gate(repo, "go")
+    add(repo, "t", f"{waits(go)}\nwrite a.txt x")
+    process = begin(repo)
+    agent_pid(repo, "t.1")
+    add(repo, "late", "write late.txt x")
+    wait_for(lambda: "late" in landed(repo), "the task that came later")
+    go.touch()
+    assert process.wait(60) == 0 and sorted(landed(repo)) == ["late", "t"]
+    process.communicate()

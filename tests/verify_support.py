@@ -1,0 +1,42 @@
+"""What the tests of the verdict share: a repository with a candidate, and intents to judge it. Run as a program, it
+performs the intent that is read from a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.entries import VerifyIntended
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.entry import GENESIS, Entry
+from holdfast.durable.pairing import OpenIntent
+from holdfast.engine import verify
+from holdfast.engine.gates import Gate
+from holdfast.engine.verify import Verify
+from holdfast.layout import Layout
+
+
+def as_intent(inputs: dict[str, Any]) -> OpenIntent:
+    return OpenIntent("run", Entry(1, GENESIS, 0.0, "task_verify_intent", inputs, {}, "loop", False, 0, GENESIS))
+
+
+def effect(repo: Path, grace_s: float = 0.3) -> Verify:
+    layout = Layout(repo / ".sdd")
+    return Verify(repo, layout, Blobs(layout.cas), grace_s=grace_s)
+
+
+def intent(
+    repo: Path, target: str, merged: str, *gates: Gate, paths: tuple[str, ...] = (), candidate: str | None = None
+) -> OpenIntent:
+    digest = verify.pin(gates, paths, Blobs(Layout(repo / ".sdd").cas))
+    candidate = merged if candidate is None else candidate
+    intended = VerifyIntended("T-1", "T-1.1", candidate, target, merged, digest, all(g.repeatable for g in gates))
+    return as_intent(msgspec.to_builtins(intended))
+
+
+if __name__ == "__main__":
+    inputs = msgspec.json.decode(Path(sys.argv[2]).read_bytes())
+    print(msgspec.json.encode(effect(Path(sys.argv[1])).perform(as_intent(inputs))).decode())
