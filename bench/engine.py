@@ -1,4 +1,4 @@
-"""The engine: what a turn costs the orchestrator, how it lives with busy agents, and how soon it is back after a kill."""
+"""The engine: what a turn costs the orchestrator, how it lives beside busy agents, and how soon it is back."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class Repo:
     def running(self) -> Iterator[int]:
         """A run that is ended behind us, its agents too; yields its pid."""
         run = self.start()
+        wait_for(lambda: f'"pid":{run.pid}'.encode() in self.layout.lock.read_bytes().replace(b" ", b""))
         try:
             yield run.pid
         finally:
@@ -169,6 +170,7 @@ def watch(repo: Repo, runners: dict[int, Used]) -> None:
 
 def burning(repo: Repo, wal: Path, rounds: int) -> Row:
     """The journal's rate while every agent burns all it gets; in the rounds of the reference they are stopped."""
+    wal.mkdir()
     for number in range(AGENTS):
         repo.add(f"t{number}", command="while :; do :; done")
     with repo.running(), Journal.start(wal, "000001-bench", None) as journal:

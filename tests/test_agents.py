@@ -16,6 +16,7 @@ import pytest
 from holdfast.agents import sandbox
 from holdfast.agents.conversation import TEXT_CHARS_MAX, Conversation
 from holdfast.agents.environment import passed_on
+from holdfast.agents.limits import LINGER_S_MAX, Watch
 from holdfast.agents.mapped import Mapped
 from holdfast.agents.plain import OneCall, OwnEvents
 from holdfast.agents.registry import agents
@@ -31,7 +32,7 @@ from holdfast.domain.agent_events import (
     ToolStarted,
     mapping_problem,
 )
-from holdfast.domain.attempt import Ending, Launch
+from holdfast.domain.attempt import Ending, Launch, Limits
 from holdfast.domain.definition import Definition
 from holdfast.domain.turn import TurnState
 from holdfast.ports import Work
@@ -284,6 +285,14 @@ def test_tools_that_overlap_end_one_turn_and_long_texts_are_cut() -> None:
     assert not talk.take(ToolEnded("2"))
     talk.next_turn()
     assert talk.turn == 4 and talk.traces == talk.tools == []
+
+
+def test_an_agent_that_had_its_last_word_and_stays_is_ended_and_its_word_counts() -> None:
+    watch = Watch(Limits(stall_timeout_s=1000, timeout_s=1000), 0.0)
+    watch.finished(10.0)
+    assert watch.overdue(10.0 + LINGER_S_MAX - 1) is None and watch.next_s(10.0) == LINGER_S_MAX
+    told = watch.overdue(10.0 + LINGER_S_MAX)
+    assert told is not None and told.ending is Ending.DONE
 
 
 # -- the sandbox ------------------------------------------------------------------------------------------------------

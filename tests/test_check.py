@@ -34,7 +34,7 @@ from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
 
 SECRET = "a key for tests, not for anything else"
-SECTIONS = ["chain", "tasks", "backlog", "intents", "idempotency", "closings", "blobs", "audit"]
+SECTIONS = ["chain", "tasks", "backlog", "attempts", "intents", "idempotency", "closings", "blobs", "audit"]
 PROJECTIONS = ["runtime/tasks.jsonl", "runtime/wal/uncommitted.idx.json", "runtime/wal/idempotency.jsonl"]
 SECTION_OF = dict(zip(PROJECTIONS, ["tasks", "intents", "idempotency"], strict=True))
 

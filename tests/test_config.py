@@ -17,7 +17,18 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.config.layers import combine, explain, load, value_of
-from holdfast.config.settings import AGENT_KEYS, DEFAULT_SETTINGS, GATE_KEYS, KEYS, Budgets, Config, Gate, Key, as_yaml
+from holdfast.config.settings import (
+    AGENT_KEYS,
+    DEFAULT_SETTINGS,
+    GATE_KEYS,
+    KEYS,
+    Budgets,
+    Config,
+    DeclaredAgent,
+    Gate,
+    Key,
+    as_yaml,
+)
 from holdfast.config.sources import NOT_SETTINGS, Layer, command_line, environment
 from holdfast.layout import Layout, slug
 
@@ -154,6 +165,10 @@ ledgers.rotate_bytes_max: 5000
     as_json = msgspec.json.encode(gates).decode()
     assert combine(environment({"HOLDFAST_GATES": as_json}))[0].gates == gates
     assert combine(command_line({"gates": as_json}))[0].gates == gates
+    agents = (DeclaredAgent("mine", ("mine", "-p", "{prompt}"), "stdin", {"said.text": "text"}),)
+    as_json = msgspec.json.encode(agents).decode()
+    told = {"HOLDFAST_AGENTS": as_json, "HOLDFAST_AGENT_ENV": '["A", "B_*"]'}
+    assert combine(environment(told))[0] == Config(agents=agents, agent_env=("A", "B_*"))
     assert combine(environment({"HOLDFAST_MODEL": "5", "HOLDFAST_MAX_AGENTS": ""}))[0] == Config(model="5")
     assert combine(environment(dict.fromkeys(NOT_SETTINGS, "secret")))[0] == Config()
 
@@ -204,6 +219,17 @@ SETTINGS_ERRORS = [
     ("data_root: /x", errors.SettingUnknown, "data_root", 1, "cannot say where it is: use holdfast.yaml"),
     ("max_agents: 1\n\nmax_agents: 2", errors.SettingTwice, "max_agents", 3, "to '2', but line 1 sets it too"),
     ("git: {}\ngit: {}", errors.SettingTwice, "git", 2, "line 1"),
+    ("agents:\n- {name: a, command: b}", errors.ConfigError, "agents[0].command", 2, "a list of up to 1,000 texts"),
+    (
+        "agents:\n- name: a\n  command: [b]\n  events:\n    said.word: x",
+        errors.ConfigError,
+        "agents[0].events",
+        4,
+        "said.word is no part of said",
+    ),
+    ("agents:\n- {name: a, command: [b], prompt: mail}", errors.ConfigError, "agents[0].prompt", 2, "stdin"),
+    ("agent_env: [A B]", errors.ConfigError, "agent_env", 1, "names of variables"),
+    ("agent_env: HOME", errors.ConfigError, "agent_env", 1, "a list of up to 200"),
     ("gates:\n- {name: a, name: b, command: c}", errors.SettingTwice, "gates[0].name", 2, "line 2"),
     ("budgets: {usd_per_day: 1}\nbudgets.usd_per_day: 2", errors.SettingTwice, "budgets.usd_per_day", 2, "line 1"),
     ("agent: codex\n  max: [", errors.ConfigUnreadable, "", 2, "cannot be read as configuration"),

@@ -33,14 +33,16 @@ def named(*beginnings: str, end: str = "") -> tuple[str, ...]:
 
 
 ABANDONED = tuple(name for name in named("append.") if "_abandoned." in name)
+BATCHED = ("append.task_edited.after", "append.task_cancelled.after")
 GROUPS: dict[str, tuple[str, ...]] = {
     "appends-before": tuple(name for name in named("append.", end=".before") if name not in ABANDONED),
-    "appends-after": tuple(name for name in named("append.", end=".after") if name not in ABANDONED),
+    "appends-after": tuple(name for name in named("append.", end=".after") if name not in (*ABANDONED, *BATCHED)),
     "abandoned": ABANDONED,
     "runner": named("runner."),
     "verify-and-worktree": named("verify.", "worktree."),
     "land-and-refresh": named("land.", "refresh."),
-    "effects": POINTS,
+    # Two of one batch with `task_added.after`, where the process is dead already.
+    "effects": (*POINTS, *BATCHED),
 }
 # What must be killed first, so that recovery comes to a group's points.
 ALSO = {

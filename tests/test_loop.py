@@ -350,3 +350,29 @@ def test_a_task_added_while_it_runs_is_taken_in(repo: Path) -> None:
     go.touch()
     assert process.wait(60) == 0 and sorted(landed(repo)) == ["late", "t"]
     process.communicate()
+
+
+# -- projections ------------------------------------------------------------------------------------------------------
+
+
+def test_each_attempts_state_is_rebuilt_equal(repo: Path) -> None:
+    add(repo, "a", "write a.txt x\nspend 0.5 10\nwrite b.txt y")
+    add(repo, "b", "fail", max_attempts=1)
+    holdfast(repo, "run", code=20)
+    files = [layout(repo).attempt_files(name).state for name in ("a.1", "b.1")]
+    before = [file.read_bytes() for file in files]
+    assert json.loads(before[0])["turn"] == 2
+    files[0].unlink()
+    files[1].write_bytes(b"{}")
+    assert "is not what the journal says of a.1" in holdfast(repo, "check", code=None)
+    holdfast(repo, "check", "--repair")
+    assert [file.read_bytes() for file in files] == before
+    sound(repo)
+
+
+def test_a_turn_that_the_journal_pins_is_missed(repo: Path) -> None:
+    add(repo, "a", "write a.txt x\nwrite b.txt y")
+    holdfast(repo, "run")
+    turns = layout(repo).attempt_files("a.1").turns
+    turns.write_bytes(turns.read_bytes().splitlines(keepends=True)[0])
+    assert "the journal has turns up to" in holdfast(repo, "check", code=None)

@@ -199,6 +199,14 @@ def test_a_worktree_that_is_gone_is_a_sentence(bench: Bench) -> None:
     assert ended.ending is Ending.NOT_STARTED and str(bench.worktree) in ended.detail and ended.snapshot == ""
 
 
+def test_a_runner_that_cannot_write_ends_its_agent_and_says_so(bench: Bench) -> None:
+    bench.files.provenance.mkdir(parents=True)
+    ended = bench.run("write b 1\nhang")
+    assert ended.ending is Ending.RUNNER_FAILED and "provenance.jsonl" in ended.detail
+    assert is_dead(bench.agent().pid) and ended.turn == 0 and bench.turns() == []
+    assert bench.tree(ended.snapshot) == {"a", "b"}
+
+
 def test_a_file_stops_the_agent_and_not_the_next_start(bench: Bench) -> None:
     runner = bench.start(bench.order("write b 1\nhang"))
     until(lambda: len(bench.turns()) == 1)

@@ -1,7 +1,7 @@
 """Named places where a test may kill this process. Without `HOLDFAST_CRASH_AT` a point does nothing.
 
 `HOLDFAST_CRASH_AT=<name>:<n>` kills the process with SIGKILL when it comes to the point for the n-th time; there may be
-several, with commas between.
+several, with commas between. `append.*` stands for every point whose name begins so.
 `HOLDFAST_CRASH_ONCE=<folder>`: each of them kills one process in all, and leaves a file of its name in the folder.
 `HOLDFAST_CRASH_LOG=<file>` gets the name of every point that is reached, one on a line.
 """
@@ -25,14 +25,15 @@ def point(name: str) -> None:
 
 
 def _reach(name: str) -> None:
-    _reached[name] += 1
     if _LOG:
         _note(name)
-    wanted = f"{name}:{_reached[name]}"
-    if wanted in _wanted and (not _ONCE or _is_first(wanted)):
-        if _LOG:
-            _note(f"killed {name}")
-        os.kill(os.getpid(), signal.SIGKILL)
+    for each in (name, f"{name.partition('.')[0]}.*"):
+        _reached[each] += 1
+        wanted = f"{each}:{_reached[each]}"
+        if wanted in _wanted and (not _ONCE or _is_first(wanted)):
+            if _LOG:
+                _note(f"killed {name}")
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _is_first(wanted: str) -> bool:

@@ -35,7 +35,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
     worktrees = Worktrees(repo, layout)
     return {
         "spawn": Spawn(layout, RUNNER),
-        "verify": Verify(repo, layout, blobs, worktrees, passed_on=config.agent_env, grace_s=config.grace_s),
+        "verify": Verify(repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s),
         "land": Land(repo),
         "refresh": Refresh(),
     }

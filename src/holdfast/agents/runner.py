@@ -57,6 +57,8 @@ LINE_BYTES_MAX = 8 << 20
 NICE = 19
 # Another has this start: all is well, and this process has done nothing.
 EXIT_NOT_OURS = 3
+# The start before this one has not ended: nobody has this start, and this process has done nothing.
+EXIT_LOCKED = 4
 
 
 class Runner:
@@ -350,6 +352,9 @@ def main(arguments: list[str]) -> int:
     order = msgspec.json.decode(Blobs(layout.cas).get(digest), type=Order)
     with step("lock"):
         lock = attempts.take_alive(files, start, LOCK_WAIT_S_MAX)
+    if lock is None and not files.start(start).exists():
+        sys.stderr.write(f"{files.alive} is held, and no start {start} was made. End what holds it, then start anew.\n")
+        return EXIT_LOCKED
     if lock is None:
         return EXIT_NOT_OURS
     with step("start"):

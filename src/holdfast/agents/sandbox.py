@@ -6,7 +6,6 @@ Branches, configuration and hooks are not. /tmp is its own, empty, and gone with
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from holdfast.domain.attempt import Order
@@ -20,7 +19,11 @@ def missing(kind: str, path: str | None = None) -> str:
     """Why such a sandbox cannot be used here, as a sentence with the way out; empty when it can. `path`: for PATH."""
     if kind not in KINDS:
         return f"There is no sandbox {kind!r}. Nothing was started; use {' or '.join(KINDS)}."
-    if kind == "bwrap" and shutil.which(PROGRAM, path=path) is None:
+    if kind == "none":
+        return ""
+    import shutil  # slow to import, and most runners need none
+
+    if shutil.which(PROGRAM, path=path) is None:
         way_out = "install bubblewrap (on Debian `apt-get install bubblewrap`), or set `sandbox: none`"
         return f"There is no program `{PROGRAM}` for the sandbox. Nothing was started; {way_out}."
     return ""

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.overview import unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
 from holdfast.domain.task import TaskState
 from holdfast.durable.lock import read_holder
+from holdfast.engine.check import live_owner
 from holdfast.engine.signals import AGENTS, LEAVE, Signals
 from holdfast.errors import DetachFailed, NobodyRuns, NotStopped
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.engine.board import Board
     from holdfast.engine.loop import Loop
 
 SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
@@ -37,6 +40,7 @@ Examples:
 @click.argument("goal", required=False)
 @click.option("--detach", is_flag=True, help="Run in the background.")
 @click.option("--take-over", is_flag=True, help="End the run that has the data root now, and go on in its place.")
+@click.option("--only", multiple=True, metavar="TASK", help="Start this task and no other; may be given again.")
 @click.option("--max-agents", type=click.IntRange(1, 1000), help="Agents that work at the same time.")
 @click.option("--plain", "is_plain", is_flag=True, help="Print lines, also on a terminal.")
 @as_json
@@ -46,6 +50,7 @@ def run(
     goal: str | None,
     detach: bool,
     take_over: bool,
+    only: tuple[str, ...],
     max_agents: int | None,
     is_plain: bool,
     as_json: bool,
@@ -59,9 +64,12 @@ def run(
     from holdfast.cli.preflight import preflight
 
     remarks = preflight(app, with_goal=goal is not None)
-    only = [_add(app, goal)] if goal else None
+    wanted = [*only, *([_add(app, goal)] if goal else [])]
+    if goal and not take_over and (holder := live_owner(app.layout.lock)) is not None:
+        click.echo(f"{wanted[-1]} is added; the run with pid {holder.pid} takes it in.")
+        return
     if detach:
-        _detach(app, ctx, only)
+        _detach(app, ctx, wanted)
         return
     from holdfast.cli.live import view
     from holdfast.engine.loop import Loop
@@ -70,10 +78,11 @@ def run(
     with view(as_json, is_plain) as shown, workshop(app, shown.note, take_over=take_over) as shop:
         for remark in remarks:
             shown.note("", remark)
-        loop = Loop(shop, only=only, show=shown.show)
+        _expect_known(shop.board, wanted)
+        loop = Loop(shop, only=wanted or None, show=shown.show)
         with _stopping(loop, shown.note):
             loop.run()
-        left = _left(loop, only)
+        left = _left(loop, wanted)
         shown.end(loop, left)
     ctx.exit(TASKS_LEFT if left and not loop.stopping else 0)
 
@@ -84,9 +93,16 @@ def _add(app: App, goal: str) -> str:
     return add_goal(app, goal)
 
 
-def _left(loop: Loop, only: list[str] | None) -> list[str]:
-    names = only if only is not None else list(loop.board.tasks)
-    return [name for name in names if name in loop.board.tasks and loop.board.task(name).state not in SETTLED]
+def _expect_known(board: Board, names: list[str]) -> None:
+    board.take_in()
+    for name in names:
+        if name not in board.tasks:
+            raise unknown(name, board.tasks)
+
+
+def _left(loop: Loop, only: list[str]) -> list[str]:
+    """What this run was asked to work on, and is not closed."""
+    return [name for name in only or loop.board.tasks if loop.board.task(name).state not in SETTLED]
 
 
 class _stopping:
@@ -112,7 +128,7 @@ class _stopping:
 # -- in the background ------------------------------------------------------------------------------------------------
 
 
-def _detach(app: App, ctx: click.Context, only: list[str] | None) -> None:
+def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
     from holdfast.durable import disk
 
     app.expect_initialised()
@@ -120,6 +136,7 @@ def _detach(app: App, ctx: click.Context, only: list[str] | None) -> None:
     log = disk.open_log(log_path)
     root = ctx.find_root().obj
     argv = [sys.executable, "-m", "holdfast", *(["--data-root", root] if root else []), "run", "--plain"]
+    argv += [word for name in only for word in ("--only", name)]
     argv += ["--take-over"] if ctx.params["take_over"] else []
     argv += ["--max-agents", str(ctx.params["max_agents"])] if ctx.params["max_agents"] else []
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

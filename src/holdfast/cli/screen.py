@@ -118,13 +118,14 @@ class Screen:
         notes = list(self._notes)
         rows = _table(agents, width, max(2, room - min(3, len(notes))))
         room -= len(rows)
-        notes = notes[max(0, len(notes) - max(0, room)) :]
+        notes = notes[max(0, len(notes) - max(0, room - min(2, len(frame.waits)))) :]
         room -= len(notes)
         return [*head, *rows, *_waits(frame, room), *(Text(plain(note), "dim") for note in notes)]
 
     def _totals(self) -> Text:
         frame = self._frame
-        parts = [counted(frame.states), f"{frame.turns} turns", f"${frame.usd:.2f}", clock(time.time() - self._began)]
+        # What is cut on a narrow terminal comes last.
+        parts = [clock(time.time() - self._began), f"{frame.turns} turns", f"${frame.usd:.2f}", counted(frame.states)]
         return Text.assemble(("holdfast ", "bold"), "  ".join(parts))
 
     def _look(self) -> list[AtWork]:

@@ -79,8 +79,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
 def diff(ctx: click.Context, name: str, turn: int, to_turn: int | None, stat: bool, as_json: bool) -> None:
     """Show what a turn changed, or what changed between two.
 
-    A turn is compared with the one before it, the first with the commit that the attempt began with. The output is a
-    patch that `git apply` takes.
+    A turn is compared with the tree as it stood when the turn began. The output is a patch that `git apply` takes.
     """
     from holdfast.engine.rework import snapshot_of
 
@@ -90,7 +89,7 @@ def diff(ctx: click.Context, name: str, turn: int, to_turn: int | None, stat: bo
         old, new = snapshot_of(repo, attempt.id, turn), snapshot_of(repo, attempt.id, to_turn)
     else:
         new = snapshot_of(repo, attempt.id, turn)
-        old = snapshot_of(repo, attempt.id, turn - 1) if turn > 1 else _base(attempt)
+        old = _before(attempt, turn)
     if as_json:
         numbers = _git(attempt, old, new, "--numstat", "-z").decode(errors="backslashreplace")
         patch = "" if stat else _git(attempt, old, new).decode(errors="backslashreplace")
@@ -110,8 +109,8 @@ def snapshots() -> None:
     holdfast snapshots list TASK|ATTEMPT [--json]
     holdfast snapshots export TASK|ATTEMPT --turn N FOLDER [--json]
 
-    They are `turn-<n>`, `end-<n>` at the end of a start, `orphan-<n>` as found after a crash, and `undo-<n>` as it was
-    before an undo. Each is a git commit under refs/holdfast/attempts/, which git itself can show, too.
+    They are `turn-<n>`, `start-<n>` and `end-<n>` of each start, `orphan-<n>` as found after a crash, and `undo-<n>` as
+    it was before an undo. Each is a git commit under refs/holdfast/attempts/, which git itself can show, too.
     """
 
 
@@ -175,6 +174,19 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
         hint = "`holdfast run` begins with it."
         raise DecisionRefused(task=task.id, verb="looked into", reason="nobody has worked on it yet", hint=hint)
     return _Attempt(app, task, attempt)
+
+
+def _before(attempt: _Attempt, turn: int) -> str:
+    """The tree as it stood when the turn began: what the turn before left or, for the first of a start, what it found."""
+    from holdfast.engine.rework import snapshot_of, snapshots_of
+    from holdfast.engine.turns import all_turns
+
+    starts = {line.turn: line.start for line in all_turns(attempt.app.layout.attempt_files(attempt.id))}
+    if starts.get(turn) != starts.get(turn - 1):
+        found = snapshots_of(attempt.app.repo, attempt.id).get(f"start-{starts.get(turn)}")
+        if found:
+            return found
+    return snapshot_of(attempt.app.repo, attempt.id, turn - 1) if turn > 1 else _base(attempt)
 
 
 def _base(attempt: _Attempt) -> str:

@@ -141,6 +141,10 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Variable, ...],
         Meta(max_length=200, description="more variables that reach agents, beside PATH, HOME and known models' keys"),
     ] = ()
+    gate_env: Annotated[
+        tuple[Variable, ...],
+        Meta(max_length=200, description="more variables that reach gates, beside PATH, HOME and the like"),
+    ] = ()
     ledgers: Ledgers = Ledgers()
     audit: Audit = Audit()
 

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import GitFailed, GitUnusable, NotAWorktree
 
-# The first with `merge-tree --write-tree`; one without `core.fsync`, older still, would take the setting and sync nothing.
+# The first with `merge-tree --write-tree`. Older ones without `core.fsync` would take the setting and sync nothing.
 MINIMUM = (2, 38)
 _PASSED_ON = ("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR")
 _ALWAYS = {

@@ -1,8 +1,9 @@
 """Snapshots: the working tree of an attempt as git objects, under `refs/holdfast/attempts/<attempt>/<name>`.
 
 Each snapshot is a commit by "holdfast" whose tree is the worktree byte for byte and whose parent is the attempt's
-snapshot before it. `<name>` is `turn-<n>` or `orphan-<n>`. When nothing has changed, the new ref names the commit
-before it. Any git reads them: `git diff refs/holdfast/attempts/T-1.1/turn-3 refs/holdfast/attempts/T-1.1/turn-4`.
+snapshot before it. `<name>` is `turn-<n>`, `orphan-<n>`, or `start-<n>` and `end-<n>` of a start. When nothing has
+changed, the new ref names the commit before it. Any git reads them:
+`git diff refs/holdfast/attempts/T-1.1/turn-3 refs/holdfast/attempts/T-1.1/turn-4`.
 
 - What `take` returned from is on disk: every object that the tree before did not have, whoever wrote it (git leaves
   the loose objects of an agent's own commits unsynced), then the folders that hold them, only then the ref, its folder

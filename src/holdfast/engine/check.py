@@ -19,10 +19,11 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
-from holdfast.durable import seals
+from holdfast.durable import jsonl, seals
 from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.lock import Holder, read_holder
+from holdfast.engine import turns
 from holdfast.engine.absence import only_away, without_file
 from holdfast.engine.intake import block_of, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
@@ -99,6 +100,7 @@ def check(
         drafts += [
             _unless_flawed(reading, "tasks", lambda: _tasks(reading)),
             _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
+            _unless_flawed(reading, "attempts", lambda: _attempts(reading, layout)),
             _unless_flawed(reading, "intents", lambda: _intents(reading, before[0])),
             _unless_flawed(reading, "idempotency", lambda: _idempotency(reading)),
             _unless_flawed(reading, "closings", lambda: _closings(reading)),
@@ -182,6 +184,22 @@ def _judge(draft: _Draft, projection: Projection) -> None:
 def _tasks(reading: Reading) -> _Draft:
     draft = _Draft("tasks", tasks=len(reading.state.tasks))
     _judge(draft, reading.tasks)
+    return draft
+
+
+def _attempts(reading: Reading, layout: Layout) -> _Draft:
+    """The journal pins each turn by where its line ends: what an attempt's folder has lost shows there."""
+    tasks = [task for task in reading.state.tasks.values() if task.starts]
+    draft = _Draft("attempts", attempts=sum(task.attempts for task in tasks), turns=sum(task.turns for task in tasks))
+    for task in tasks:
+        files = layout.attempt_files(task.attempt)
+        size = jsonl.Ledger(files.turns).end() if files.turns.exists() else 0
+        if size < task.offset:
+            draft.findings.append(
+                f"{files.turns} ends at {size}, and the journal has turns up to {task.offset}; {RESTORE}"
+            )
+        if not files.state.exists() or files.state.read_bytes() != turns.as_file(task):
+            draft.passing.append(f"{files.state} is not what the journal says of {task.attempt}; {REPAIR}")
     return draft
 
 

@@ -293,7 +293,7 @@ def approve(desk: Desk, asked: One) -> Answer:
             facts = {"attempt": task.attempt, "agent": task.agent}
             record = desk.moved(task, TaskEvent.APPROVAL_GRANTED, TransitionReason.APPROVED, facts=facts)
         desk.append([record])
-    return desk.answer(task, note=_who_goes_on(desk, "lands" if task.attempt else "begins"))
+    return desk.answer(task, note=_who_goes_on(desk, "lands it" if task.attempt else "begins it"))
 
 
 def reject(desk: Desk, asked: Rejection) -> Answer:
@@ -327,12 +327,12 @@ def resume(desk: Desk, asked: One) -> Answer:
     if not desk.has_begun() and task.state is not TaskState.FAILED:
         if task.state not in _UNDER_WAY:
             raise refused(task, "resumed", "only what has failed can be; `holdfast fork` begins with one of its turns.")
-        return desk.answer(task, note=_who_goes_on(desk, "goes on with"))
+        return desk.answer(task, note=_who_goes_on(desk, "goes on with it"))
     expect_decided(task, "resumed")
     if not task.attempt:
         raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
     desk.append(resuming(desk, task))
-    return desk.answer(task, note=_who_goes_on(desk, f"goes on with {task.attempt} of"))
+    return desk.answer(task, note=_who_goes_on(desk, f"goes on with {task.attempt}"))
 
 
 def resuming(desk: Desk, task: Task) -> list[Record]:
@@ -346,4 +346,4 @@ def resuming(desk: Desk, task: Task) -> list[Record]:
 
 
 def _who_goes_on(desk: Desk, what: str) -> str:
-    return f"the run {what} it" if desk.is_run else f"the next `holdfast run` {what} it"
+    return f"the run {what}" if desk.is_run else f"the next `holdfast run` {what}"

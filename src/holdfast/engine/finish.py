@@ -129,8 +129,9 @@ def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
 def _refresh_and_close(shop: Workshop, task: Task) -> None:
     branch = merge.target_branch(shop.repo, shop.config)
     left = _refresh(shop, task, branch)
-    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left})
+    # Before the task is closed: nobody comes back to one that is.
     shop.worktrees.remove(task.id, landed=task.candidate)
+    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left})
 
 
 def _close(shop: Workshop, task: Task, outcome: dict[str, object]) -> None:

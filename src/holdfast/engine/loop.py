@@ -55,7 +55,8 @@ from holdfast.errors import (
 )
 
 BEAT_S = 10.0
-LOOK_S = 5.0
+# Only the death of a runner that an earlier orchestrator began comes without a sign.
+LOOK_S = 1.0
 TRY_AGAIN_S = 2.0
 # What leaves nothing to go on with: the next start rebuilds from what is on disk.
 FATAL = (DiskError, JournalClosed, JournalCorrupt, StaleEpoch)

@@ -1,4 +1,5 @@
-"""Rebuilds projections, and nothing else: the three checkpoint files, and where and how the backlog's files stand.
+"""Rebuilds projections, and nothing else: the three checkpoint files, each attempt's `state.json`, and where and how
+the backlog's files stand.
 
 It owns the data root meanwhile but begins no run: the journal stays as it is, byte for byte. A journal that is damaged
 is refused, because whatever is built from it would be wrong. A damaged projection is kept in `quarantine/`, beside a
@@ -11,7 +12,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -22,6 +23,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.journal import epoch_of, run_id
 from holdfast.durable.lock import DataLock
+from holdfast.engine import turns
 from holdfast.engine.check import Drift, drift_of
 from holdfast.engine.intake import block_of
 from holdfast.engine.reading import Projection, Reading
@@ -72,7 +74,14 @@ def repair(layout: Layout, backlog: BacklogFolder, *, clock: Callable[[], float]
         mended = [drift for drift in drifts if drift not in [each for each, _ in left]]
         moved = [drift.task for drift in mended if drift.kind != "missing"]
         put_back = [drift.task for drift in mended if drift.kind == "missing"]
+        rebuilt += _rebuild_attempts(layout, reading.state.tasks.values())
         return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
+
+
+def _rebuild_attempts(layout: Layout, tasks: Iterable[Task]) -> list[str]:
+    """state.json of the attempt that each task is in, or was in last."""
+    files = [(layout.attempt_files(task.attempt), turns.as_file(task)) for task in tasks if task.starts]
+    return [str(each.state) for each, content in files if turns.project(each, content)]
 
 
 def _put_right(backlog: BacklogFolder, blobs: Blobs, drift: Drift, task: Task) -> None:

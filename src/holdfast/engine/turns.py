@@ -77,6 +77,7 @@ def project(files: Attempt, content: bytes) -> bool:
     """Writes state.json where it is not so already."""
     if files.state.exists() and files.state.read_bytes() == content:
         return False
+    disk.mkdir(files.root)
     disk.replace(files.state, content)
     return True
 

@@ -1,0 +1,75 @@
+"""What the tests of decisions share: tasks that stand where a person decides, a run that lives, and the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine_support import add, begin, holdfast, layout, state, wait_for
+from holdfast.durable.chain import Chain
+from holdfast.durable.entry import Entry
+from holdfast.engine import requests
+
+THREE_TURNS = "write a.txt one\nwrite b.txt two\nappend a.txt three\n"
+
+
+def ask(repo: Path, *args: str, code: int = 0) -> Any:
+    """What a command prints for programs: standard output alone would be JSON, so nothing else may be there."""
+    return json.loads(holdfast(repo, *args, "--json", code=code))
+
+
+def journal(repo: Path, *kinds: str) -> list[Entry]:
+    return [entry for _, entry in Chain(layout(repo).wal).entries() if entry.decision_type in kinds]
+
+
+def keys(repo: Path) -> list[str]:
+    found = (entry.inputs.get("idempotency_key", "") for _, entry in Chain(layout(repo).wal).entries())
+    return [key for key in found if key]
+
+
+def failed(repo: Path, task: str = "a", script: str = THREE_TURNS, **more: Any) -> None:
+    """A task whose only attempt has failed after its turns."""
+    add(repo, task, f"{script}attempt 1: fail no luck", max_attempts=1, **more)
+    holdfast(repo, "run", code=20)
+    assert str(state(repo).tasks[task].state) == "FAILED"
+
+
+def rejected(repo: Path, task: str = "a", **more: Any) -> Path:
+    """A task whose candidate was refused by its gate; the gate passes once the returned file is there."""
+    key = repo.parent / f"{task}.key"
+    add(repo, task, THREE_TURNS, max_attempts=1, verify=[f"test -e {key}"], **more)
+    holdfast(repo, "run", code=20)
+    assert str(state(repo).tasks[task].state) == "FAILED" and state(repo).tasks[task].candidate
+    return key
+
+
+def hanging(repo: Path, task: str, **more: Any) -> Path:
+    """A task whose agent works until the returned file is there."""
+    path = repo.parent / f"{task}.go"
+    add(repo, task, f"write {task}.txt x\nrun while [ ! -e {path} ]; do sleep 0.05; done", **more)
+    return path
+
+
+@contextlib.contextmanager
+def living_run(repo: Path, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that answers requests; the agent of a task `keeper` keeps it alive."""
+    go = hanging(repo, "keeper")
+    process = begin(repo, **env)
+    try:
+        wait_for(lambda: requests.is_served(layout(repo)) or process.poll() is not None, "a run that answers")
+        assert process.poll() is None, process.communicate()
+        wait_for(lambda: _has_begun(repo), "the keeper's agent")
+        yield process
+    finally:
+        go.write_text("")
+        out, _ = process.communicate(timeout=120)
+        print(out)
+
+
+def _has_begun(repo: Path) -> bool:
+    known = state(repo).tasks.get("keeper")
+    return known is not None and known.turns > 0

@@ -1,0 +1,118 @@
+"""The doctor, on real ailments; each finding comes with a command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli_support import type_in
+from holdfast.durable import attempts
+from holdfast.layout import Layout
+from work_support import add, git, make_work, started, wait_for
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Iterator[Path]:
+    repo = make_work(tmp_path / "repo")
+    yield repo
+    for files in map(Layout(repo / ".sdd").attempt_files, os.listdir(repo / ".sdd" / "attempts")):
+        attempts.end_all(files, files.root.name, 0.5)
+
+
+def findings(repo: Path) -> dict[str, list[dict[str, Any]]]:
+    """What the doctor finds, by part; its exit code must fit."""
+    typed = type_in(repo, "doctor", "--json")
+    report = msgspec.json.decode(typed.stdout)
+    found = {part["name"]: part["findings"] for part in report["parts"] if part["findings"]}
+    assert (typed.returncode, report["well"]) == ((20, False) if found else (0, True))
+    return found
+
+
+def only_finding(repo: Path, part: str) -> dict[str, Any]:
+    found = findings(repo)
+    assert list(found) == [part] and len(found[part]) == 1, found
+    return found[part][0]
+
+
+def test_a_healthy_root_has_no_findings_before_and_after_work(repo: Path) -> None:
+    assert findings(repo) == {}
+    add(repo, "one", "write x hi")
+    assert type_in(repo, "run").returncode == 0
+    assert findings(repo) == {}
+    told = type_in(repo, "doctor").stdout
+    assert told.endswith("All is well.\n") and "ok  git         git version" in told
+
+
+def test_an_agent_without_a_run_is_found_and_a_stopped_run(repo: Path) -> None:
+    add(repo, "one", "write x hi\nhang")
+    with started(repo, "run", "--plain") as run:
+        files = Layout(repo / ".sdd").attempt_files("one.1")
+        wait_for(lambda: attempts.look(files, 1) is attempts.Seen.ALIVE, "it does not begin")
+        assert findings(repo) == {}
+        run.send_signal(signal.SIGSTOP)
+        wait_for(lambda: findings(repo), "it does not stop")
+        assert only_finding(repo, "lock")["next"] == f"kill -CONT {run.pid}"
+        run.kill()
+        run.wait()
+    wait_for(lambda: "lock" not in findings(repo), "the lock is held")
+    found = findings(repo)["attempts"]
+    assert [each["next"] for each in found] == ["holdfast run"] and "works on" in found[0]["said"]
+
+
+def test_a_broken_journal_is_found(repo: Path) -> None:
+    assert type_in(repo, "run").returncode == 0
+    assert type_in(repo, "run").returncode == 0
+    first = sorted((repo / ".sdd/runtime/wal").glob("*.wal.jsonl"))[0]
+    first.write_bytes(first.read_bytes().replace(b'"seq":0', b'"seq":7', 1))
+    assert findings(repo)["chain"][0]["next"] == "holdfast check --chain"
+
+
+def test_a_lost_landing_names_the_command_that_brings_it_back(repo: Path) -> None:
+    add(repo, "one", "write x hi")
+    assert type_in(repo, "run").returncode == 0
+    landed = git(repo, "rev-parse", "HEAD")
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    finding = only_finding(repo, "landings")
+    assert finding["next"] == f"git merge {landed}"
+    subprocess.run(shlex.split(finding["next"]), cwd=repo, check=True, capture_output=True)
+    assert findings(repo) == {}
+
+
+def test_what_crashes_leave_behind_is_found(repo: Path) -> None:
+    lock = repo / ".git" / "index.lock"
+    lock.write_bytes(b"")
+    os.utime(lock, (time.time() - 3600,) * 2)
+    finding = only_finding(repo, "git locks")
+    subprocess.run(shlex.split(finding["next"]), check=True)
+    assert not lock.exists()
+    git(repo, "worktree", "add", "-q", "--detach", str(repo / ".sdd/worktrees/gone"))
+    assert "status" in only_finding(repo, "worktrees")["next"]
+    git(repo, "worktree", "remove", str(repo / ".sdd/worktrees/gone"))
+    (repo / ".sdd/quarantine/tasks.jsonl.1").write_text("")
+    (repo / ".sdd/quarantine/tasks.jsonl.1.reason.txt").write_text("damaged")
+    assert only_finding(repo, "quarantine")["next"].startswith("cat ")
+
+
+def test_a_clock_that_was_set_back_is_found(repo: Path) -> None:
+    from holdfast.app import App
+
+    app = App(repo, App.find(repo, environ={}).loaded, lambda: time.time() + 3600)
+    with app.session():
+        pass
+    assert "3600 s behind" in only_finding(repo, "clock")["said"].replace("3599", "3600").replace("3598", "3600")
+
+
+def test_a_missing_agent_counts_only_where_a_task_asks_for_it(repo: Path) -> None:
+    (repo / ".sdd/config/settings.yaml").write_text("agents: [{name: ghost, command: [no-such-program]}]\n")
+    assert findings(repo) == {} and "ghost missing" in type_in(repo, "doctor").stdout
+    add(repo, "one", "write x hi", "agent: ghost\n")
+    assert only_finding(repo, "agents")["next"] == "holdfast edit one --agent NAME"

@@ -1,0 +1,111 @@
+"""The first minute: each thing that may be missing is a sentence with the way out, and that way works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli_support import Typed, type_in
+from work_support import add, bare_environment, git, make_repository, make_work
+
+
+def typed_apart(folder: Path, *arguments: str, **environ: str) -> Typed:
+    """As a process of its own, in a home without any git identity."""
+    env = bare_environment(**{"HOME": str(folder.parent), **environ})
+    done = subprocess.run([sys.executable, "-m", "holdfast", *arguments], cwd=folder, env=env, capture_output=True)
+    return Typed(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def path_without_git(tmp_path: Path) -> str:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sh", "env"):
+        os.symlink(str(shutil.which(name)), folder / name)
+    return str(folder)
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_no_git_program(is_repository: bool, tmp_path: Path) -> None:
+    folder = make_work(tmp_path / "repo", one="write x hi") if is_repository else tmp_path
+    said = typed_apart(folder, "run", PATH=path_without_git(tmp_path))
+    assert said.returncode == 8 and "git cannot be used" in said.stderr and "install git 2." in said.stderr
+
+
+def test_not_a_repository(tmp_path: Path) -> None:
+    said = typed_apart(tmp_path, "run", GIT_CEILING_DIRECTORIES=str(tmp_path.parent))
+    assert said.returncode == 2 and "is not in a git work tree" in said.stderr and "`git init`" in said.stderr
+
+
+def test_not_initialised(tmp_path: Path) -> None:
+    said = type_in(make_repository(tmp_path), "run")
+    assert said.returncode == 2 and "type `holdfast init`" in said.stderr
+
+
+def test_no_commit(tmp_path: Path) -> None:
+    repo = make_repository(tmp_path, with_commit=False)
+    type_in(repo, "init")
+    add(repo, "one", "write x hi")
+    said = type_in(repo, "run")
+    assert said.returncode == 2 and "has no commit yet" in said.stderr
+    git(repo, "commit", "-q", "--allow-empty", "-m", "First commit")
+    assert type_in(repo, "run").returncode == 0
+
+
+def test_no_identity(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", one="write x hi")
+    for name in ("user.name", "user.email"):
+        git(repo, "config", "--unset", name)
+    said = typed_apart(repo, "run")
+    assert said.returncode == 2 and "git config user.name" in said.stderr
+    assert git(repo, "for-each-ref", "refs/holdfast") == ""
+    git(repo, "config", "user.name", "A Person")
+    git(repo, "config", "user.email", "person@example.org")
+    assert typed_apart(repo, "run").returncode == 0
+
+
+def test_a_detached_head(tmp_path: Path) -> None:
+    repo = make_work(tmp_path, one="write x hi")
+    git(repo, "checkout", "-q", "--detach")
+    said = type_in(repo, "run")
+    assert said.returncode == 2 and "`git switch main`" in said.stderr
+    git(repo, "switch", "-q", "main")
+    assert type_in(repo, "run").returncode == 0
+
+
+def test_a_target_branch_that_is_not_there(tmp_path: Path) -> None:
+    repo = make_work(tmp_path, one="write x hi")
+    (repo / ".sdd/config/settings.yaml").write_text("git: {target_branch: release}\n")
+    said = type_in(repo, "run")
+    assert said.returncode == 2 and "type `git branch release`" in said.stderr
+    git(repo, "branch", "release")
+    assert type_in(repo, "run").returncode == 0
+    assert git(repo, "show", "release:x") == "hi"
+
+
+def test_changes_that_are_not_committed_are_fine(tmp_path: Path) -> None:
+    repo = make_work(tmp_path, one="write x hi")
+    (repo / "a").write_text("mine\n")
+    said = type_in(repo, "run")
+    assert said.returncode == 0 and "not committed (a)" in said.stdout and "They stay as they are" in said.stdout
+    assert (repo / "a").read_text() == "mine\n" and (repo / "x").read_text() == "hi\n"
+
+
+def test_no_agent(tmp_path: Path) -> None:
+    repo = make_work(tmp_path)
+    (repo / ".sdd/config/settings.yaml").write_text(
+        "agent: ghost\nagents: [{name: ghost, command: [no-such-program]}]\n"
+    )
+    said = type_in(repo, "run", "fix the login page")
+    assert said.returncode == 2 and "'no-such-program'" in said.stderr and "`command:` or a `script:`" in said.stderr
+    assert list((repo / ".sdd/backlog/open").iterdir()) == []
+    assert type_in(repo, "add", "--goal", "fix the login page").returncode == 0
+    assert type_in(repo, "run").returncode == 2
+    # One that can be worked on is worked on, and the other is told.
+    add(repo, "one", "write x hi")
+    said = type_in(repo, "run")
+    assert said.returncode == 20 and "one: landed as" in said.stdout and "no-such-program" in said.stdout

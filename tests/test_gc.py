@@ -1,0 +1,103 @@
+"""Collecting garbage: what is of no use goes, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli_support import type_in
+from holdfast.durable.blobs import Blobs
+from holdfast.engine.garbage import BLOB_AGE_S_MIN
+from holdfast.engine.worktree import Worktrees
+from holdfast.layout import Layout
+from work_support import add, git, make_work, started, wait_for
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Iterator[Path]:
+    """One task that has landed, and one that has failed with work in its worktree."""
+    repo = make_work(tmp_path / "repo", landed="write x hi")
+    add(repo, "failed", "write y hi", "max_attempts: 1\nverify: [test -f nowhere]\n")
+    assert type_in(repo, "run").returncode == 20
+    yield repo
+
+
+def gc(repo: Path, *options: str) -> dict[tuple[str, str], int]:
+    typed = type_in(repo, "gc", "--json", *options)
+    assert typed.returncode == 0, typed.stderr
+    report: dict[str, Any] = msgspec.json.decode(typed.stdout)
+    found = report["would_remove" if "--dry-run" in options else "removed"]
+    return {(each["kind"], each["name"]): each["bytes"] for each in found}
+
+
+def refs(repo: Path) -> set[str]:
+    return {line.split("/")[3] for line in git(repo, "for-each-ref", "--format=%(refname)", "refs/holdfast").split()}
+
+
+def sound(repo: Path) -> bool:
+    return type_in(repo, "check").returncode == 0
+
+
+def test_a_dry_run_changes_nothing_and_gc_does_what_it_said(repo: Path) -> None:
+    said = gc(repo, "--dry-run", "--keep-days", "0")
+    assert said.keys() == {("scratch", ".scratch"), ("snapshots", "landed.1")} and said["scratch", ".scratch"] > 0
+    assert refs(repo) == {"landed.1", "failed.1"} and (repo / ".sdd/worktrees/.scratch").exists()
+    assert gc(repo, "--keep-days", "0") == said
+    assert refs(repo) == {"failed.1"} and not (repo / ".sdd/worktrees/.scratch").exists()
+    assert (repo / ".sdd/worktrees/failed/y").read_text() == "hi\n"
+    assert gc(repo, "--keep-days", "0") == {} and sound(repo)
+    assert "There is nothing to remove." in type_in(repo, "gc").stdout
+
+
+def test_young_snapshots_and_those_of_a_lost_landing_stay(repo: Path) -> None:
+    assert ("snapshots", "landed.1") not in gc(repo)
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    assert ("snapshots", "landed.1") not in gc(repo, "--keep-days", "0") and "landed.1" in refs(repo)
+
+
+def test_a_worktree_goes_only_with_the_landed_tree_in_it(repo: Path) -> None:
+    candidate = git(repo, "rev-parse", "refs/holdfast/candidates/landed.1")
+    path = Worktrees(repo, Layout(repo / ".sdd")).prepare("landed", candidate)
+    (path / "more").write_text("work that nobody has landed")
+    assert ("worktree", "landed") not in gc(repo) and (path / "more").exists()
+    (path / "more").unlink()
+    assert ("worktree", "landed") in gc(repo) and not path.exists() and sound(repo)
+
+
+def test_only_blobs_that_nothing_names_go(repo: Path) -> None:
+    blobs = Blobs(Layout(repo / ".sdd").cas)
+    before = set(blobs.digests())
+    assert len(before) > 2
+    young, inner = blobs.put(b"young"), blobs.put(b"inner")
+    # Named by a file of an attempt, and by a blob that is so named.
+    outer = blobs.put(msgspec.json.encode({"output": inner}))
+    (repo / ".sdd/attempts/failed.1/verdict-2.json").write_text(f'{{"x":"{outer}"}}')
+    old = blobs.put(b"old")
+    age_all(repo, but=young)
+    assert gc(repo).keys() - {("scratch", ".scratch")} == {("blob", old)}
+    assert set(blobs.digests()) == before | {young, inner, outer}
+    assert not (repo / ".sdd/cas" / old[:2] / f"{old}.meta.json").exists() and sound(repo)
+    assert type_in(repo, "retry", "failed").returncode == 0 and type_in(repo, "run").returncode == 20
+
+
+def age_all(repo: Path, *, but: str) -> None:
+    moment = time.time() - BLOB_AGE_S_MIN - 60
+    for path in (repo / ".sdd/cas").rglob("*"):
+        if path.is_file() and not path.name.startswith(but):
+            os.utime(path, (moment, moment))
+
+
+def test_it_refuses_while_somebody_runs(repo: Path) -> None:
+    add(repo, "long", "write z hi\nhang")
+    with started(repo, "run", "--plain"):
+        wait_for(lambda: (repo / ".sdd/attempts/long.1/turns.jsonl").exists(), "it does not begin")
+        assert type_in(repo, "gc").returncode == 7
+        assert gc(repo, "--dry-run").keys() >= {("scratch", ".scratch")}
+        assert type_in(repo, "stop", "--agents").returncode == 0
+    assert (repo / ".sdd/worktrees/.scratch").exists()

@@ -1,0 +1,179 @@
+"""Many SIGKILLs of orchestrator, runners and agents while thirty tasks are worked on: nothing lost, nothing done twice.
+
+Where each of them dies is chosen by a seed: the orchestrator and the runners at the n-th named point that one comes to,
+an agent at a certain turn; a smaller part is killed at random moments. HOLDFAST_SEED chooses the seed of a campaign
+that is to be seen again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from crash_support import STEP, expect_sound, lost_records
+from engine_support import add, begin, git, landed, layout, make_repo, settings, state
+from holdfast.durable.attempts import read_process
+from one_agent import ticks
+
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
+TASKS = 30
+# So many in one repository: with more, hardly anything would be left to kill.
+KILLS_A_ROUND = 170
+TIMED_SHARE = 0.1
+FAMILIES = ("append", "effect", "verify", "land", "refresh", "worktree")
+APPENDS_MAX, OTHERS_MAX, RUNNER_POINTS_MAX = 12, 25, 45
+LIFE_S_MAX = 300
+
+
+class Round:
+    """Thirty tasks in a repository of their own, and every kill on the way to their landings."""
+
+    def __init__(self, folder: Path, seed: str, kills: int) -> None:
+        self.folder, self.chance, self.kills_max = folder, random.Random(seed), kills
+        self.repo = make_repo(folder / "repo")
+        self.log = folder / "points.log"
+        settings(self.repo, max_resumes=1000, max_agents=4, grace_s=0.5)
+        self.names: list[str] = []
+        for number in range(TASKS):
+            self._add(f"t{number:02}")
+        self.facts: Counter[str] = Counter()
+        self.lives = 0
+
+    def _add(self, name: str) -> None:
+        needs = self.chance.sample(self.names, k=min(len(self.names), self.chance.choice((0, 0, 1, 2))))
+        turns = self.chance.randint(2, 4)
+        dies_at = self.chance.randint(1, turns) if self.chance.random() < min(0.5, self.kills_max / 60) else 0
+        steps = (
+            f"{STEP} {turn}{' kill' if turn == dies_at else ''}\nwrite {name}.{turn} x" for turn in range(1, turns + 1)
+        )
+        add(self.repo, name, "\n".join(steps), depends_on=needs, verify=[f"test -f {name}.{turns}"])
+        self.names.append(name)
+
+    # -- one life of the orchestrator ---------------------------------------------------------------------------------
+
+    def live(self) -> bool:
+        """True when it ended by itself. It and one of its runners are killed at points, or somebody at some moment."""
+        self.facts["attempts adopted"] += len(runners(self.repo)) if self.lives else 0
+        self.lives += 1
+        once = self.folder / "once" / str(self.lives)
+        once.mkdir(parents=True)
+        is_left = self.kills() < self.kills_max
+        is_timed = is_left and self.chance.random() < TIMED_SHARE
+        at = ",".join(self._points()) if is_left and not is_timed else ""
+        env = {"HOLDFAST_CRASH_AT": at, "HOLDFAST_CRASH_ONCE": str(once), "HOLDFAST_CRASH_LOG": str(self.log)}
+        process = begin(self.repo, **env)
+        if is_timed:
+            self._kill_at_some_moment(process)
+        try:
+            self.said, _ = process.communicate(timeout=LIFE_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"it never ended:\n{process.communicate()[0]}") from None
+        assert process.returncode in (0, -signal.SIGKILL), self.said
+        return process.returncode == 0
+
+    def _points(self) -> list[str]:
+        chance = self.chance
+        most = {family: APPENDS_MAX if family == "append" else OTHERS_MAX for family in FAMILIES}
+        points = [f"{family}.*:{chance.randint(1, n)}" for family, n in most.items()]
+        return [*points, f"runner.*:{chance.randint(1, RUNNER_POINTS_MAX)}"]
+
+    def _kill_at_some_moment(self, orchestrator: subprocess.Popen[str]) -> None:
+        time.sleep(self.chance.uniform(0.2, 2.0))
+        found = {"orchestrator": [orchestrator.pid], "runner": runners(self.repo), "agent": agents(self.repo)}
+        who = self.chance.choice([who for who, pids in found.items() if pids])
+        if orchestrator.poll() is None:
+            os.kill(self.chance.choice(found[who]), signal.SIGKILL)
+            self.facts[f"{who} at some moment"] += 1
+            # Its orchestrator would take care of it; the next one has to.
+            orchestrator.kill()
+            self.facts["orchestrator at some moment"] += who != "orchestrator"
+
+    def kills(self) -> int:
+        points = list((self.folder / "once").glob("*/*"))
+        self.facts["runner at a point"] = sum(path.name.startswith("runner.") for path in points)
+        self.facts["orchestrator at a point"] = len(points) - self.facts["runner at a point"]
+        self.facts["agent at a turn"] = sum(1 for _ in self._beside().glob("killed *"))
+        return sum(count for name, count in self.facts.items() if " at " in name)
+
+    # -- afterwards ---------------------------------------------------------------------------------------------------
+
+    def judge(self) -> Counter[str]:
+        steps = Counter((path.name, line.split()[2]) for path in self._beside().glob("t*") for line in lines(path))
+        doubled = lines(self._beside() / "doubled") if (self._beside() / "doubled").exists() else []
+        facts = self.facts
+        facts["turns redone"] = sum(count - 1 for count in steps.values())
+        facts["effects repeated"] = len(landed(self.repo)) - len(set(landed(self.repo))) + len(doubled)
+        facts["records lost"] = sum(lost_records(self.repo, self.log).values())
+        assert {str(task.state) for task in state(self.repo).tasks.values()} == {"CLOSED"}
+        expect_sound(self.repo, self.log, self.names)
+        made = {f"{attempt.partition('.')[0]}.{turn}" for attempt, turn in steps}
+        assert set(git(self.repo, "ls-tree", "--name-only", "main").split()) == made | {".gitignore", "README.md"}
+        of_agents = sum(facts[name] for name in facts if name.startswith(("runner at", "agent at")))
+        assert facts["turns redone"] <= of_agents, "a kill cost more than one turn"
+        return facts
+
+    def _beside(self) -> Path:
+        return self.repo.parent / "agents"
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def runners(repo: Path) -> list[int]:
+    """The living runners of the repository."""
+    words, found = [b"holdfast.agents.runner", os.fsencode(layout(repo).root)], []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and all(word in (folder / "cmdline").read_bytes().split(b"\0") for word in words):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def agents(repo: Path) -> list[int]:
+    files = [layout(repo).attempt_files(task.attempt) for task in state(repo).tasks.values() if task.attempt]
+    found = [process.agent for each in files if (process := read_process(each)) is not None]
+    return [agent.pid for agent in found if ticks(agent.pid) == agent.start_ticks]
+
+
+def campaign(folder: Path, kills: int, seed: str) -> Counter[str]:
+    began, facts, rounds = time.monotonic(), Counter[str](), 0
+    while facts["kills"] < kills:
+        rounds += 1
+        made = Round(folder / str(rounds), f"{seed}/{rounds}", min(KILLS_A_ROUND, kills - facts["kills"]))
+        while not made.live():
+            pass
+        facts += made.judge()
+        facts["kills"] += made.kills()
+        facts["orchestrators"] += made.lives
+    facts["seconds"] = round(time.monotonic() - began)
+    facts["rounds"] = rounds
+    return facts
+
+
+ROWS = (
+    "kills", "orchestrator at a point", "orchestrator at some moment", "runner at a point", "runner at some moment",
+    "agent at a turn", "agent at some moment", "rounds", "orchestrators", "attempts adopted", "turns redone",
+    "effects repeated", "records lost", "seconds",
+)  # fmt: skip
+
+
+@pytest.mark.crash
+def test_many_kills_of_everybody(tmp_path: Path) -> None:
+    seed = os.environ.get("HOLDFAST_SEED") or str(random.randrange(1 << 30))
+    print(f"\n{TASKS} tasks, killed with HOLDFAST_SEED={seed}", flush=True)
+    facts = campaign(tmp_path, KILLS, seed)
+    print("\n".join(f"  {row:<28}{facts[row]:>6}" for row in ROWS))
+    assert facts["kills"] >= KILLS
+    assert facts["orchestrator at a point"] > 0 and facts["runner at a point"] > 0 and facts["attempts adopted"] > 0
+    assert facts["effects repeated"] == facts["records lost"] == 0

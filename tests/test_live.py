@@ -1,0 +1,75 @@
+"""The live view of `run` on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli_support import type_in
+from work_support import Terminal, add, make_work, started
+
+# Sets the title of the window, clears the screen, and is markup of the library that paints.
+HOSTILE = r"printf '\033]0;owned\007\033[2J' # [bold red]markup[/] :smiley:"
+
+
+def last_picture(seen: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).replace("\r", "")
+
+
+def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path) -> None:
+    repo = make_work(tmp_path, one="say hello\nwrite x hi\nspend 0.25\nrun sleep 0.5\nsleep 1.5")
+    add(repo, "two", "write y hi", "depends_on: [one]\nmax_attempts: 1\nverify: [test -f nowhere]\n")
+    with Terminal(repo, "run") as terminal:
+        terminal.read_until("LAST TOOL")
+        terminal.read_until("run sleep 0.5")
+        terminal.read_until("two: it waits for one")
+        assert terminal.end() == 20, terminal.seen
+    picture = last_picture(terminal.seen)
+    assert "1 closed, 1 failed; 3 turns, $0.25" in picture
+    assert "two is FAILED" in picture and picture.rstrip().endswith("next: holdfast retry two")
+    # Whatever was hidden is shown again, and no other screen was used: a kill would leave them so.
+    assert terminal.seen.rfind("\x1b[?25h") > terminal.seen.rfind("\x1b[?25l")
+    assert "\x1b[?1049h" not in terminal.seen
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(30, 8), (200, 50)])
+def test_what_others_wrote_never_controls_the_terminal(columns: int, rows: int, tmp_path: Path) -> None:
+    repo = make_work(tmp_path, evil=f"run {HOSTILE}\nsay \x1b]0;owned\x07\nsleep 1.5\nfail \x1b]0;owned\x07 [bold]")
+    settings = repo / ".sdd" / "config" / "settings.yaml"
+    settings.write_text("max_attempts: 1\n")
+    with Terminal(repo, "run", columns=columns, rows=rows) as terminal:
+        assert terminal.end() == 20
+    assert "\x1b]0;" not in terminal.seen and "\x1b[2J" not in terminal.seen
+    assert "[bold]" in last_picture(terminal.seen)
+    widths = [len(line) for line in last_picture(terminal.seen.split("evil is FAILED")[0]).split("\n")]
+    assert max(widths) <= columns
+
+
+def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
+    repo = make_work(tmp_path, long="write x hi\nhang")
+    with Terminal(repo, "run") as terminal:
+        terminal.read_until("long.1")
+        os.kill(terminal.process.pid, signal.SIGINT)
+        assert terminal.end() == 0
+    assert "next: holdfast attach long" in last_picture(terminal.seen)
+    shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
+    assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
+    with started(repo, "run", "--plain") as process:
+        wait = type_in(repo, "stop", "--agents")
+        while wait.returncode == 7 and process.poll() is None:
+            wait = type_in(repo, "stop", "--agents")
+        assert wait.returncode == 0, wait.stderr
+
+
+def test_without_a_terminal_there_are_lines_and_with_json_objects(tmp_path: Path) -> None:
+    repo = make_work(tmp_path, one="write x hi")
+    lines = type_in(repo, "run").stdout
+    assert "\x1b" not in lines and "one: landed as" in lines
+    add(repo, "two", "write y hi")
+    objects = [msgspec.json.decode(line) for line in type_in(repo, "run", "--json").stdout.splitlines()]
+    assert objects[-1]["ended"] and objects[-1]["states"] == {"CLOSED": 2} and objects[-1]["left"] == []

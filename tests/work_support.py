@@ -1,0 +1,121 @@
+"""A repository with tasks to work on, and typing a command on a terminal of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cli_support import HOLDFAST, type_in
+
+DEADLINE_S = 60.0
+
+
+def git(repo: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=repo, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def bare_environment(**more: str) -> dict[str, str]:
+    """Without settings of this shell, and without anybody's git identity."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_", "XDG_"))}
+    return {**kept, "GIT_CONFIG_NOSYSTEM": "1", **more}
+
+
+def make_repository(top: Path, *, with_commit: bool = True) -> Path:
+    top.mkdir(parents=True, exist_ok=True)
+    git(top, "init", "-q", "-b", "main")
+    git(top, "config", "user.name", "A Person")
+    git(top, "config", "user.email", "person@example.org")
+    if with_commit:
+        (top / "a").write_text("1\n")
+        git(top, "add", "-A")
+        git(top, "commit", "-q", "-m", "first")
+    return top
+
+
+def make_work(top: Path, **tasks: str) -> Path:
+    """A repository with Holdfast in it, and a task for each script."""
+    make_repository(top)
+    assert type_in(top, "init").returncode == 0
+    for name, script in tasks.items():
+        add(top, name, script)
+    return top
+
+
+def add(top: Path, name: str, script: str, more: str = "") -> None:
+    steps = "".join(f"  {line}\n" for line in script.splitlines())
+    (top / ".sdd" / "backlog" / "open" / f"{name}.yaml").write_text(f"goal: {name}\n{more}script: |\n{steps}")
+
+
+def wait_for(condition: Callable[[], object], what: str = "") -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process of its own, which is ended at the end."""
+    process = subprocess.Popen(
+        [*HOLDFAST, *arguments],
+        cwd=folder,
+        env=bare_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class Terminal:
+    """A command on a pseudo-terminal; `seen` is all that it has written there."""
+
+    def __init__(self, folder: Path, *arguments: str, columns: int = 80, rows: int = 24) -> None:
+        self._fd, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        env = bare_environment(TERM="xterm-256color")
+        env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        self.process = subprocess.Popen(
+            [*HOLDFAST, *arguments], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, process_group=0
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def read_until(self, text: str) -> None:
+        wait_for(lambda: self._read() and text in self.seen, f"{text!r} is not in {self.seen!r}")
+
+    def end(self) -> int:
+        wait_for(lambda: self._read() and self.process.poll() is not None, self.seen)
+        self._read()
+        return self.process.returncode
+
+    def _read(self) -> bool:
+        while select.select([self._fd], [], [], 0)[0]:
+            try:
+                self.seen += os.read(self._fd, 65536).decode(errors="replace")
+            except OSError:
+                break
+        return True
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._fd)
