@@ -18,8 +18,8 @@ THREE_TURNS = "write a.txt one\nwrite b.txt two\nappend a.txt three\n"
 
 
 def ask(repo: Path, *args: str, code: int = 0) -> Any:
-    """What a command prints for programs: standard output alone would be JSON, so nothing else may be there."""
-    return json.loads(holdfast(repo, *args, "--json", code=code))
+    """What a command prints for programs; what it tells people besides, on standard error, comes behind it."""
+    return json.JSONDecoder().raw_decode(holdfast(repo, *args, "--json", code=code))[0]
 
 
 def journal(repo: Path, *kinds: str) -> list[Entry]:

@@ -177,7 +177,7 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
 
 
 def _before(attempt: _Attempt, turn: int) -> str:
-    """The tree as it stood when the turn began: what the turn before left or, for the first of a start, what it found."""
+    """The tree as it stood when the turn began: what the one before left, or what the turn's start found."""
     from holdfast.engine.rework import snapshot_of, snapshots_of
     from holdfast.engine.turns import all_turns
 
