@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from work_support import add, git, make_work, started, wait_for
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Iterator[Path]:
+def repo(tmp_path: Path) -> Path:
     """One task that has landed, and one that has failed with work in its worktree."""
     repo = make_work(tmp_path / "repo", landed="write x hi")
     add(repo, "failed", "write y hi", "max_attempts: 1\nverify: [test -f nowhere]\n")
     assert type_in(repo, "run").returncode == 20
-    yield repo
+    return repo
 
 
 def gc(repo: Path, *options: str) -> dict[tuple[str, str], int]:

@@ -39,9 +39,11 @@ def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path
 
 @pytest.mark.parametrize(("columns", "rows"), [(30, 8), (200, 50)])
 def test_what_others_wrote_never_controls_the_terminal(columns: int, rows: int, tmp_path: Path) -> None:
-    repo = make_work(tmp_path, evil=f"run {HOSTILE}\nsay \x1b]0;owned\x07\nsleep 1.5\nfail \x1b]0;owned\x07 [bold]")
-    settings = repo / ".sdd" / "config" / "settings.yaml"
-    settings.write_text("max_attempts: 1\n")
+    repo = make_work(tmp_path)
+    script = f"run {HOSTILE}\nsay \x1b]0;owned\x07\nsleep 1.5\nfail \x1b]0;owned\x07 [bold]"
+    # As JSON, which YAML reads: there a control character can be written.
+    task = {"goal": "evil", "script": script, "max_attempts": 1}
+    (repo / ".sdd/backlog/open/evil.yaml").write_bytes(msgspec.json.encode(task))
     with Terminal(repo, "run", columns=columns, rows=rows) as terminal:
         assert terminal.end() == 20
     assert "\x1b]0;" not in terminal.seen and "\x1b[2J" not in terminal.seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import select
 import sys
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None
     follower = _Raw if raw else _Json if as_json else _Events
     with printing() as printer:
         try:
-            _follow(app, found, attempt, follower(printer, app.layout.attempt_files(attempt), tail_max), as_json)
+            _follow(app, found, attempt, follower(printer, app.layout.attempt_files(attempt), tail_max))
         except KeyboardInterrupt:
             printer.flush()
             click.echo(f"\nLeft {plain(attempt)}; what works there goes on working.", err=True)
@@ -218,7 +219,7 @@ class _Raw(_Follower):
         self.printer.text(each.removesuffix("\r"), "")
 
 
-def _follow(app: App, name: str, attempt: str, follower: _Follower, as_json: bool) -> None:
+def _follow(app: App, name: str, attempt: str, follower: _Follower) -> None:
     """Until the attempt is over: its runner has ended, and nobody goes on with it."""
     polls, start = 0, 0
     while True:
@@ -230,17 +231,18 @@ def _follow(app: App, name: str, attempt: str, follower: _Follower, as_json: boo
         follower.step()
         if ended is not None:
             follower.say(ended)
+        if ended is not None or not _wait():
             return
         polls += 1
-        _pause()
 
 
-def _pause() -> None:
-    """Ends the command by SIGPIPE's way, too: a reader that is gone is noticed though nothing is printed."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(POLL_MS)):
-        raise BrokenPipeError
+def _wait() -> bool:
+    """Waits a little for more; False when nobody reads any more."""
+    with contextlib.suppress(OSError, ValueError):
+        reader = select.poll()
+        reader.register(sys.stdout.fileno(), 0)
+        return not reader.poll(POLL_MS)
+    return False
 
 
 def _newest_start(files: Attempt) -> int:
