@@ -66,8 +66,8 @@ def test_leaving_stops_nothing_and_nobody_needs_to_run(repo: Path, tmp_path: Pat
     assert out.endswith("bye\nfinished\n") and "nobody runs: `holdfast run` goes on with it" in err
 
 
-def test_it_follows_over_a_restart_of_the_runner(repo: Path) -> None:
-    add(repo, "one", "say first\nwrite x hi\nonce crashed: crash\nsay second\nwrite y hi")
+def test_it_follows_over_a_restart_of_the_runner(repo: Path, tmp_path: Path) -> None:
+    add(repo, "one", f"say first\nwrite x hi\nonce {tmp_path}/crashed: crash\nsay second\nwrite y hi")
     with started(repo, "run", "--plain") as run:
         wait_for(lambda: (repo / ".sdd/attempts/one.1/start-1").exists(), "it does not begin")
         with started(repo, "attach", "one") as follower:

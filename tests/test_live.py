@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from cli_support import type_in
-from work_support import Terminal, add, make_work, started
+from holdfast.durable import attempts
+from holdfast.layout import Layout
+from work_support import Terminal, add, make_work
 
 # Sets the title of the window, clears the screen, and is markup of the library that paints.
 HOSTILE = r"printf '\033]0;owned\007\033[2J' # [bold red]markup[/] :smiley:"
@@ -61,11 +63,9 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
     assert "next: holdfast attach long" in last_picture(terminal.seen)
     shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
-    with started(repo, "run", "--plain") as process:
-        wait = type_in(repo, "stop", "--agents")
-        while wait.returncode == 7 and process.poll() is None:
-            wait = type_in(repo, "stop", "--agents")
-        assert wait.returncode == 0, wait.stderr
+    files = Layout(repo / ".sdd").attempt_files("long.1")
+    assert attempts.look(files, 1) is attempts.Seen.ALIVE
+    attempts.end_all(files, "long.1", 0.5)
 
 
 def test_without_a_terminal_there_are_lines_and_with_json_objects(tmp_path: Path) -> None:

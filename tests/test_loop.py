@@ -376,3 +376,17 @@ def test_a_turn_that_the_journal_pins_is_missed(repo: Path) -> None:
     turns = layout(repo).attempt_files("a.1").turns
     turns.write_bytes(turns.read_bytes().splitlines(keepends=True)[0])
     assert "the journal has turns up to" in holdfast(repo, "check", code=None)
+
+
+def test_what_is_spent_after_the_last_turn_counts(repo: Path) -> None:
+    add(repo, "a", "write a.txt x\nspend 0.5 10\nwrite b.txt y\nspend 0.25 7")
+    holdfast(repo, "run")
+    task = state(repo).tasks["a"]
+    assert (task.usd, task.tokens, task.turns) == (0.75, 17, 2) and state(repo).run.usd == 0.75
+    sound(repo)
+
+
+def test_a_sandbox_that_is_not_there_is_told_and_nothing_starts(repo: Path) -> None:
+    add(repo, "a", "write a.txt x", sandbox="cage")
+    out = holdfast(repo, "run", code=20)
+    assert "no sandbox 'cage'" in out and state(repo).tasks["a"].attempts == 0

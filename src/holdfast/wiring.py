@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.agents import sandbox
 from holdfast.agents.registry import agents
 from holdfast.app import PATIENCE_S
 from holdfast.durable.blobs import Blobs
@@ -58,7 +59,7 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
         assert isinstance(spawn, Spawn)
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, agents(app.config), effects, spawn,
-            Worktrees(app.repo, layout), Follower(ledger, layout), app.clock, note,
+            Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, app.clock, note,
         )  # fmt: skip
         yield shop
         for error in board.project():

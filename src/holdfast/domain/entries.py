@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.domain.spend import Caps
+from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
 
@@ -76,6 +76,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
 
     `candidate` is the commit that an attempt made, `session` the agent's own name for its conversation, `feedback` the
     blob with what the agent is told when it is woken. `again`: of a failure, that another attempt follows by itself.
+    `rest` is what the start has spent after its last turn.
     """
 
     task: str
@@ -88,6 +89,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     session: str = ""
     feedback: str = ""
     again: bool = False
+    rest: Spend = Spend()
 
 
 class MoveRefused(msgspec.Struct, frozen=True):

@@ -181,6 +181,9 @@ class State:
         task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
         task.state, task.changed_at = target, entry.timestamp
         task.outcome = moved.outcome
+        if moved.rest != _NOTHING:
+            task.used += moved.rest
+            self._spend(task, moved.rest, entry.timestamp)
         task.session = moved.session or task.session
         task.again = target is TaskState.FAILED and moved.again
         if target is TaskState.DONE and moved.candidate:
@@ -210,25 +213,26 @@ class State:
             if task is None:
                 return False
             spent = Spend(turn.get("usd", 0.0), turn.get("tokens", 0), 1, turn.get("seconds", 0.0))
+            used = task.used + spent
             if turn["attempt"] == task.attempt:
                 if turn["turn"] <= task.turn:
                     return False
-                used, number, offset = task.used + spent, turn["turn"], turn["end_offset"]
-                task.used, task.turn, task.offset = used, number, offset
-            self.run += spent
-            day = int(entry.timestamp // DAY_S)
-            self.days[day] = self.days.get(day, _NOTHING) + spent
+                task.turn, task.offset, task.used = turn["turn"], turn["end_offset"], used
         except (KeyError, TypeError):
             return False
+        task.turns += 1
+        self._spend(task, spent, entry.timestamp)
+        return True
+
+    def _spend(self, task: Task, spent: Spend, moment: float) -> None:
+        self.run += spent
+        day = int(moment // DAY_S)
+        self.days[day] = self.days.get(day, _NOTHING) + spent
         if len(self.days) > DAYS_KEPT:
             del self.days[min(self.days)]
-        task.turns += 1
-        task.usd, task.tokens, task.seconds = (
-            task.usd + spent.usd,
-            task.tokens + spent.tokens,
-            task.seconds + spent.seconds,
-        )
-        return True
+        task.usd += spent.usd
+        task.tokens += spent.tokens
+        task.seconds += spent.seconds
 
     def _expect_turn(self, entry: EntryLike, turn: entries.TurnCompleted) -> None:
         """A turn that was not counted."""

@@ -6,8 +6,11 @@ is touched, under a name of its own that is never written twice: doing this agai
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.domain.attempt import Ending, Exit
 from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.spend import Spend
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable import attempts, jsonl
@@ -49,10 +52,11 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.LIMIT:
             _limit(shop, task, ended)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
-            shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session)
+            shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(shop, task, ended))
             shop.note(task.id, f"{task.attempt} crashed: {ended.detail}")
         case failed:
-            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, ended.detail)
+            more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
+            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, ended.detail, **more)
 
 
 def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
@@ -66,7 +70,7 @@ def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
         return
     shop.turns.follow(task)
     reason = AbortReason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else AbortReason.CRASHED
-    shop.move(task, event, reason, session=_session(files) or task.session)
+    shop.move(task, event, reason, session=_session(files) or task.session, rest=_rest(shop, task, None))
     shop.note(task.id, f"{task.attempt} is orphaned after turn {task.turn}")
 
 
@@ -105,6 +109,20 @@ def _worked_after_last_turn(files: Attempt) -> bool:
     return any(event.get("type") == "tool_ended" and event["ts"] > last for event in events)
 
 
+def _rest(shop: Workshop, task: Task, ended: Exit | None) -> Spend:
+    """What the start has spent and no turn has counted: an agent pays for its last words, too."""
+    used = task.used
+    if ended is not None:
+        spent = ended.spent
+    else:
+        ledger = jsonl.Ledger(shop.layout.attempt_files(task.attempt).spend)
+        lines = [line.record for line in ledger.read() if line.record["start"] == task.starts]
+        tokens = sum(line["tokens_in"] + line["tokens_out"] for line in lines)
+        spent = Spend(sum(line["usd"] for line in lines), tokens, 0, used.seconds)
+    rest = max(spent.usd - used.usd, 0.0), max(spent.tokens - used.tokens, 0), max(spent.seconds - used.seconds, 0.0)
+    return Spend(rest[0], rest[1], 0, rest[2])
+
+
 def _session(files: Attempt) -> str:
     """The conversation that the stream named last."""
     found = ""
@@ -136,6 +154,7 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
         TransitionReason.AGENT_REPORTED,
         candidate=candidate,
         session=ended.session,
+        rest=_rest(shop, task, ended),
         agent=task.agent,
         outcome={"detail": ended.detail} if ended.detail else {},
     )
@@ -148,7 +167,8 @@ def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
     if cap == "task":
         # Another attempt would have nothing to spend, either.
         outcome = {"kind": "limit", "detail": ended.detail, "attempt": task.attempt}
-        shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, _USED_UP[ended.limit], outcome=outcome, session=ended.session)
+        more = {"session": ended.session, "rest": _rest(shop, task, ended)}
+        shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, _USED_UP[ended.limit], outcome=outcome, **more)
         shop.note(task.id, f"limit: {ended.detail}")
     else:
         _give_back(shop, task, _USED_UP[ended.limit], ended)
@@ -157,6 +177,6 @@ def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
 def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit, not_before: float = 0.0) -> None:
     """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
     flag = Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}, actor="loop")
-    back = shop.moved(task, TaskEvent.REQUEUE, reason, session=ended.session)
+    back = shop.moved(task, TaskEvent.REQUEUE, reason, session=ended.session, rest=_rest(shop, task, ended))
     shop.append(*([flag] if not_before else []), back)
     shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")

@@ -44,7 +44,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     if agent is None:
         name = made.agent or shop.config.agent
         return Held(f"there is no agent called {name}; known are {', '.join(sorted(shop.agents))}")
-    if missing := agent.missing(made):
+    if missing := agent.missing(made) or shop.missing_sandbox(made.sandbox or shop.config.sandbox):
         return Held(missing)
     caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
     if isinstance(caps, budget.Refusal):

@@ -20,7 +20,6 @@ class AttemptState(msgspec.Struct, frozen=True):
     """state.json: how far an attempt has come, made from the journal alone.
 
     Nothing is in it that changes after the attempt has ended: so it is up to date, for good, before its task moves on.
-    What is spent is the task's, over all its attempts.
     """
 
     task: str
@@ -29,9 +28,6 @@ class AttemptState(msgspec.Struct, frozen=True):
     turn: int
     end_offset: int
     base: str
-    usd: float
-    tokens: int
-    seconds: float
 
 
 class Follower:
@@ -84,9 +80,7 @@ def project(files: Attempt, content: bytes) -> bool:
 
 def as_file(task: Task) -> bytes:
     """The content of state.json for the attempt that the task is in, or was in last."""
-    state = AttemptState(
-        task.id, task.attempt, task.starts, task.turn, task.offset, task.base, task.usd, task.tokens, task.seconds
-    )
+    state = AttemptState(task.id, task.attempt, task.starts, task.turn, task.offset, task.base)
     return msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
 
 

@@ -41,6 +41,7 @@ class Workshop:
     spawn: Spawn
     worktrees: Worktrees
     turns: Follower
+    missing_sandbox: Callable[[str], str]
     clock: Callable[[], float]
     note: Note = field(default=_say_nothing)
 
@@ -59,13 +60,15 @@ class Workshop:
     def append(self, *records: Record) -> None:
         self.ledger.append(self.ledger.epoch, records)
 
-    def fail(self, task: Task, event: TaskEvent, reason: str, kind: str, detail: str, feedback: str = "") -> None:
+    def fail(
+        self, task: Task, event: TaskEvent, reason: str, kind: str, detail: str, feedback: str = "", **more: Any
+    ) -> None:
         """A failure with a name. Another attempt follows by itself while there are any left."""
         made = self.board.worked_on(task)
         most = made.max_attempts or self.config.max_attempts
         again = task.attempts < most
         told = self.blobs.put(feedback.encode(), content_type="text/plain") if feedback else ""
         outcome = {"kind": kind, "detail": detail, "attempt": task.attempt}
-        self.move(task, event, reason, outcome=outcome, feedback=told, again=again)
+        self.move(task, event, reason, outcome=outcome, feedback=told, again=again, **more)
         left = f"; attempt {task.attempts + 1} of {most} follows" if again else ""
         self.note(task.id, f"{kind}: {detail}{left}")
