@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-KILLS ?= 200
+KILLS ?= 500
 EXAMPLES ?= 2000
 VERSIONS ?= 3.11 3.12 3.13
 
@@ -30,7 +30,8 @@ docs: $(VENV)/ready
 bench: $(VENV)/ready
 	@$(BIN)/python -m bench $(ARGS)
 
-# Real processes, killed with SIGKILL at random moments, KILLS times each.
+# Real processes, killed with SIGKILL: writers at random moments and the whole program at seeded ones, KILLS times each;
+# and every named point, with a second kill in the recovery (a sample of them where KILLS is below 200).
 crash: $(VENV)/ready
 	HOLDFAST_KILLS=$(KILLS) $(BIN)/pytest -m crash -s --timeout 3600
 

@@ -19,6 +19,7 @@ from bench.harness import Row, alternate, seconds
 from holdfast.durable import attempts
 from holdfast.durable.entry import Record
 from holdfast.durable.journal import Journal
+from holdfast.durable.lock import read_holder
 from holdfast.layout import Layout
 from holdfast.stores.files import FileLedger
 
@@ -70,12 +71,13 @@ class Repo:
     def running(self) -> Iterator[int]:
         """A run that is ended behind us, its agents too; yields its pid."""
         run = self.start()
-        wait_for(lambda: f'"pid":{run.pid}'.encode() in self.layout.lock.read_bytes().replace(b" ", b""))
         try:
+            wait_for(lambda: (holder := read_holder(self.layout.lock)) is not None and holder.pid == run.pid)
             yield run.pid
         finally:
             stop = [sys.executable, "-m", "holdfast", "stop", "--agents"]
-            subprocess.run(stop, cwd=self.path, env=self.env, check=True, capture_output=True)
+            if subprocess.run(stop, cwd=self.path, env=self.env, check=False, capture_output=True).returncode:
+                run.kill()
             run.wait()
 
     def agents(self) -> list[attempts.Running]:
@@ -123,37 +125,31 @@ def turns(repo: Repo, each: int) -> Iterator[Row]:
         repo.add(f"t{number}", script="\n".join(steps), verify=["true"])
     run = repo.start()
     runners: dict[int, Used] = {}
-    memory: dict[float, float] = {}
+    seen: list[tuple[int, Used]] = []
     total = AGENTS * each
     # A zombie's figures are final, and can be read until it is reaped.
     while os.waitid(os.P_PID, run.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        done = repo.turns() / total
-        used = Used(run.pid)
-        for share in (0.25, 1.0):
-            if done >= share and used.memory:
-                memory.setdefault(share, used.memory)
+        seen.append((repo.turns(), Used(run.pid)))
         watch(repo, runners)
         time.sleep(POLL_S)
-    used = Used(run.pid)
+    whole = Used(run.pid).own
     if run.wait() != 0:
         raise RuntimeError(f"`holdfast run` ended with code {run.returncode}; see {repo.path}.log")
-    own = used.own / total
-    runner, git = (sum(getattr(each, name) for each in runners.values()) / total for name in ("own", "children"))
+    # The middle, where all agents work: none is being started, few are being landed.
+    middle = [(done, used) for done, used in seen if total * 0.1 <= done <= total * 0.9]
+    (first, before), (last, after) = middle[0], middle[-1]
+    own = (after.own - before.own) / (last - first)
+    runner, git = (sum(getattr(used, name) for used in runners.values()) / total for name in ("own", "children"))
+    rest = (whole - own * total) / AGENTS
     detail = (
-        f"{own * 1e3:.1f} ms of CPU; beside it a runner takes {runner * 1e3:.0f} ms and its git {git * 1e3:.0f} ms; "
-        f"start and {AGENTS} landings included, their git apart"
+        f"{own * 1e3:.1f} ms; beside it the runner takes {runner * 1e3:.0f} ms, its git {git * 1e3:.0f} ms; "
+        f"start and landing of a task {rest * 1e3:.0f} ms, without their git"
     )
-    name = f"orchestrator's CPU per turn, {AGENTS} agents with {each} turns"
-    yield Row(name, "10 ms", own / 0.010, 1, True, detail)
-    detail = f"{memory[1.0]:.1f} MiB against {memory[0.25]:.1f} MiB"
-    yield Row(
-        f"orchestrator's memory after {total:,} turns",
-        "after a quarter of them",
-        memory[1.0] / memory[0.25],
-        1.1,
-        True,
-        detail,
-    )
+    yield Row(f"orchestrator's CPU per turn, {AGENTS} agents, {each} turns", "10 ms", own / 0.010, 1, True, detail)
+    early = next(used.memory for done, used in seen if done >= total / 4)
+    late = next(used.memory for done, used in reversed(seen) if used.memory)
+    detail = f"{late:.1f} MiB against {early:.1f} MiB"
+    yield Row(f"its memory after {total:,} turns", "after a quarter of them", late / early, 1.1, True, detail)
 
 
 def watch(repo: Repo, runners: dict[int, Used]) -> None:

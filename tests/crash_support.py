@@ -22,7 +22,7 @@ from holdfast.engine.refresh import REFRESH_POINTS
 from holdfast.engine.verify import VERIFY_POINTS
 from holdfast.engine.worktree import WORKTREE_POINTS
 
-RUN_S_MAX = 240
+RUN_S_MAX = 120
 TASKS_LEFT = 20
 
 # Entries that no run appends, each with what does.
@@ -33,6 +33,7 @@ NOT_OF_A_RUN = {
     "turn_undone": "a command of a person",
     "attempt_forked": "a command of a person",
     "attempt_resumed": "a command of a person",
+    "landing_promoted": "a command of a person",
     "task_spawn_parked": "the race for start-<n> leaves no doubt; test_recover parks by an effect that cannot be asked",
     "task_land_parked": "the branch tells; test_recover, as above",
     "task_refresh_parked": "the checkout tells; test_recover, as above",
@@ -88,6 +89,15 @@ FINAL = {
 }
 
 
+def end_of(process: subprocess.Popen[str]) -> str:
+    """What it said until its end; one that does not come to its end says where it is."""
+    try:
+        return process.communicate(timeout=RUN_S_MAX)[0]
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        raise AssertionError(f"it never ended:\n{process.communicate()[0]}") from None
+
+
 class Reference(msgspec.Struct, frozen=True):
     """The template, and what a run on it that nobody kills comes to."""
 
@@ -120,12 +130,15 @@ class Case:
         """One life of the orchestrator; whoever first comes to one of the points, `name:n`, dies there."""
         self.lives += 1
         at = {"HOLDFAST_CRASH_AT": ",".join(points)} if points else {}
-        process = begin(self.repo, HOLDFAST_CRASH_LOG=str(self.log), HOLDFAST_CRASH_ONCE=str(self.once), **at, **env)
-        try:
-            self.said, _ = process.communicate(timeout=RUN_S_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise AssertionError(f"it never ended:\n{process.communicate()[0]}") from None
+        process = begin(
+            self.repo,
+            PYTHONFAULTHANDLER="1",
+            HOLDFAST_CRASH_LOG=str(self.log),
+            HOLDFAST_CRASH_ONCE=str(self.once),
+            **at,
+            **env,
+        )
+        self.said = end_of(process)
         return process.returncode
 
     def run_to_the_end(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> None:

@@ -349,7 +349,7 @@ def test_retry_opens_what_failed_and_nothing_else(repo: Path) -> None:
 
 
 def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
-    """Leaves an open intent behind, as a crash does; it says too little to tell whether what it announced took place."""
+    """Leaves an open intent behind, as a crash does; it says too little to tell whether it took place."""
     with app_of(folder).session() as session:
         claim = session.ledger.claim("tester", task, lease_s=60)
         for event in events:

@@ -18,7 +18,7 @@ from crash_support import ALL_POINTS, NOT_OF_A_RUN, Case, Reference, make_refere
 from holdfast.domain.entries import CLOSINGS, EFFECTS, PAYLOADS
 from holdfast.engine.effects import POINTS
 
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "200"))
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 # Recovery gives an intent up only when it is old: here every one is.
 IMPATIENT = {"HOLDFAST_REPLAY_AGE_MAX_S": "0.001"}
 RECOVERED = "append.wal_replay_completed"

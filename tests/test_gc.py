@@ -54,19 +54,17 @@ def test_a_dry_run_changes_nothing_and_gc_does_what_it_said(repo: Path) -> None:
     assert "There is nothing to remove." in type_in(repo, "gc").stdout
 
 
-def test_young_snapshots_and_those_of_a_lost_landing_stay(repo: Path) -> None:
-    assert ("snapshots", "landed.1") not in gc(repo)
-    git(repo, "reset", "-q", "--hard", "HEAD~1")
-    assert ("snapshots", "landed.1") not in gc(repo, "--keep-days", "0") and "landed.1" in refs(repo)
-
-
-def test_a_worktree_goes_only_with_the_landed_tree_in_it(repo: Path) -> None:
-    candidate = git(repo, "rev-parse", "refs/holdfast/candidates/landed.1")
+def test_a_worktree_and_snapshots_go_only_when_all_of_it_has_landed(repo: Path) -> None:
+    candidate, landed = git(repo, "rev-parse", "refs/holdfast/candidates/landed.1"), git(repo, "rev-parse", "main")
     path = Worktrees(repo, Layout(repo / ".sdd")).prepare("landed", candidate)
     (path / "more").write_text("work that nobody has landed")
-    assert ("worktree", "landed") not in gc(repo) and (path / "more").exists()
+    assert gc(repo).keys() == {("scratch", ".scratch")} and (path / "more").exists()
     (path / "more").unlink()
-    assert ("worktree", "landed") in gc(repo) and not path.exists() and sound(repo)
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    assert gc(repo, "--keep-days", "0") == {} and path.exists() and "landed.1" in refs(repo)
+    git(repo, "reset", "-q", "--hard", landed)
+    assert gc(repo).keys() == {("worktree", "landed")} and not path.exists() and "landed.1" in refs(repo)
+    assert sound(repo)
 
 
 def test_only_blobs_that_nothing_names_go(repo: Path) -> None:

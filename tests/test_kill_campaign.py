@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from crash_support import STEP, expect_sound, lost_records
+from crash_support import STEP, end_of, expect_sound, lost_records
 from engine_support import add, begin, git, landed, layout, make_repo, settings, state
 from holdfast.durable.attempts import read_process
 from one_agent import ticks
@@ -28,8 +28,7 @@ TASKS = 30
 KILLS_A_ROUND = 170
 TIMED_SHARE = 0.1
 FAMILIES = ("append", "effect", "verify", "land", "refresh", "worktree")
-APPENDS_MAX, OTHERS_MAX, RUNNER_POINTS_MAX = 12, 25, 45
-LIFE_S_MAX = 300
+APPENDS_MAX, OTHERS_MAX, RUNNER_POINTS_MAX = 15, 25, (15, 90)
 
 
 class Round:
@@ -48,7 +47,7 @@ class Round:
 
     def _add(self, name: str) -> None:
         needs = self.chance.sample(self.names, k=min(len(self.names), self.chance.choice((0, 0, 1, 2))))
-        turns = self.chance.randint(2, 4)
+        turns = self.chance.randint(1, 3)
         dies_at = self.chance.randint(1, turns) if self.chance.random() < min(0.5, self.kills_max / 60) else 0
         steps = (
             f"{STEP} {turn}{' kill' if turn == dies_at else ''}\nwrite {name}.{turn} x" for turn in range(1, turns + 1)
@@ -68,14 +67,10 @@ class Round:
         is_timed = is_left and self.chance.random() < TIMED_SHARE
         at = ",".join(self._points()) if is_left and not is_timed else ""
         env = {"HOLDFAST_CRASH_AT": at, "HOLDFAST_CRASH_ONCE": str(once), "HOLDFAST_CRASH_LOG": str(self.log)}
-        process = begin(self.repo, **env)
+        process = begin(self.repo, PYTHONFAULTHANDLER="1", **env)
         if is_timed:
             self._kill_at_some_moment(process)
-        try:
-            self.said, _ = process.communicate(timeout=LIFE_S_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise AssertionError(f"it never ended:\n{process.communicate()[0]}") from None
+        self.said = end_of(process)
         assert process.returncode in (0, -signal.SIGKILL), self.said
         return process.returncode == 0
 
@@ -83,7 +78,7 @@ class Round:
         chance = self.chance
         most = {family: APPENDS_MAX if family == "append" else OTHERS_MAX for family in FAMILIES}
         points = [f"{family}.*:{chance.randint(1, n)}" for family, n in most.items()]
-        return [*points, f"runner.*:{chance.randint(1, RUNNER_POINTS_MAX)}"]
+        return [*points, *(f"runner.*:{chance.randint(1, n)}" for n in RUNNER_POINTS_MAX)]
 
     def _kill_at_some_moment(self, orchestrator: subprocess.Popen[str]) -> None:
         time.sleep(self.chance.uniform(0.2, 2.0))
@@ -106,6 +101,7 @@ class Round:
     # -- afterwards ---------------------------------------------------------------------------------------------------
 
     def judge(self) -> Counter[str]:
+        self.kills()
         steps = Counter((path.name, line.split()[2]) for path in self._beside().glob("t*") for line in lines(path))
         doubled = lines(self._beside() / "doubled") if (self._beside() / "doubled").exists() else []
         facts = self.facts

@@ -13,7 +13,7 @@ import pytest
 from cli_support import type_in
 from holdfast.durable import attempts
 from holdfast.layout import Layout
-from work_support import Terminal, add, make_work
+from work_support import Terminal, add, make_work, wait_for
 
 # Sets the title of the window, clears the screen, and is markup of the library that paints.
 HOSTILE = r"printf '\033]0;owned\007\033[2J' # [bold red]markup[/] :smiley:"
@@ -43,15 +43,16 @@ def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path
 def test_what_others_wrote_never_controls_the_terminal(columns: int, rows: int, tmp_path: Path) -> None:
     repo = make_work(tmp_path)
     script = f"run {HOSTILE}\nsay \x1b]0;owned\x07\nsleep 1.5\nfail \x1b]0;owned\x07 [bold]"
-    # As JSON, which YAML reads: there a control character can be written.
-    task = {"goal": "evil", "script": script, "max_attempts": 1}
-    (repo / ".sdd/backlog/open/evil.yaml").write_bytes(msgspec.json.encode(task))
+    # As a JSON text, which YAML reads: there a control character can be written.
+    text = msgspec.json.encode(script).decode()
+    (repo / ".sdd/backlog/open/evil.yaml").write_text(f"goal: evil\nmax_attempts: 1\nscript: {text}\n")
+    (repo / ".sdd/backlog/open/broken.yaml").write_text("gaol: typo\n")
     with Terminal(repo, "run", columns=columns, rows=rows) as terminal:
         assert terminal.end() == 20
     assert "\x1b]0;" not in terminal.seen and "\x1b[2J" not in terminal.seen
-    assert "[bold]" in last_picture(terminal.seen)
-    widths = [len(line) for line in last_picture(terminal.seen.split("evil is FAILED")[0]).split("\n")]
-    assert max(widths) <= columns
+    assert "[bold]" in last_picture(terminal.seen) and "broken.yaml" in last_picture(terminal.seen)
+    painted = re.split(r"[\r\n]|\x1b\[\d*A", terminal.seen.split("evil is FAILED")[0])
+    assert max(len(last_picture(line)) for line in painted) <= columns
 
 
 def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
     shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
     files = Layout(repo / ".sdd").attempt_files("long.1")
-    assert attempts.look(files, 1) is attempts.Seen.ALIVE
+    wait_for(lambda: attempts.look(files, 1) is attempts.Seen.ALIVE, "it has ended")
     attempts.end_all(files, "long.1", 0.5)
 
 

@@ -32,7 +32,7 @@ def left(repo: Path) -> list[str]:
 
 def test_a_run_that_lives_decides_and_goes_on_with_what_was_decided(repo: Path) -> None:
     key = rejected(repo)
-    failed(repo, "b")
+    failed(repo, "b", script="write e.txt one\nwrite f.txt two\n")
     add(repo, "c", "write c.txt x", approve=True)
     add(repo, "d", "write d.txt x", depends_on=["b"])
     with living_run(repo) as run:
@@ -65,9 +65,17 @@ def test_the_run_ends_the_agent_of_what_is_cancelled(repo: Path) -> None:
     sound(repo)
 
 
-@pytest.mark.parametrize("point", requests.REQUEST_POINTS[:2])
-@pytest.mark.parametrize("line", ["cancel b", "resume a", "fork a --turn 1", "fork a --turn 1 --id new"])
+@pytest.mark.parametrize(
+    ("point", "line"),
+    [
+        ("request.seen", "cancel b"),
+        ("request.decided", "cancel b"),
+        ("request.decided", "resume a"),
+        ("request.decided", "fork a --turn 1 --id new"),
+    ],
+)
 def test_when_the_run_dies_on_the_way_the_asker_decides_and_once(repo: Path, point: str, line: str) -> None:
+    assert point in requests.REQUEST_POINTS
     failed(repo)
     add(repo, "b", "write b.txt x", depends_on=["a"])
     with living_run(repo, HOLDFAST_CRASH_AT=f"{point}:1") as run:
@@ -76,8 +84,7 @@ def test_when_the_run_dies_on_the_way_the_asker_decides_and_once(repo: Path, poi
         assert run.returncode == -9, "the fault fired"
     found = keys(repo)
     assert found and len(found) == len(set(found)) and {key.partition("#")[0] for key in found} == {found[0]}
-    kinds = {"cancel": "task_cancelled", "resume": "attempt_resumed", "fork": "attempt_forked"}
-    kind = "task_added" if "--id" in line else kinds[line.split()[0]]
+    kind = {"cancel": "task_cancelled", "resume": "attempt_resumed", "fork": "task_added"}[line.split()[0]]
     assert len([entry for entry in journal(repo, kind) if "idempotency_key" in entry.inputs]) == 1
     assert left(repo) == []
     sound(repo)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
 from decision_support import THREE_TURNS, ask, failed, hanging, journal
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+from holdfast.cli.commands import holdfast as group
 
 REFS = "refs/holdfast/attempts/a.1"
 
@@ -16,6 +18,17 @@ REFS = "refs/holdfast/attempts/a.1"
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     return make_repo(tmp_path / "repo")
+
+
+@pytest.mark.parametrize(
+    "name", ["approve", "reject", "resume", "promote", "turns", "diff", "undo", "fork", "snapshots"]
+)
+def test_help_has_an_example(name: str) -> None:
+    context = click.Context(group, **group.context_settings)
+    command = group.get_command(context, name)
+    assert command is not None
+    told = " ".join(command.get_help(click.Context(command, context, name)).split())
+    assert "--json" in told and "Example" in told and f"holdfast {name}" in told
 
 
 def tree(repo: Path, commit: str) -> str:

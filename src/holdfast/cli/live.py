@@ -79,6 +79,9 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     if ready := len(left) - len(told):
         yield f"  {ready} {'is' if ready == 1 else 'are'} ready"
         yield "    next: holdfast run"
+    for problem in loop.board.problems:
+        yield f"  {loop.board.folder}/{problem}"
+        yield "    next: mend the file, then holdfast run"
 
 
 def _is_merely_ready(loop: Loop, name: str) -> bool:

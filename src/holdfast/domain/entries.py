@@ -137,6 +137,15 @@ class AttemptResumed(msgspec.Struct, frozen=True):
     attempt: str
 
 
+class LandingPromoted(msgspec.Struct, frozen=True):
+    """What the closed task has landed as `commit` is no longer on `branch`: a person wants it landed again."""
+
+    task: str
+    attempt: str
+    branch: str
+    commit: str
+
+
 class TurnUndone(msgspec.Struct, frozen=True):
     """The worktree was put back to a turn; `saved` is the snapshot of what stood there before."""
 
@@ -219,6 +228,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "turn_undone": TurnUndone,
     "attempt_forked": AttemptForked,
     "attempt_resumed": AttemptResumed,
+    "landing_promoted": LandingPromoted,
     **dict.fromkeys(MOVES, TaskMoved),
     "task_spawn_intent": SpawnIntended,
     "task_verify_intent": VerifyIntended,

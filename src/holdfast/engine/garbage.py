@@ -1,7 +1,8 @@
 """What is of no use any more, found and removed. Nothing that holds work which has not landed is ever among it.
 
 - worktrees of closed tasks, where the tree is the landed one
-- snapshots of attempts of tasks that closed long ago, where the landed commit is still on its branch
+- snapshots of attempts of tasks that closed long ago
+- neither of a task whose landed commit is no longer on its branch: they may be all that is left of it
 - the worktree in which candidates are judged: the next verdict makes it anew
 - blobs that nothing names: neither the journal, nor any blob or file that is kept
 
@@ -66,7 +67,9 @@ class Collector:
     def _worktrees(self) -> Iterator[Garbage]:
         for task in self._closed():
             path = self._trees.path(task.id)
-            if path.is_dir() and self._trees.is_spent(task.id, landed=task.candidate):
+            if not path.is_dir() or not self._is_landed(git.discover(self._repo), task):
+                continue
+            if self._trees.is_spent(task.id, landed=task.candidate):
                 yield Garbage("worktree", task.id, _size(path))
 
     def _scratch(self) -> Iterator[Garbage]:

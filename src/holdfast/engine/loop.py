@@ -85,7 +85,8 @@ class Loop:
         self.holds: dict[str, Hold] = {}
         self.full = ""
         self._show = show
-        self._woken = threading.Event()
+        # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
         self._results: queue.SimpleQueue[tuple[str, Finished | BaseException]] = queue.SimpleQueue()
         self._beat_at = 0.0
@@ -101,13 +102,22 @@ class Loop:
                 self._tick()
                 if self._is_over():
                     return
-                self._woken.wait(self._patience())
-                self._woken.clear()
+                self._sleep()
+
+    def _wake(self) -> None:
+        self._wakes.put(None)
+
+    def _sleep(self) -> None:
+        """Until somebody wakes the loop, or something is due by itself."""
+        with contextlib.suppress(queue.Empty):
+            self._wakes.get(timeout=self._patience())
+            while True:
+                self._wakes.get_nowait()
 
     def stop(self, how: str) -> None:
         """Ends the loop; `agents`: those who work are ended first."""
         self.stopping = how
-        self._woken.set()
+        self._wake()
 
     @property
     def at_work(self) -> list[Task]:
@@ -119,7 +129,7 @@ class Loop:
         """While here, what happens outside wakes the loop."""
         folders = [self.board.folder, self.signals.folder]
         is_main = threading.current_thread() is threading.main_thread()
-        before = signal.signal(signal.SIGCHLD, lambda *_: self._woken.set()) if is_main else None
+        before = signal.signal(signal.SIGCHLD, lambda *_: self._wake()) if is_main else None
         try:
             with Watch(folders, self._notice):
                 yield
@@ -129,7 +139,7 @@ class Loop:
 
     def _notice(self, paths: set[Path]) -> None:
         self._files_changed = self._files_changed or any(path.parent != self.signals.folder for path in paths)
-        self._woken.set()
+        self._wake()
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
@@ -238,7 +248,7 @@ class Loop:
             self._results.put((task.id, finish(self.shop, task)))
         except BaseException as error:  # noqa: BLE001 (raised again, in the loop's own thread)
             self._results.put((task.id, error))
-        self._woken.set()
+        self._wake()
 
     def _take_results(self) -> None:
         while True:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.domain.entries import MOVE_TO
+import msgspec
+
+from holdfast.domain.entries import MOVE_TO, LandingPromoted
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
@@ -52,6 +54,9 @@ def _again(desk: Desk, task: Task) -> Answer:
         return desk.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
     if desk.shop is None or desk.is_busy:
         raise Later
+    if not desk.has_begun():
+        lost = LandingPromoted(task.id, task.attempt, branch, task.landed)
+        desk.append([desk.record("landing_promoted", 0, msgspec.to_builtins(lost))])
     rejected = land_again(desk.shop, task)
     if rejected is not None:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."

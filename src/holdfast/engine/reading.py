@@ -170,6 +170,9 @@ class Reading:
             if this in self._once:
                 self.facts_repeated.append(f"the task {this[1]} has a second {this[0]}, {place}")
             self._once.add(this)
+        elif entry.decision_type == "landing_promoted":
+            # What a person wants landed again may land once more.
+            self._once.discard(("task_land_confirmed", entry.inputs["task"]))
         elif entry.decision_type in _BLOB_FIELDS:
             self.blobs.setdefault(entry.inputs[_BLOB_FIELDS[entry.decision_type]], entry.inputs["task"])
         elif entry.decision_type == "wal_replay_completed":
