@@ -84,7 +84,8 @@ def run(
             loop.run()
         left = _left(loop, wanted)
         shown.end(loop, left)
-    ctx.exit(TASKS_LEFT if left and not loop.stopping else 0)
+        is_all = not left and not loop.board.problems
+    ctx.exit(0 if is_all or loop.stopping else TASKS_LEFT)
 
 
 def _add(app: App, goal: str) -> str:
@@ -166,7 +167,7 @@ def stop(ctx: click.Context, agents_too: bool, wait_s: float, as_json: bool) -> 
     holder = read_holder(app.layout.lock)
     if holder is None or not holder.is_alive():
         raise NobodyRuns(path=app.layout.root)
-    Signals(app.layout).ask_to_stop(AGENTS if agents_too else LEAVE)
+    Signals(app.layout).ask_to_stop(holder.run, AGENTS if agents_too else LEAVE)
     deadline = time.monotonic() + wait_s
     while holder.is_alive():
         if time.monotonic() >= deadline:

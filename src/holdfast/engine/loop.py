@@ -96,7 +96,6 @@ class Loop:
 
     def run(self) -> None:
         """Works until nothing is left to do, or until asked to stop."""
-        self.signals.forget_stop()
         with self._awake():
             while True:
                 self._tick()
@@ -145,7 +144,7 @@ class Loop:
 
     def _tick(self) -> None:
         self._beat()
-        self.stopping = self.stopping or self.signals.asked_to_stop()
+        self.stopping = self.stopping or self.signals.asked_to_stop(self.shop.ledger.run)
         self._take_results()
         self._release_holds()
         if self._files_changed or not self._beat_at:

@@ -1,7 +1,8 @@
 """How the loop is woken: the signal files in `runtime/signals/`, and a watch on them and on the backlog.
 
 - `WAKEUP`: touched by runners at the end of a turn, and by anybody who wants the loop to look again.
-- `SHUTDOWN`: asks the loop to end; its content is `leave` (agents go on working) or `agents` (they are ended, too).
+- `SHUTDOWN`: asks a run to end; its content is `leave` (agents go on working) or `agents` (they are ended, too), and
+  the run's name: what another run was asked is nothing to this one.
 - `HEARTBEAT`: touched by the loop while it lives.
 
 They wake and ask, and nothing more: what is so, the journal and the attempts' folders say.
@@ -31,19 +32,16 @@ class Signals:
     def beat(self) -> None:
         disk.touch(self.folder / HEARTBEAT)
 
-    def ask_to_stop(self, how: str) -> None:
-        disk.replace(self.folder / SHUTDOWN, f"{how}\n".encode())
+    def ask_to_stop(self, run: str, how: str) -> None:
+        disk.replace(self.folder / SHUTDOWN, f"{how} {run}\n".encode())
 
-    def asked_to_stop(self) -> str:
-        """How the loop was asked to end; empty while it was not."""
+    def asked_to_stop(self, run: str) -> str:
+        """How the run was asked to end; empty while it was not."""
         try:
-            return AGENTS if (self.folder / SHUTDOWN).read_text().strip() == AGENTS else LEAVE
-        except FileNotFoundError:
+            how, _, asked = (self.folder / SHUTDOWN).read_text().strip().partition(" ")
+        except (FileNotFoundError, UnicodeDecodeError):
             return ""
-
-    def forget_stop(self) -> None:
-        """What an earlier loop was asked is nothing to this one."""
-        disk.unlink(self.folder / SHUTDOWN, missing_ok=True)
+        return how if asked == run and how in (LEAVE, AGENTS) else ""
 
 
 class Watch:
