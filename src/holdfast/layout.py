@@ -62,6 +62,7 @@ class Attempt:
     gates_begun = Entry("gates-begun.json", "durable")
     state = Entry("state.json", "projection")
     prompt = Entry("prompt.txt", "ephemeral")
+    agent = Entry("agent/", "ephemeral", on_demand=True)
     stop = Entry("stop", "ephemeral")
 
     def start(self, number: int) -> Path:
@@ -78,6 +79,7 @@ class Layout:
     settings = Entry("config/settings.yaml", "durable")
     triggers = Entry("config/triggers.yaml", "durable")
     mcp_servers = Entry("config/mcp_servers.yaml", "durable")
+    prompt_template = Entry("config/prompt.md", "durable")
     backlog = Entry("backlog/", "durable")
     backlog_open = Entry("backlog/open/", "durable")
     backlog_claimed = Entry("backlog/claimed/", "durable")

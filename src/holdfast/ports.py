@@ -109,6 +109,13 @@ class Stream(Protocol):
         """What the end of the process itself says; the exit code as a shell counts it."""
 
 
+class HookedStream(Stream, Protocol):
+    """Of an agent that calls a hook after each tool."""
+
+    def hook(self, said: bytes) -> Sequence[AgentEvent]:
+        """What the hook was given. An event told here is not told again by the stream."""
+
+
 class Work(msgspec.Struct, frozen=True):
     """What an agent is asked to do. `session`: the conversation to go on with, where the agent can."""
 
@@ -119,16 +126,42 @@ class Work(msgspec.Struct, frozen=True):
     model: str = ""
     session: str = ""
     turn: int = 0
+    counted: tuple[int, int] = (0, 0)
+
+
+class Can(msgspec.Struct, frozen=True):
+    """`resume`: a conversation can be gone on with by its id; otherwise its history is told in the prompt.
+
+    `cost`: "reported" by the agent, "estimated" from its tokens, or empty where it tells neither.
+    """
+
+    resume: bool = False
+    cost: str = ""
+    mcp: bool = False
 
 
 class Agent(Protocol):
-    """A CLI that works on tasks. One object serves all attempts."""
+    """A CLI that works on tasks. One object serves all attempts. `install` and `sign_in` are what to type."""
 
     @property
     def name(self) -> str: ...
     @property
-    def resumes(self) -> bool:
-        """Whether a conversation can be gone on with by its id; otherwise its history is told in the prompt."""
+    def resumes(self) -> bool: ...
+    @property
+    def can(self) -> Can: ...
+    @property
+    def install(self) -> str: ...
+    @property
+    def sign_in(self) -> str: ...
+
+    def find(self) -> str | None:
+        """Where its program is; None where it is not installed."""
+
+    def version(self) -> str:
+        """What the program says that it is; empty where it does not say."""
+
+    def is_signed_in(self) -> bool | None:
+        """None where it cannot be told without asking the model."""
 
     def missing(self, definition: Definition) -> str:
         """Why it cannot work on such a task here, as a sentence with the way out; empty when it can."""

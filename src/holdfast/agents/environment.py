@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from holdfast.domain.attempt import Order
+from holdfast.layout import Attempt
 
 ALWAYS = (
     "PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL",
     # What it takes to reach a model.
-    "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_BASE_URL",
-    "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY",
+    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR",
+    "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE", "CODEX_HOME", "CODEX_API_KEY",
+    "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "OPENROUTER_API_KEY",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 )  # fmt: skip
 # The way back to the orchestrator. They differ from run to run, so they are no part of the order.
@@ -19,7 +20,7 @@ TOLD_BY_THE_SPAWNER = ("HOLDFAST_URL", "HOLDFAST_TOKEN")
 OURS = "HOLDFAST_"
 
 
-def of_agent(order: Order, prompt_file: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[str, str]:
     told = {
         "HOLDFAST_TASK": order.task,
         "HOLDFAST_ATTEMPT": order.attempt,
@@ -27,10 +28,23 @@ def of_agent(order: Order, prompt_file: Path, environ: Mapping[str, str]) -> dic
         "HOLDFAST_TURN": str(order.turn),
     }
     if order.launch.prompt:
-        told["HOLDFAST_PROMPT_FILE"] = str(prompt_file)
+        told["HOLDFAST_PROMPT_FILE"] = str(files.prompt)
+    if order.launch.files:
+        told["HOLDFAST_FILES"] = str(files.agent)
     told |= {name: environ[name] for name in TOLD_BY_THE_SPAWNER if name in environ}
-    given = {name: value for name, value in order.launch.env.items() if not name.startswith(OURS)}
+    given = {
+        name: referred(value.replace("{files}", str(files.agent)), order.launch.references, environ)
+        for name, value in order.launch.env.items()
+        if not name.startswith(OURS)
+    }
     return {**passed_on(order.passed_on, environ), **given, **told}
+
+
+def referred(text: str, names: Iterable[str], environ: Mapping[str, str]) -> str:
+    """The text with `${NAME}` of each of these names replaced by its value here, or by nothing."""
+    for name in names:
+        text = text.replace(f"${{{name}}}", environ.get(name, ""))
+    return text
 
 
 def passed_on(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Record:
         with step("turn_traces"):
             traces = self._append(self._traces, number, talk.traces)
         with step("turn_spend"):
-            spend = self._append(self._spend, number, map(msgspec.to_builtins, talk.spends))
+            spend = self._append(self._spend, number, _spent(talk))
         with step("turn_provenance"):
             tool = ", ".join(dict.fromkeys(talk.tools))
             made = ({"file": file, "tool": tool, "snapshot": taken.commit} for file in files)
@@ -109,7 +109,7 @@ class Record:
         with step("end_ledgers"):
             self._output.sync()
             self._append(self._traces, talk.turn + 1, talk.traces)
-            self._append(self._spend, talk.turn + 1, map(msgspec.to_builtins, talk.spends))
+            self._append(self._spend, talk.turn + 1, _spent(talk))
             self.flush()
 
     def last_snapshot(self) -> str:
@@ -133,6 +133,11 @@ class Record:
 
     def _append(self, ledger: Ledger, turn: int, records: Iterable[dict[str, Any]]) -> int:
         return ledger.append_many({"start": self._order.start, "turn": turn, **each} for each in records)
+
+
+def _spent(talk: Conversation) -> Iterator[dict[str, Any]]:
+    """Each with its conversation: one that is gone on with elsewhere may count on from there."""
+    return (msgspec.to_builtins(each) | {"session": talk.session} for each in talk.spends)
 
 
 def write_exit(files: Attempt, exit: Exit) -> None:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("holdfast.cli.status:status", "Tell how the backlog stands, and who runs."),
     "show": ("holdfast.cli.tasks:show", "Show one task: definition, state, and why it waits."),
     "edit": ("holdfast.cli.editing:edit", "Change a task's definition, by options or in your editor."),
+    "prompt": ("holdfast.cli.prompt:prompt", "Show exactly what a task's agent would be told."),
     "cancel": ("holdfast.cli.moves:cancel", "Cancel a task; its agent is ended."),
     "retry": ("holdfast.cli.moves:retry", "Open a failed task again."),
     "approve": ("holdfast.cli.moves:approve", "Let a result land that waits for you."),

@@ -55,10 +55,17 @@ class RateLimited(msgspec.Struct, frozen=True, tag="rate_limited"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The agent's own last word on the task."""
+    """The agent's own last word on the task.
+
+    `kind` is why it cannot go on: REFUSED, AUTH or QUOTA; empty for any other reason. Its process is not waited for.
+    """
 
     ok: bool
     detail: str = ""
+    kind: str = ""
+
+
+REFUSED, AUTH, QUOTA = "refused", "auth", "quota"
 
 
 AgentEvent = Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Finished

@@ -14,6 +14,13 @@ class Launch(msgspec.Struct, frozen=True):
 
     `prompt`: the text of a file that the runner writes, and names in HOLDFAST_PROMPT_FILE and for `{prompt_file}` in
     `argv`. `events`: of a declared agent, where the parts of an event stand in its JSON lines.
+    `files`: name and text of files that the runner writes into a folder of the attempt's before the start, readable by
+    nobody else. The agent finds that folder in HOLDFAST_FILES; `{files}` in `argv` and `env` stands for it.
+    `references`: names of variables; where `files` and `env` have `${NAME}` of one of these, the runner puts the value
+    of its own environment: so a secret is never part of the order.
+    `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits there (agents/hook.py).
+    `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
+    `model`: the one that was asked for, where the stream does not name it.
     """
 
     argv: tuple[str, ...]
@@ -21,6 +28,11 @@ class Launch(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     prompt: str = ""
     events: dict[str, str] = {}
+    files: dict[str, str] = {}
+    references: tuple[str, ...] = ()
+    has_hook: bool = False
+    counted: tuple[int, int] = (0, 0)
+    model: str = ""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -71,6 +83,9 @@ class Ending(StrEnum):
     STALLED = "stalled"
     CIRCUIT_OPEN = "circuit_open"
     RATE_LIMITED = "rate_limited"
+    REFUSED = "refused"
+    AUTH_MISSING = "auth_missing"
+    QUOTA = "quota"
     RUNNER_FAILED = "runner_failed"
 
 

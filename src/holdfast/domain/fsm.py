@@ -105,6 +105,9 @@ class AbortReason(StrEnum):
     SHUTDOWN = "shutdown"
     # What becomes of the work.
     AGENT_FAILED = "agent_failed"
+    AGENT_REFUSED = "agent_refused"
+    AUTH_MISSING = "auth_missing"
+    QUOTA_EXHAUSTED = "quota_exhausted"
     VERIFICATION_FAILED = "verification_failed"
     LANDING_CONFLICT = "landing_conflict"
     RESUMES_EXHAUSTED = "resumes_exhausted"
@@ -151,6 +154,9 @@ class TransitionReason(StrEnum):
     RECLAIMED = AbortReason.RECLAIMED
     SHUTDOWN = AbortReason.SHUTDOWN
     AGENT_FAILED = AbortReason.AGENT_FAILED
+    AGENT_REFUSED = AbortReason.AGENT_REFUSED
+    AUTH_MISSING = AbortReason.AUTH_MISSING
+    QUOTA_EXHAUSTED = AbortReason.QUOTA_EXHAUSTED
     VERIFICATION_FAILED = AbortReason.VERIFICATION_FAILED
     LANDING_CONFLICT = AbortReason.LANDING_CONFLICT
     RESUMES_EXHAUSTED = AbortReason.RESUMES_EXHAUSTED

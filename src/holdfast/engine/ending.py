@@ -22,9 +22,11 @@ from holdfast.layout import Attempt
 
 # Where an agent does not say when its limit ends.
 RATE_LIMIT_S = 60.0
+QUOTA_S = 3600.0
 
 _FAILED: dict[Ending, AbortReason] = {
     Ending.FAILED: AbortReason.AGENT_FAILED,
+    Ending.REFUSED: AbortReason.AGENT_REFUSED,
     Ending.NOT_STARTED: AbortReason.NOT_STARTED,
     Ending.TIMEOUT: AbortReason.TIMEOUT,
     Ending.STALLED: AbortReason.STALLED,
@@ -47,6 +49,10 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.RATE_LIMITED:
             until = ended.until or shop.clock() + RATE_LIMIT_S
             _give_back(shop, task, AbortReason.RATE_LIMITED, ended, not_before=until)
+        case Ending.QUOTA:
+            _give_back(shop, task, AbortReason.QUOTA_EXHAUSTED, ended, not_before=ended.until or shop.clock() + QUOTA_S)
+        case Ending.AUTH_MISSING:
+            _fail_for_good(shop, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
         case Ending.STOPPED:
             _give_back(shop, task, AbortReason.SHUTDOWN, ended)
         case Ending.LIMIT:
@@ -166,12 +172,17 @@ def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
     cap = budget.binding(task, made, shop.config, shop.ledger.state, ended.limit)
     if cap == "task":
         # Another attempt would have nothing to spend, either.
-        outcome = {"kind": "limit", "detail": ended.detail, "attempt": task.attempt}
-        more = {"session": ended.session, "rest": _rest(shop, task, ended)}
-        shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, _USED_UP[ended.limit], outcome=outcome, **more)
-        shop.note(task.id, f"limit: {ended.detail}")
+        _fail_for_good(shop, task, _USED_UP[ended.limit], "limit", ended)
     else:
         _give_back(shop, task, _USED_UP[ended.limit], ended)
+
+
+def _fail_for_good(shop: Workshop, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
+    """No other attempt follows by itself: a person has to change something first."""
+    outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
+    more = {"session": ended.session, "rest": _rest(shop, task, ended)}
+    shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
+    shop.note(task.id, f"{kind}: {ended.detail}")
 
 
 def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit, not_before: float = 0.0) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.config.settings import Config
 from holdfast.domain.attempt import Limits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
@@ -17,7 +18,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge
 from holdfast.engine.effects import carry_out
-from holdfast.engine.prompt import prompt
+from holdfast.engine.prompt import Words, prompt
 from holdfast.engine.rework import forked_candidate
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import HoldfastError
@@ -40,9 +41,9 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     made = shop.board.definition(task.id)
     if made is None:
         return Held("its file is gone or cannot be used")
-    agent = agent_of(shop, made)
+    name = agent_name(made, shop.config)
+    agent = shop.agents.get(name)
     if agent is None:
-        name = made.agent or shop.config.agent
         return Held(f"there is no agent called {name}; known are {', '.join(sorted(shop.agents))}")
     if missing := agent.missing(made) or shop.missing_sandbox(made.sandbox or shop.config.sandbox):
         return Held(missing)
@@ -59,19 +60,19 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     return None
 
 
-def agent_of(shop: Workshop, made: Definition) -> Agent | None:
+def agent_name(made: Definition, config: Config) -> str:
     """A task with a command or a script is its own agent, unless it names one."""
-    name = made.agent or ("command" if made.command else "scripted" if made.script else shop.config.agent)
-    return shop.agents.get(name)
+    return made.agent or ("command" if made.command else "scripted" if made.script else config.agent)
 
 
 def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
     made = shop.board.worked_on(task)
     base, conflicts = _ready_worktree(shop, task)
+    words = Words(shop.layout, shop.blobs, shop.config)
     work = Work(
         task.id,
         task.attempt,
-        prompt(shop, task, made, conflicts),
+        prompt(words, task, made, conflicts, resumes=bool(task.session and agent.resumes)),
         made,
         made.model or shop.config.model or "",
         task.session if agent.resumes else "",

@@ -105,3 +105,7 @@ class NotStopped(HoldfastError, exit_code=7):
 class LandingWaits(HoldfastError, exit_code=9):
     """The landing of {task} waits: it changes {paths}, and so have you, in your checkout. Commit or put away your
     changes there, and it goes on by itself."""
+
+
+class TemplateInvalid(InputError):
+    """The template {name} has the placeholder {placeholder!r}, which there is not; known are {known}."""
