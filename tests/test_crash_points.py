@@ -33,6 +33,7 @@ def named(*beginnings: str, end: str = "") -> tuple[str, ...]:
 
 
 ABANDONED = tuple(name for name in named("append.") if "_abandoned." in name)
+# They are of one batch with `task_added`: whoever dies after one of them has appended all, and comes to no other.
 BATCHED = ("append.task_edited.after", "append.task_cancelled.after")
 GROUPS: dict[str, tuple[str, ...]] = {
     "appends-before": tuple(name for name in named("append.", end=".before") if name not in ABANDONED),
@@ -40,9 +41,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "abandoned": ABANDONED,
     "runner": named("runner."),
     "verify-and-worktree": named("verify.", "worktree."),
-    "land-and-refresh": named("land.", "refresh."),
-    # Two of one batch with `task_added.after`, where the process is dead already.
-    "effects": (*POINTS, *BATCHED),
+    "land-and-refresh": (*named("land.", "refresh."), BATCHED[0]),
+    "effects": (*POINTS, BATCHED[1]),
 }
 # What must be killed first, so that recovery comes to a group's points.
 ALSO = {

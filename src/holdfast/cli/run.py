@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -75,6 +76,9 @@ def run(
     from holdfast.engine.loop import Loop
     from holdfast.wiring import workshop
 
+    # This one stays: what it has loaded so far is for good, and everything later is collected.
+    gc.freeze()
+    gc.enable()
     with view(as_json, is_plain) as shown, workshop(app, shown.note, take_over=take_over) as shop:
         for remark in remarks:
             shown.note("", remark)

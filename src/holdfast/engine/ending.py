@@ -77,7 +77,10 @@ def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
     shop.turns.follow(task)
     reason = AbortReason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else AbortReason.CRASHED
     shop.move(task, event, reason, session=_session(files) or task.session, rest=_rest(shop, task, None))
-    shop.note(task.id, f"{task.attempt} is orphaned after turn {task.turn}")
+    said = _last_words(shop, task.attempt)
+    shop.note(
+        task.id, f"{task.attempt} is orphaned after turn {task.turn}" + (f"; its runner said: {said}" if said else "")
+    )
 
 
 def go_on(shop: Workshop, task: Task) -> None:
@@ -86,10 +89,21 @@ def go_on(shop: Workshop, task: Task) -> None:
     most = made.max_resumes if made.max_resumes is not None else shop.config.max_resumes
     if task.resumes >= most:
         detail = f"it was continued {task.resumes} times, and was orphaned again"
+        if said := _last_words(shop, task.attempt):
+            detail += f"; the last words of its runner: {said}"
         shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail)
         return
     _put_back(shop, task)
     shop.move(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED)
+
+
+def _last_words(shop: Workshop, attempt: str) -> str:
+    """The end of what the runner printed, which is nothing unless it failed by itself."""
+    try:
+        lines = (shop.layout.logs / f"{attempt}.log").read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return lines[-1].strip() if lines else ""
 
 
 def _put_back(shop: Workshop, task: Task) -> None:

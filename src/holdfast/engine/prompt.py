@@ -21,52 +21,74 @@ HISTORY_CHARS_MAX = 40_000
 TRACE_CHARS_MAX = 2_000
 
 TEMPLATE = """\
-{{#title}}# {{title}}
+{{#title}}
+# {{title}}
+
 {{/title}}
+{{#goal}}
 {{goal}}
 
-{{#context}}## Context
+{{/goal}}
+{{#context}}
+## Context
 
 {{context}}
+
 {{/context}}
-{{#files}}## Files to look at first
+{{#files}}
+## Files to look at first
 
 {{files}}
+
 {{/files}}
-{{#acceptance}}## When it is done
+{{#acceptance}}
+## When it is done
 
 Your work is accepted when these commands pass:
 
 {{acceptance}}
+
 {{/acceptance}}
-{{#paths}}Change nothing outside of: {{paths}}
+{{#paths}}
+Change nothing outside of: {{paths}}
+
 {{/paths}}
 ## Where you work
 
 The current folder is a git worktree of its own. Work only there. What you leave in it is taken, committed or not; you
 need not commit, and must not push.
 
-{{#earlier}}## Earlier attempts
+{{#earlier}}
+## Earlier attempts
 
 {{earlier}}
+
 {{/earlier}}
-{{#feedback}}## Why the last attempt did not land
+{{#feedback}}
+## Why the last attempt did not land
 
 {{feedback}}
+
 {{/feedback}}
-{{#conflicts}}## Conflicts to resolve
+{{#conflicts}}
+## Conflicts to resolve
 
 The worktree holds your work merged with the newest state of the target branch. These files have conflict markers:
 
 {{conflicts}}
+
 {{/conflicts}}
-{{#interrupted}}## Where you were
+{{#interrupted}}
+## Where you were
 
 {{interrupted}}
+
 {{/interrupted}}
-{{#history}}## What you did so far
+{{#history}}
+## What you did so far
 
 {{history}}
+
 {{/history}}
 """
 

@@ -1,0 +1,232 @@
+"""Claude Code: `claude -p` with its JSON stream. Its hook after each tool is the turn's barrier.
+
+The stream's partial messages are asked for, because only they tell what an answer cost before its tools begin; the
+last line has the cost as Claude Code counts it, and what was counted before is made even with it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agents import hook, prices, said
+from holdfast.agents.cli import Cli, has_any, home
+from holdfast.domain.agent_events import (
+    QUOTA,
+    REFUSED,
+    AgentEvent,
+    Compacted,
+    Finished,
+    RateLimited,
+    Said,
+    SessionBegan,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.domain.attempt import Launch
+from holdfast.ports import Can, Work
+
+# A shorter pause Claude Code may make by itself.
+RETRY_S_MAX = 5.0
+# The first refused key may be one that is about to be renewed.
+REFUSED_KEYS_MAX = 2
+
+
+class Claude(Cli):
+    name = "claude"
+    title = "Claude Code"
+    program = "claude"
+    can = Can(resume=True, cost="reported", mcp=True)
+    install = "`npm install -g @anthropic-ai/claude-code`"
+    sign_in = "Run `claude` and type /login, or set ANTHROPIC_API_KEY"
+
+    def is_signed_in(self) -> bool | None:
+        if has_any("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
+            return True
+        return (home("CLAUDE_CONFIG_DIR", ".claude") / ".credentials.json").exists()
+
+    def launch(self, work: Work) -> Launch:
+        argv = [self.program, "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
+        argv += ["--permission-mode", "bypassPermissions", "--settings", "{files}/settings.json"]
+        argv += ["--model", work.model] if work.model else []
+        argv += ["--resume", work.session] if work.session else []
+        argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
+        files = {"settings.json": _SETTINGS, hook.SCRIPT_NAME: hook.SCRIPT}
+        if self.servers:
+            files["mcp.json"] = msgspec.json.encode({"mcpServers": {each.name: _server(each) for each in self.servers}}).decode()
+        env = {"DISABLE_AUTOUPDATER": "1"}
+        if os.geteuid() == 0:
+            # Without it Claude Code does not work unasked as root.
+            env["IS_SANDBOX"] = "1"
+        references = tuple(name for each in self.servers for name in each.references)
+        return Launch(
+            tuple(argv), stdin=work.prompt, env=env, files=files, references=references, has_hook=True, model=work.model
+        )
+
+    def stream(self) -> ClaudeStream:
+        return ClaudeStream()
+
+
+_HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}
+_SETTINGS = msgspec.json.encode(
+    {"hooks": {name: [{"matcher": "*", "hooks": [_HOOK]}] for name in ("PostToolUse", "PostToolUseFailure")}}
+).decode()
+
+
+def _server(server: Any) -> dict[str, Any]:
+    if server.url:
+        return {"type": "http", "url": server.url, "headers": server.headers}
+    return {"command": server.command, "args": list(server.args), "env": server.env}
+
+
+class ClaudeStream:
+    def __init__(self) -> None:
+        self._model = ""
+        self._open: set[str] = set()
+        self._told: set[str] = set()
+        self._usage = (0, 0, 0, 0)
+        self._counted_in = self._counted_out = 0
+        self._counted_usd = 0.0
+        self._limit: RateLimited | None = None
+        self._error = ""
+        self._is_finished = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        record = said.line(line)
+        match said.text(record, "type"):
+            case "system":
+                return tuple(self._system(record))
+            case "stream_event":
+                return tuple(self._partial(said.inner(record, "event")))
+            case "assistant":
+                return tuple(self._assistant(record))
+            case "user":
+                return tuple(self._results(record))
+            case "rate_limit_event":
+                return tuple(self._rate_limit(said.inner(record, "rate_limit_info")))
+            case "result":
+                return tuple(self._result(record))
+        return ()
+
+    def hook(self, given: bytes) -> Sequence[AgentEvent]:
+        record = said.line(given)
+        call = said.text(record, "tool_use_id")
+        if not call:
+            return ()
+        failure = said.text(record, "error")
+        output = failure or said.as_text(said.at(record, "tool_response"))
+        began = self._began(said.text(record, "tool_name"), call, said.at(record, "tool_input"))
+        return (*began, *self._ended(call, not failure, output))
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+
+    # -- the kinds of lines -------------------------------------------------------------------------------------------
+
+    def _system(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        match said.text(record, "subtype"):
+            case "init":
+                self._model = said.text(record, "model") or self._model
+                if session := said.text(record, "session_id"):
+                    yield SessionBegan(session, self._model)
+            case "compact_boundary":
+                yield Compacted()
+            case "api_retry":
+                status, delay_s = said.count(record, "error_status"), said.number(record, "retry_delay_ms") / 1000
+                if status == 429 and delay_s > RETRY_S_MAX:
+                    yield RateLimited(time.time() + delay_s, f"The model's rate limit lasts for {delay_s:g} s.")
+                elif status in (401, 403) and said.count(record, "attempt") >= REFUSED_KEYS_MAX:
+                    yield from self._finish(Claude.not_signed_in(f"the model's server answered {status}"))
+
+    def _partial(self, event: dict[str, Any]) -> Iterator[AgentEvent]:
+        """The usage that a message begins with is made good by the one that it ends with."""
+        if event.get("type") == "message_start":
+            self._usage = (0, 0, 0, 0)
+            self._model = said.text(event, "message", "model") or self._model
+            yield from self._used(said.inner(event, "message", "usage"))
+        elif event.get("type") == "message_delta":
+            yield from self._used(said.inner(event, "usage"))
+
+    def _used(self, usage: dict[str, Any]) -> Iterator[AgentEvent]:
+        before = self._usage
+        names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+        self._usage = now = tuple(  # type: ignore[assignment]
+            max(said.count(usage, name), old) for name, old in zip(names, before, strict=True)
+        )
+        new, read, written, out = (after - old for after, old in zip(now, before, strict=True))
+        if new or read or written or out:
+            cost = prices.usd(self._model, new + read + written, out, read=read, written=written)
+            yield self._spent(new + read + written, out, cost, estimated=True)
+
+    def _spent(self, tokens_in: int, tokens_out: int, cost: float, *, estimated: bool) -> Spent:
+        self._counted_in += tokens_in
+        self._counted_out += tokens_out
+        self._counted_usd += cost
+        return Spent(cost, tokens_in, tokens_out, self._model, estimated)
+
+    def _assistant(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        self._error = said.text(record, "error") or self._error
+        for block in said.each(record, "message", "content"):
+            if text := said.text(block, "text"):
+                yield Said(text)
+            elif block.get("type") == "tool_use" and (call := said.text(block, "id")):
+                yield from self._began(said.text(block, "name"), call, said.at(block, "input"))
+
+    def _results(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        for block in said.each(record, "message", "content"):
+            if block.get("type") == "tool_result":
+                output = said.as_text(said.at(block, "content"))
+                yield from self._ended(said.text(block, "tool_use_id"), not block.get("is_error"), output)
+
+    def _began(self, name: str, call: str, given: Any) -> Iterator[AgentEvent]:
+        if call not in self._told:
+            self._told.add(call)
+            self._open.add(call)
+            yield ToolStarted(name or "tool", call, said.as_text(given))
+
+    def _ended(self, call: str, ok: bool, output: str) -> Iterator[AgentEvent]:
+        """The hook tells it first; then the stream tells it again."""
+        if call in self._open:
+            self._open.discard(call)
+            yield ToolEnded(call, ok, output)
+
+    def _rate_limit(self, info: dict[str, Any]) -> Iterator[AgentEvent]:
+        if info.get("status") == "rejected":
+            kind = said.text(info, "rateLimitType").replace("_", " ")
+            yield RateLimited(said.number(info, "resetsAt"), f"The {kind or 'rate'} limit of the account is reached.")
+
+    def _result(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        yield from self._make_even(record)
+        told = said.text(record, "result") or said.text(record, "subtype").replace("_", " ")
+        if record.get("subtype") == "success" and not record.get("is_error"):
+            yield from self._finish(Finished(True, told))
+        elif said.text(record, "stop_reason") == "refusal":
+            yield from self._finish(Finished(False, f"The model refused: {told}", REFUSED))
+        elif self._error == "authentication_failed" or said.count(record, "api_error_status") in (401, 403):
+            yield from self._finish(Claude.not_signed_in(told))
+        elif self._error == "billing_error":
+            yield from self._finish(Finished(False, f"The account cannot pay for more: {told}", QUOTA))
+        elif self._error == "rate_limit" or said.count(record, "api_error_status") == 429:
+            self._is_finished = True
+            yield RateLimited(0.0, told)
+        else:
+            yield from self._finish(Finished(False, told))
+
+    def _finish(self, event: Finished) -> Iterator[AgentEvent]:
+        self._is_finished = True
+        yield event
+
+    def _make_even(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        """What the partial messages did not tell: other models' work, and the difference to the true cost."""
+        used = [each for each in said.inner(record, "modelUsage").values() if isinstance(each, dict)]
+        into = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+        tokens_in = sum(said.count(each, name) for each in used for name in into) - self._counted_in
+        tokens_out = sum(said.count(each, "outputTokens") for each in used) - self._counted_out
+        cost = said.number(record, "total_cost_usd") - self._counted_usd
+        if used and (tokens_in > 0 or tokens_out > 0 or abs(cost) > 1e-9):
+            yield self._spent(max(tokens_in, 0), max(tokens_out, 0), cost, estimated=False)

@@ -1,0 +1,186 @@
+"""Codex: `codex exec --json`. It counts the tokens of the whole conversation, and tells them at its end only."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agents import prices, said
+from holdfast.agents.cli import Cli, has_any, home
+from holdfast.domain.agent_events import (
+    QUOTA,
+    REFUSED,
+    AgentEvent,
+    Finished,
+    RateLimited,
+    Said,
+    SessionBegan,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.domain.attempt import Launch
+from holdfast.ports import Can, Work
+
+_TOOLS = {
+    "command_execution": ("shell", "command", "aggregated_output"),
+    "file_change": ("apply_patch", "changes", "changes"),
+    "mcp_tool_call": ("mcp", "arguments", "result"),
+    "web_search": ("web_search", "query", "query"),
+}
+_UNIT_S = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+
+
+class Codex(Cli):
+    name = "codex"
+    title = "Codex"
+    program = "codex"
+    can = Can(resume=True, cost="estimated", mcp=True)
+    install = "`npm install -g @openai/codex`"
+    sign_in = "Run `codex login`, or set OPENAI_API_KEY"
+
+    def is_signed_in(self) -> bool | None:
+        if has_any("CODEX_API_KEY", "OPENAI_API_KEY"):
+            return True
+        return (home("CODEX_HOME", ".codex") / "auth.json").exists()
+
+    def launch(self, work: Work) -> Launch:
+        argv = [self.program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        argv += ["--model", work.model] if work.model else []
+        env: dict[str, str] = {}
+        for server in self.servers:
+            options, variables = _server(server)
+            env |= variables
+            argv += [part for key, value in options.items() for part in ("-c", f"mcp_servers.{server.name}.{key}={value}")]
+        argv += ["resume", work.session, "-"] if work.session else ["-"]
+        return Launch(
+            tuple(argv),
+            stdin=work.prompt,
+            env=env,
+            references=tuple(name for each in self.servers for name in each.references),
+            counted=work.counted,
+            model=work.model,
+        )
+
+    def stream(self) -> CodexStream:
+        return CodexStream()
+
+
+def _server(server: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """As options, in TOML. What refers to a secret goes by way of a variable: options are seen by everybody."""
+    options: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    given = server.headers if server.url else server.env
+    plain = {name: value for name, value in given.items() if not server.refers(value)}
+    secret = {name: value for name, value in given.items() if server.refers(value)}
+    if server.url:
+        named = {name: re.sub(r"\W", "_", f"MCP_{server.name}_{name}").upper() for name in secret}
+        variables = {named[name]: value for name, value in secret.items()}
+        options["url"] = _toml(server.url)
+        options |= {"http_headers": _table(plain)} if plain else {}
+        options |= {"env_http_headers": _table(named)} if named else {}
+    else:
+        variables = secret
+        options["command"] = _toml(server.command)
+        options["args"] = _toml(list(server.args))
+        options |= {"env": _table(plain)} if plain else {}
+        options |= {"env_vars": _toml(list(secret))} if secret else {}
+    return options, variables
+
+
+def _toml(value: str | list[str]) -> str:
+    """A text, or a list of texts: TOML writes them as JSON does."""
+    return msgspec.json.encode(value).decode()
+
+
+def _table(values: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{_toml(name)} = {_toml(value)}" for name, value in values.items()) + "}"
+
+
+class CodexStream:
+    def __init__(self, counted: tuple[int, int] = (0, 0), model: str = "") -> None:
+        self._counted, self._model = counted, model
+        self._has_done = False
+        self._is_finished = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        record = said.line(line)
+        match said.text(record, "type"):
+            case "thread.started":
+                session = said.text(record, "thread_id")
+                return (SessionBegan(session, self._model),) if session else ()
+            case "item.started":
+                return tuple(self._began(said.inner(record, "item")))
+            case "item.completed":
+                return tuple(self._ended(said.inner(record, "item")))
+            case "turn.completed":
+                return tuple(self._completed(said.inner(record, "usage")))
+            case "error":
+                return tuple(self._trouble(said.text(record, "message"), is_last=False))
+            case "turn.failed":
+                return tuple(self._trouble(said.text(record, "error", "message"), is_last=True))
+        return ()
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+
+    def _began(self, item: dict[str, Any]) -> Iterator[AgentEvent]:
+        if (tool := _TOOLS.get(said.text(item, "type"))) and (call := said.text(item, "id")):
+            self._has_done = True
+            name, given, _ = tool
+            name = said.text(item, "tool") or name
+            yield ToolStarted(name, call, said.as_text(said.at(item, given)))
+
+    def _ended(self, item: dict[str, Any]) -> Iterator[AgentEvent]:
+        kind = said.text(item, "type")
+        if tool := _TOOLS.get(kind):
+            self._has_done = True
+            output = said.as_text(said.at(item, "error") or said.at(item, tool[2]))
+            yield ToolEnded(said.text(item, "id"), item.get("status") != "failed", output)
+        elif kind == "agent_message" and (text := said.text(item, "text")):
+            self._has_done = True
+            yield Said(text)
+
+    def _completed(self, usage: dict[str, Any]) -> Iterator[AgentEvent]:
+        total = said.count(usage, "input_tokens"), said.count(usage, "output_tokens")
+        tokens_in, tokens_out = (max(now - before, 0) for now, before in zip(total, self._counted, strict=True))
+        if tokens_in or tokens_out:
+            # How many of the new tokens came from the cache is known for a conversation as a whole only.
+            read = said.count(usage, "cached_input_tokens") * tokens_in // max(total[0], 1)
+            cost = prices.usd(self._model, tokens_in, tokens_out, read=read)
+            yield Spent(cost, tokens_in, tokens_out, self._model, estimated=True)
+        self._counted = total
+        self._is_finished = True
+        if self._has_done:
+            yield Finished(True)
+        else:
+            yield Finished(False, "The model refused: it ended without a word and without a deed.", REFUSED)
+
+    def _trouble(self, told: str, *, is_last: bool) -> Iterator[AgentEvent]:
+        """Codex tries again by itself, and says so; what it cannot mend by that is the end."""
+        low = told.lower()
+        event: AgentEvent | None = None
+        if "usage limit" in low or "quota" in low:
+            until = _until(low)
+            event = RateLimited(until, told) if until else Finished(False, told, QUOTA)
+        elif "429" in low or "rate limit" in low:
+            event = RateLimited(0.0, told)
+        elif "401 unauthorized" in low or "missing environment variable" in low or "not logged in" in low:
+            event = Codex.not_signed_in(told)
+        elif is_last:
+            event = Finished(False, told or "Codex has failed, and did not say why.")
+        if event is not None and not self._is_finished:
+            self._is_finished = True
+            yield event
+
+
+def _until(told: str) -> float:
+    """When it may go on, where the text says how long that is; 0 where it does not."""
+    _, found, rest = told.partition("try again in ")
+    parts = re.findall(r"(\d{1,6}) (day|hour|minute|second)", rest[:100]) if found else []
+    seconds = sum(int(number) * _UNIT_S[unit] for number, unit in parts)
+    return time.time() + seconds if seconds else 0.0

@@ -1,0 +1,77 @@
+"""What an agent is told, and that people can say it in their own words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, holdfast, layout, make_repo, settings
+from holdfast.domain.template import render
+from holdfast.errors import TemplateInvalid
+
+
+def test_a_section_without_a_value_is_not_there() -> None:
+    assert render("a\n{{#b}}\n## B\n{{b}}\n{{/b}}\nc", {"b": ""}, "t") == "a\nc\n"
+    assert render("a\n{{#b}}\n## B\n{{b}}\n{{/b}}\nc", {"b": "x"}, "t") == "a\n## B\nx\nc\n"
+
+
+def test_a_value_is_never_read_as_a_template() -> None:
+    assert render("{{a}}", {"a": "{{b}} {{#a}}", "b": "secret"}, "t") == "{{b}} {{#a}}\n"
+
+
+@pytest.mark.parametrize("text", ["{{nobody}}", "{{#nobody}}x{{/nobody}}", "{{a }}"])
+def test_a_placeholder_that_there_is_not_is_told(text: str) -> None:
+    with pytest.raises(TemplateInvalid, match="known are a"):
+        render(text, {"a": "x"}, "t")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo")
+
+
+def test_it_shows_what_would_be_sent(repo: Path) -> None:
+    settings(repo, gates=[{"name": "lint", "command": "make lint"}])
+    more = {
+        "goal": "Make it work.",
+        "verify": ["make test"],
+        "paths": ["src/"],
+        "context": {"files": ["src/a.py"], "why": "x"},
+    }
+    add(repo, "t", "write a.txt x", **more)
+    told = holdfast(repo, "prompt", "t")
+    for words in (
+        "# Do t",
+        "Make it work.",
+        "- make test",
+        "- make lint",
+        "outside of: src/",
+        "- src/a.py",
+        '"why": "x"',
+    ):
+        assert words in told
+    assert "Earlier attempts" not in told and "{{" not in told
+
+
+def test_a_later_attempt_is_told_what_became_of_the_one_before(repo: Path) -> None:
+    path = layout(repo).backlog_open / "c.yaml"
+    path.write_text(
+        "title: by command\nmax_attempts: 2\nverify: ['grep -q right told.txt']\n"
+        'command: cp "$HOLDFAST_PROMPT_FILE" told.txt; echo seen; exit 0\n'
+    )
+    holdfast(repo, "run", code=20)
+    order_told = (layout(repo).attempt("c.2") / "prompt.txt").read_text()
+    for words in ("## Earlier attempts", "attempt 1: 1 turns, ended as done", "grep -q right told.txt", "You called"):
+        assert words in order_told, order_told
+
+
+def test_people_may_write_their_own(repo: Path) -> None:
+    template = holdfast(repo, "prompt", "--template")
+    own = layout(repo).prompt_template
+    own.write_text("Do it: {{title}}\n")
+    add(repo, "t", "write a.txt x")
+    assert holdfast(repo, "prompt", "t") == "Do it: Do t\n"
+    own.write_text("{{titel}}")
+    assert "'titel'" in holdfast(repo, "prompt", "t", code=2) and "{{#title}}" in template
+    assert "Name a task" in holdfast(repo, "prompt", code=2)
