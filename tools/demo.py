@@ -283,10 +283,12 @@ def report(demo: Demo, seconds: float) -> list[str]:
     redone = turns_redone(demo)
     problems = [f"lost: {each}" for each in lost] + [f"repeated: {each}" for each in repeated]
     problems += wrong_ending(demo, redone)
+    counts = Counter(entry.decision_type for _, entry in entries)
+    if counts["task_orphaned"] > demo.killed_attempts.total():
+        problems.append(f"{counts['task_orphaned']} orphans, where {demo.killed_attempts.total()} were made")
     lands = [entry.inputs for _, entry in entries if entry.decision_type == "task_land_intent"]
     bases = {entry.inputs["attempt"]: entry.inputs["base"] for _, entry in entries if entry.inputs.get("base")}
     merged = {each["task"] for each in lands if each["old"] != bases[each["attempt"]]}
-    counts = Counter(entry.decision_type for _, entry in entries)
     rejected = sum(entry.inputs.get("reason") == AbortReason.VERIFICATION_FAILED for _, entry in entries)
     if not rejected:
         problems.append("the first answer passed its gate")

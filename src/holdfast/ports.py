@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.domain.agent_events import AgentEvent
-from holdfast.domain.attempt import Launch
+from holdfast.domain.attempt import Can, Launch
 from holdfast.domain.definition import Definition
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import State
@@ -117,7 +117,10 @@ class HookedStream(Stream, Protocol):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What an agent is asked to do. `session`: the conversation to go on with, where the agent can."""
+    """What an agent is asked to do.
+
+    `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported.
+    """
 
     task: str
     attempt: str
@@ -127,17 +130,6 @@ class Work(msgspec.Struct, frozen=True):
     session: str = ""
     turn: int = 0
     counted: tuple[int, int] = (0, 0)
-
-
-class Can(msgspec.Struct, frozen=True):
-    """`resume`: a conversation can be gone on with by its id; otherwise its history is told in the prompt.
-
-    `cost`: "reported" by the agent, "estimated" from its tokens, or empty where it tells neither.
-    """
-
-    resume: bool = False
-    cost: str = ""
-    mcp: bool = False
 
 
 class Agent(Protocol):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.agents import sandbox
 from holdfast.agents.registry import agents
 from holdfast.app import PATIENCE_S
+from holdfast.config import mcp
 from holdfast.durable.blobs import Blobs
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
@@ -57,8 +58,9 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
         ledger.on_change = board.note_change
         spawn = effects["spawn"]
         assert isinstance(spawn, Spawn)
+        known = agents(app.config, mcp.read(layout.mcp_servers))
         shop = Workshop(
-            app.repo, layout, app.config, board, blobs, agents(app.config), effects, spawn,
+            app.repo, layout, app.config, board, blobs, known, effects, spawn,
             Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, app.clock, note,
         )  # fmt: skip
         yield shop

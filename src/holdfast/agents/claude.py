@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,8 +28,11 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.domain.attempt import Launch
-from holdfast.ports import Can, Work
+from holdfast.domain.attempt import Can, Launch
+
+if TYPE_CHECKING:
+    from holdfast.config.mcp import McpServer
+    from holdfast.ports import Work
 
 # A shorter pause Claude Code may make by itself.
 RETRY_S_MAX = 5.0
@@ -58,7 +61,9 @@ class Claude(Cli):
         argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
         files = {"settings.json": _SETTINGS, hook.SCRIPT_NAME: hook.SCRIPT}
         if self.servers:
-            files["mcp.json"] = msgspec.json.encode({"mcpServers": {each.name: _server(each) for each in self.servers}}).decode()
+            files["mcp.json"] = msgspec.json.encode(
+                {"mcpServers": {each.name: _server(each) for each in self.servers}}
+            ).decode()
         env = {"DISABLE_AUTOUPDATER": "1"}
         if os.geteuid() == 0:
             # Without it Claude Code does not work unasked as root.
@@ -78,7 +83,7 @@ _SETTINGS = msgspec.json.encode(
 ).decode()
 
 
-def _server(server: Any) -> dict[str, Any]:
+def _server(server: McpServer) -> dict[str, Any]:
     if server.url:
         return {"type": "http", "url": server.url, "headers": server.headers}
     return {"command": server.command, "args": list(server.args), "env": server.env}

@@ -16,8 +16,8 @@ from holdfast.domain.agent_events import AUTH, Finished
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
+    from holdfast.domain.attempt import Can
     from holdfast.domain.definition import Definition
-    from holdfast.ports import Can
 
 VERSION_S_MAX = 20.0
 

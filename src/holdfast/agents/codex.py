@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,8 +23,11 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.domain.attempt import Launch
-from holdfast.ports import Can, Work
+from holdfast.domain.attempt import Can, Launch
+
+if TYPE_CHECKING:
+    from holdfast.config.mcp import McpServer
+    from holdfast.ports import Work
 
 _TOOLS = {
     "command_execution": ("shell", "command", "aggregated_output"),
@@ -55,7 +58,9 @@ class Codex(Cli):
         for server in self.servers:
             options, variables = _server(server)
             env |= variables
-            argv += [part for key, value in options.items() for part in ("-c", f"mcp_servers.{server.name}.{key}={value}")]
+            argv += [
+                part for key, value in options.items() for part in ("-c", f"mcp_servers.{server.name}.{key}={value}")
+            ]
         argv += ["resume", work.session, "-"] if work.session else ["-"]
         return Launch(
             tuple(argv),
@@ -70,7 +75,7 @@ class Codex(Cli):
         return CodexStream()
 
 
-def _server(server: Any) -> tuple[dict[str, str], dict[str, str]]:
+def _server(server: McpServer) -> tuple[dict[str, str], dict[str, str]]:
     """As options, in TOML. What refers to a secret goes by way of a variable: options are seen by everybody."""
     options: dict[str, str] = {}
     variables: dict[str, str] = {}

@@ -7,16 +7,32 @@ import shutil
 from holdfast.agents.mapped import Mapped
 from holdfast.agents.plain import OneCall
 from holdfast.config.settings import DeclaredAgent
-from holdfast.domain.attempt import Launch
+from holdfast.domain.attempt import Can, Launch
 from holdfast.domain.definition import Definition
 from holdfast.ports import Stream, Work
 
 
-class Command:
+class _Plain:
+    """What a command is, as far as nobody has said more."""
+
+    resumes = False
+    can = Can()
+    install = sign_in = ""
+
+    def find(self) -> str | None:
+        return shutil.which("sh")
+
+    def version(self) -> str:
+        return ""
+
+    def is_signed_in(self) -> bool | None:
+        return None
+
+
+class Command(_Plain):
     """A task's own command. The prompt is in the file that HOLDFAST_PROMPT_FILE names, for who wants to read it."""
 
     name = "command"
-    resumes = False
 
     def missing(self, definition: Definition) -> str:
         if definition.command is None:
@@ -41,14 +57,15 @@ def _not_found(program: str, place: str) -> str:
     return f"There is no program {program!r}, which {place} calls; install it, or write where it is."
 
 
-class Declared:
+class Declared(_Plain):
     """An agent of the settings' `agents`."""
-
-    resumes = False
 
     def __init__(self, declared: DeclaredAgent) -> None:
         self._declared = declared
         self.name = declared.name
+
+    def find(self) -> str | None:
+        return shutil.which(self._declared.command[0])
 
     def missing(self, definition: Definition) -> str:
         return _not_found(self._declared.command[0], f"the agent {self.name}")

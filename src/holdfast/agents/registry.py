@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from holdfast.agents.claude import Claude
+from holdfast.agents.codex import Codex
 from holdfast.agents.command import Command, Declared
 from holdfast.agents.scripted import Scripted
+from holdfast.config.mcp import McpServer
 from holdfast.config.settings import Config
 from holdfast.ports import Agent
 
+CLIS: tuple[Callable[[Sequence[McpServer]], Agent], ...] = (Claude, Codex)
 
-def agents(config: Config) -> dict[str, Agent]:
-    known: list[Agent] = [Scripted(), Command(), *(Declared(each) for each in config.agents)]
+
+def agents(config: Config, servers: Sequence[McpServer] = ()) -> dict[str, Agent]:
+    """`servers`: of config/mcp_servers.yaml, for every agent that can take them."""
+    clis = (kind(servers) for kind in CLIS)
+    known: list[Agent] = [Scripted(), Command(), *clis, *(Declared(each) for each in config.agents)]
     return {agent.name: agent for agent in known}

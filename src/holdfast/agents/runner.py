@@ -15,7 +15,6 @@ read from, and a log for its own words; it reports to nobody, and everything it 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import selectors
 import signal
@@ -23,10 +22,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from holdfast.agents import environment, sandbox
+from holdfast.agents import environment, hook, sandbox, verdicts
 from holdfast.agents.child import Child
 from holdfast.agents.conversation import Conversation, as_record
 from holdfast.agents.limits import Verdict, Watch
@@ -35,11 +35,14 @@ from holdfast.agents.streams import stream_of
 from holdfast.domain.agent_events import AgentEvent, Finished, Spent, ToolStarted
 from holdfast.domain.attempt import Ending, Exit, Order
 from holdfast.domain.spend import Spend
-from holdfast.domain.turn import TurnEvent
+from holdfast.domain.turn import TurnEvent, TurnState
 from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import HoldfastError
 from holdfast.layout import Attempt, Layout
+
+if TYPE_CHECKING:
+    from holdfast.ports import HookedStream
 
 STEPS = (
     "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
@@ -52,6 +55,7 @@ TICK_S_MAX = 1.0
 # Events are for those who look on: a turn's are durable with it, the others as often as this.
 FLUSH_S = 1.0
 READ_BYTES = 1 << 16
+READS_BEFORE_A_HOOK_MAX = 1000
 # A longer line is no event of any agent: it is kept in output.log, and read no further.
 LINE_BYTES_MAX = 8 << 20
 NICE = 19
@@ -99,18 +103,29 @@ class Runner:
         if order.launch.prompt:
             disk.replace(self._files.prompt, order.launch.prompt.encode())
             argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
-        env = environment.of_agent(order, self._files.prompt, os.environ)
+        if order.launch.files:
+            self._write_files()
+            argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
+        env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files.root), env, self._lock)
         self._turn_began = time.monotonic()
         self._watch = Watch(order.limits, self._turn_began)
         self._next_beat = self._next_flush = 0.0
 
+    def _write_files(self) -> None:
+        """Anew for each start: nothing of an earlier one is left."""
+        folder, launch = self._files.agent, self._order.launch
+        disk.remove_tree(folder)
+        disk.mkdir(folder, 0o700)
+        for name, text in launch.files.items():
+            disk.replace(folder / name, environment.referred(text, launch.references, os.environ).encode(), 0o600)
+
     def _fail(self, failure: Exception) -> None:
         if self._child is not None:
             self._verdict = Verdict(Ending.RUNNER_FAILED, f"The runner could not go on: {failure}")
         elif isinstance(failure, OSError):
-            self._verdict = Verdict(Ending.NOT_STARTED, _not_executed(self._order, failure))
+            self._verdict = Verdict(Ending.NOT_STARTED, verdicts.not_executed(self._order, failure))
         else:
             self._verdict = Verdict(Ending.NOT_STARTED, f"The agent was not started: {failure}")
 
@@ -142,10 +157,13 @@ class Runner:
                     os.read(self._wake_read, READ_BYTES)
                 if child.pidfd in ready:
                     return
+                if self._order.launch.has_hook:
+                    self._hear_hooks(child)
 
     def _pause_s(self) -> float:
         """Not longer than until something may be overdue; a file `stop` is looked for now and then."""
-        return min(TICK_S_MAX, self._watch.next_s(time.monotonic()))
+        is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
+        return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(time.monotonic()))
 
     def _is_enough(self) -> bool:
         """Shows that the runner is at work, and asks whether the agent may go on."""
@@ -178,6 +196,19 @@ class Runner:
                 self._take_lines(data)
         return bool(data)
 
+    def _hear_hooks(self, child: Child) -> None:
+        """What waits in a hook is told before it, and goes on when its turn is saved; not at all once it is enough."""
+        for call in hook.waiting(self._files.agent):
+            for _ in range(READS_BEFORE_A_HOOK_MAX):
+                if not self._read(child.stdout):
+                    break
+            self._watch.heard(time.monotonic())
+            for event in cast("HookedStream", self._stream).hook(call.read_bytes()):
+                self._take(event, is_waiting=True)
+            if self._verdict is not None:
+                return
+            hook.answer(call)
+
     def _take_lines(self, data: bytes) -> None:
         *lines, rest = (self._line + data).split(b"\n")
         for line in lines:
@@ -188,7 +219,8 @@ class Runner:
         self._is_too_long = self._is_too_long or len(rest) > LINE_BYTES_MAX
         self._line = b"" if self._is_too_long else rest
 
-    def _take(self, event: AgentEvent) -> None:
+    def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
+        """`is_waiting`: the agent does nothing until it is told to go on."""
         assert self._record is not None
         now = time.monotonic()
         has_turned = self._talk.take(event)
@@ -198,27 +230,30 @@ class Runner:
             found = self._watch.call((event.name, event.input))
         elif isinstance(event, Finished):
             self._watch.finished(now)
+            found = verdicts.cannot(event)
         elif self._talk.rate_limited is not None:
-            found = _rate_limited(self._talk)
+            found = verdicts.rate_limited(self._talk)
         elif isinstance(event, Spent):
             found = self._watch.spent(self._talk, now)
         if has_turned:
-            found = self._end_turn() or found
+            found = self._end_turn(is_waiting) or found
         # What the agent did before it ended by itself is judged by how it ended.
         if self._is_attending:
             self._verdict = self._verdict or found
 
-    def _end_turn(self) -> Verdict | None:
+    def _end_turn(self, is_waiting: bool) -> Verdict | None:
         assert self._record is not None
         assert self._child is not None
-        self._child.stop()
+        if not is_waiting:
+            self._child.stop()
         try:
             attempts.beat(self._files)
             now = time.monotonic()
             line = self._record.turn(self._talk, now - self._turn_began)
             self._talk.next_turn()
         finally:
-            self._child.go_on()
+            if not is_waiting:
+                self._child.go_on()
         self._wake()
         self._turn_began = time.monotonic()
         self._watch.heard(self._turn_began)
@@ -272,7 +307,7 @@ class Runner:
     def _hear_the_end(self) -> None:
         assert self._record is not None
         if self._verdict is None:
-            for event in self._stream.end(_as_shell(self._code or 0)):
+            for event in self._stream.end(verdicts.as_shell(self._code or 0)):
                 self._take(event)
         is_done = self._judge().ending is Ending.DONE
         self._talk.close(TurnEvent.VERIFY_REQUESTED if is_done else TurnEvent.TASK_FAILED)
@@ -287,11 +322,13 @@ class Runner:
             is_over = self._verdict.ending is Ending.DONE and finished is not None and not finished.ok
             return Verdict(Ending.FAILED, finished.detail) if is_over and finished else self._verdict
         if talk.rate_limited is not None and not (finished and finished.ok):
-            return _rate_limited(talk)
+            return verdicts.rate_limited(talk)
+        if finished is not None and (cannot := verdicts.cannot(finished)) is not None:
+            return cannot
         if code is not None and code < 0:
-            return Verdict(Ending.CRASHED, f"The agent was killed by {_signal_name(-code)}.")
+            return Verdict(Ending.CRASHED, f"The agent was killed by {verdicts.signal_name(-code)}.")
         if code is not None and code > 128 and self._order.sandbox != "none":
-            return Verdict(Ending.CRASHED, f"The agent was killed by {_signal_name(code - 128)}.")
+            return Verdict(Ending.CRASHED, f"The agent was killed by {verdicts.signal_name(code - 128)}.")
         if finished is not None and not finished.ok:
             return Verdict(Ending.FAILED, finished.detail or "The agent said that it has failed.")
         if code:
@@ -316,28 +353,6 @@ class Runner:
             turn=self._talk.turn,
             spent=self._talk.spent + Spend(seconds=seconds),
         )
-
-
-def _as_shell(code: int) -> int:
-    return code if code >= 0 else 128 - code
-
-
-def _signal_name(number: int) -> str:
-    known = {each.value: each.name for each in signal.Signals}
-    return known.get(number, f"signal {number}")
-
-
-def _rate_limited(talk: Conversation) -> Verdict:
-    event = talk.rate_limited
-    assert event is not None
-    return Verdict(Ending.RATE_LIMITED, event.detail or "The agent has reached a rate limit.", until=event.until)
-
-
-def _not_executed(order: Order, error: OSError) -> str:
-    if error.errno == errno.E2BIG:
-        told = "The agent was not started: its arguments are too long. Declare `prompt: stdin` or `prompt: file` for"
-        return f"{told} {order.agent}."
-    return f"The agent was not started: {order.launch.argv[0]!r} cannot be executed: {error.strerror}."
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.agents.plain import OwnEvents
-from holdfast.domain.attempt import Launch
+from holdfast.domain.attempt import Can, Launch
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
 
@@ -14,6 +14,17 @@ class Scripted:
     name = "scripted"
     # It needs no history: it goes on behind the turns that were completed.
     resumes = True
+    can = Can(resume=True, cost="reported")
+    install = sign_in = ""
+
+    def find(self) -> str | None:
+        return sys.executable
+
+    def version(self) -> str:
+        return ""
+
+    def is_signed_in(self) -> bool | None:
+        return True
 
     def missing(self, definition: Definition) -> str:
         told = f"The task {definition.id} has no `script:`; write one, or name another agent."

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.domain.attempt import Order
+from holdfast.domain.attempt import Launch, Order
 
 if TYPE_CHECKING:
     from holdfast.ports import Stream
+
+
+def _claude(launch: Launch) -> Stream:
+    from holdfast.agents.claude import ClaudeStream
+
+    return ClaudeStream()
+
+
+def _codex(launch: Launch) -> Stream:
+    from holdfast.agents.codex import CodexStream
+
+    return CodexStream(launch.counted, launch.model)
+
+
+_CLIS: dict[str, Callable[[Launch], Stream]] = {"claude": _claude, "codex": _codex}
 
 
 def stream_of(order: Order) -> Stream:
@@ -15,6 +31,8 @@ def stream_of(order: Order) -> Stream:
         from holdfast.agents.plain import OwnEvents
 
         return OwnEvents()
+    if order.agent in _CLIS and not order.launch.events:
+        return _CLIS[order.agent](order.launch)
     if order.launch.events:
         from holdfast.agents.mapped import Mapped
 

@@ -26,11 +26,12 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
     """
     from holdfast.agents.registry import agents
     from holdfast.cli.overview import look
+    from holdfast.config import mcp
 
     app.expect_initialised()
     for check in GIT_CHECKS.values():
         check(app)
-    known, overview = agents(app.config), look(app)
+    known, overview = agents(app.config, mcp.read(app.layout.mcp_servers)), look(app)
     wanted = wanted_agents(app, overview)
     if with_goal:
         wanted.setdefault(app.config.agent, _example(app.config.agent))

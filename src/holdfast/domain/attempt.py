@@ -9,6 +9,18 @@ import msgspec
 from holdfast.domain.spend import Caps, Spend
 
 
+class Can(msgspec.Struct, frozen=True):
+    """What an agent can do.
+
+    `resume`: a conversation can be gone on with by its id; otherwise its history is told in the prompt.
+    `cost`: "reported" by the agent, "estimated" from its tokens, or empty where it tells neither.
+    """
+
+    resume: bool = False
+    cost: str = ""
+    mcp: bool = False
+
+
 class Launch(msgspec.Struct, frozen=True):
     """How an agent is called. `env` is set on top of what the allow-list lets through, and holds no secret.
 

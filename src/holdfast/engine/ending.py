@@ -24,6 +24,9 @@ from holdfast.layout import Attempt
 RATE_LIMIT_S = 60.0
 QUOTA_S = 3600.0
 
+# How long a start that comes to nothing is followed by none, doubled each time.
+PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
+
 _FAILED: dict[Ending, AbortReason] = {
     Ending.FAILED: AbortReason.AGENT_FAILED,
     Ending.REFUSED: AbortReason.AGENT_REFUSED,
@@ -94,7 +97,13 @@ def go_on(shop: Workshop, task: Task) -> None:
         shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail)
         return
     _put_back(shop, task)
-    shop.move(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED)
+    back = shop.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED)
+    if task.used.turns or not task.resumes:
+        shop.append(back)
+        return
+    # It came to nothing, and not for the first time: at once it would come to nothing again.
+    not_before = shop.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
+    shop.append(Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}), back)
 
 
 def _last_words(shop: Workshop, attempt: str) -> str:

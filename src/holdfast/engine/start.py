@@ -15,6 +15,7 @@ from holdfast.domain.entries import SpawnIntended
 from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.durable import jsonl
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge
 from holdfast.engine.effects import carry_out
@@ -75,8 +76,9 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         prompt(words, task, made, conflicts, resumes=bool(task.session and agent.resumes)),
         made,
         made.model or shop.config.model or "",
-        task.session if agent.resumes else "",
+        session := task.session if agent.resumes else "",
         task.turn,
+        _counted(shop, task, session),
     )
     start_number = task.starts + 1
     launch = agent.launch(work)
@@ -103,6 +105,18 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         task.id,
         f"{task.attempt} is at work with {agent.name}" + (f", start {start_number}" if start_number > 1 else ""),
     )
+
+
+def _counted(shop: Workshop, task: Task, session: str) -> tuple[int, int]:
+    """The tokens in and out that the conversation has reported, whichever attempt of the task it was then."""
+    tokens_in = tokens_out = 0
+    for number in range(1, task.attempts + 1) if session else ():
+        path = shop.layout.attempt_files(f"{task.id}.{number}").spend
+        for line in jsonl.Ledger(path).read() if path.exists() else ():
+            if line.record.get("session") == session:
+                tokens_in += line.record["tokens_in"]
+                tokens_out += line.record["tokens_out"]
+    return tokens_in, tokens_out
 
 
 def _ready_worktree(shop: Workshop, task: Task) -> tuple[str, list[str]]:
