@@ -2,14 +2,22 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+AGENTS ?= .agents-cache
 KILLS ?= 500
 EXAMPLES ?= 2000
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test check demo docs bench crash fuzz pythons lock clean
+.PHONY: test test-agents check demo docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n 2
+
+# The real agents, pinned, against a model on loopback: installs them, runs the matrix and prints it. Needs node and npm.
+test-agents: $(VENV)/ready $(AGENTS)/ready
+	HOLDFAST_AGENTS=$(abspath $(AGENTS)) $(BIN)/pytest tests/agents -n 2 --timeout 600 $(ARGS)
+
+$(AGENTS)/ready: tests/agents/package-lock.json tests/agents/install $(wildcard tests/agents/requirements-*.txt)
+	PYTHON=$(PYTHON) tests/agents/install $(AGENTS)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -28,16 +28,16 @@ TASKS_LEFT = 20
 
 # Entries that no run appends, each with what does.
 NOT_OF_A_RUN = {
-    "run_started": "the journal writes it when it begins its file; test_journal kills it there",
+    "run_started": "the journal writes it when it begins its file; test_journal cuts the power during a start",
     "task_blocked": "no part of the loop finds a dependency late",
     "task_move_refused": "only a command of a person can ask for a move that the table does not have",
     "turn_undone": "a command of a person",
     "attempt_forked": "a command of a person",
     "attempt_resumed": "a command of a person",
     "landing_promoted": "a command of a person",
-    "task_spawn_parked": "the race for start-<n> leaves no doubt; test_recover parks by an effect that cannot be asked",
-    "task_land_parked": "the branch tells; test_recover, as above",
-    "task_refresh_parked": "the checkout tells; test_recover, as above",
+    "task_spawn_parked": "the race for start-<n> leaves no doubt; test_recover parks one",
+    "task_land_parked": "the branch tells; parked by the same code as a spawn",
+    "task_refresh_parked": "the checkout tells; parked by the same code as a spawn",
     **{name: "nothing publishes yet" for name in PAYLOADS if name.startswith("task_publish_")},
 }
 APPENDS = tuple(
@@ -125,6 +125,7 @@ class Case:
         shutil.copytree(template, self.repo, symlinks=True)
         self.log, self.once = folder / "points.log", folder / "once"
         self.once.mkdir()
+        self.log.touch()
         self.lives = self.resolved = 0
 
     def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:

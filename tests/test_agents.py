@@ -265,7 +265,7 @@ def test_a_declared_agent_with_events_has_turns(bench: Bench) -> None:
 def test_the_settings_agents_win_over_those_of_the_same_name() -> None:
     own = msgspec.structs.replace(declared("stdin", "sh"), name="scripted")
     found = agents(Config(agents=(own,)))
-    assert set(found) == {"scripted", "command"} and found["scripted"].launch(work(title="x")).argv == ("sh",)
+    assert "command" in found and found["scripted"].launch(work(title="x")).argv == ("sh",)
     scripted = agents(Config())["scripted"]
     assert "has no `script:`" in scripted.missing(Definition("T", title="x"))
     assert scripted.missing(Definition("T", script="say x")) == ""

@@ -70,7 +70,14 @@ class Claude(Cli):
             env["IS_SANDBOX"] = "1"
         references = tuple(name for each in self.servers for name in each.references)
         return Launch(
-            tuple(argv), stdin=work.prompt, env=env, files=files, references=references, has_hook=True, model=work.model
+            tuple(argv),
+            stdin=work.prompt,
+            env=env,
+            files=files,
+            references=references,
+            has_hook=True,
+            stream=self.name,
+            model=work.model,
         )
 
     def stream(self) -> ClaudeStream:

@@ -68,6 +68,7 @@ class Codex(Cli):
             env=env,
             references=tuple(name for each in self.servers for name in each.references),
             counted=work.counted,
+            stream=self.name,
             model=work.model,
         )
 

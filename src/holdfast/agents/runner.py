@@ -116,7 +116,8 @@ class Runner:
     def _write_files(self) -> None:
         """Anew for each start: nothing of an earlier one is left."""
         folder, launch = self._files.agent, self._order.launch
-        disk.remove_tree(folder)
+        if folder.exists():
+            disk.remove_tree(folder)
         disk.mkdir(folder, 0o700)
         for name, text in launch.files.items():
             disk.replace(folder / name, environment.referred(text, launch.references, os.environ).encode(), 0o600)

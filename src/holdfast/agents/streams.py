@@ -31,8 +31,8 @@ def stream_of(order: Order) -> Stream:
         from holdfast.agents.plain import OwnEvents
 
         return OwnEvents()
-    if order.agent in _CLIS and not order.launch.events:
-        return _CLIS[order.agent](order.launch)
+    if order.launch.stream:
+        return _CLIS[order.launch.stream](order.launch)
     if order.launch.events:
         from holdfast.agents.mapped import Mapped
 

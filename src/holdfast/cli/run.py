@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,7 +83,7 @@ def run(
             shown.note("", remark)
         _expect_known(shop.board, wanted)
         loop = Loop(shop, only=wanted or None, show=shown.show)
-        with _stopping(loop, shown.note):
+        with _stopping(loop):
             loop.run()
         left = _left(loop, wanted)
         shown.end(loop, left)
@@ -113,13 +112,13 @@ def _left(loop: Loop, only: list[str]) -> list[str]:
 class _stopping:
     """While here, the first interrupt asks the loop to stop and leaves the agents at work; the second ends at once."""
 
-    def __init__(self, loop: Loop, note: Callable[[str, str], None]) -> None:
-        self._loop, self._note = loop, note
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
 
     def _asked(self, number: int, frame: Any) -> None:
         if self._loop.stopping:
             raise KeyboardInterrupt
-        self._note("", "stopping; agents go on working, and the next `holdfast run` goes on with them")
+        # Nothing is printed here: the signal may have come in the middle of a line.
         self._loop.stop(LEAVE)
 
     def __enter__(self) -> None:

@@ -126,6 +126,9 @@ class Config(msgspec.Struct, frozen=True):
         Meta(description="turns in a row that change no file; null: no limit"),
     ] = 100
     stall_timeout_s: Annotated[Seconds, Meta(description="an agent without output for so long is ended")] = 900.0
+    rate_limit_pause_s: Annotated[
+        Seconds, Meta(description="pause after a rate limit of which the agent does not say how long it lasts")
+    ] = 60.0
     replay_age_max_s: Annotated[
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0

@@ -32,6 +32,7 @@ class Launch(msgspec.Struct, frozen=True):
     of its own environment: so a secret is never part of the order.
     `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits there (agents/hook.py).
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
+    `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
     """
 
@@ -44,6 +45,7 @@ class Launch(msgspec.Struct, frozen=True):
     references: tuple[str, ...] = ()
     has_hook: bool = False
     counted: tuple[int, int] = (0, 0)
+    stream: str = ""
     model: str = ""
 
 

@@ -20,8 +20,7 @@ from holdfast.engine import budget, merge, turns
 from holdfast.engine.workshop import Workshop
 from holdfast.layout import Attempt
 
-# Where an agent does not say when its limit ends.
-RATE_LIMIT_S = 60.0
+# Where an agent does not say when it may spend again.
 QUOTA_S = 3600.0
 
 # How long a start that comes to nothing is followed by none, doubled each time.
@@ -50,7 +49,7 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.DONE:
             _done(shop, task, ended)
         case Ending.RATE_LIMITED:
-            until = ended.until or shop.clock() + RATE_LIMIT_S
+            until = ended.until or shop.clock() + shop.config.rate_limit_pause_s
             _give_back(shop, task, AbortReason.RATE_LIMITED, ended, not_before=until)
         case Ending.QUOTA:
             _give_back(shop, task, AbortReason.QUOTA_EXHAUSTED, ended, not_before=ended.until or shop.clock() + QUOTA_S)

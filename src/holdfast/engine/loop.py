@@ -100,8 +100,10 @@ class Loop:
             while True:
                 self._tick()
                 if self._is_over():
-                    return
+                    break
                 self._sleep()
+        if self.at_work:
+            self.shop.note("", f"stopped; {len(self.at_work)} agents go on working, and the next run goes on with them")
 
     def _wake(self) -> None:
         self._wakes.put(None)

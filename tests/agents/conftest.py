@@ -1,0 +1,77 @@
+"""The real agents. Only `make test-agents`, which installs them and sets HOLDFAST_AGENTS, runs what is here.
+
+A test with `row` in its name's marker is part of a cell of the matrix: `@pytest.mark.row("lands")`, run for each kit.
+After the run the matrix is printed, written to build/agents-matrix.md, and into docs/agents.md where all of it was run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.kits import KITS, Kit
+from agents.matrix import ROWS, Matrix
+from agents.site import bins
+
+collect_ignore_glob = [] if "HOLDFAST_AGENTS" in os.environ else ["test_*.py"]
+TOP = Path(__file__).parent.parent.parent
+_matrix = Matrix(kit.name for kit in KITS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "row(name): the row of the matrix that the test belongs to")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kit" in metafunc.fixturenames:
+        metafunc.parametrize("kit", KITS, ids=lambda kit: kit.name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        marker, kit = (
+            item.get_closest_marker("row"),
+            getattr(item, "callspec", None) and item.callspec.params.get("kit"),
+        )
+        if marker is not None and isinstance(kit, Kit):
+            assert marker.args[0] in ROWS
+            item.user_properties.append(("cell", [marker.args[0], kit.name]))
+            if why := kit.cannot.get(marker.args[0]):
+                item.add_marker(pytest.mark.skip(why))
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    cells = [value for name, value in report.user_properties if name == "cell"]
+    if cells and (report.when == "call" or report.outcome != "passed"):
+        why = report.longrepr[2].removeprefix("Skipped: ") if report.outcome == "skipped" else ""
+        _matrix.note(*cells[0], report.outcome, why)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if "HOLDFAST_AGENTS" not in os.environ or hasattr(terminalreporter.config, "workerinput"):
+        return
+    for kit in KITS:
+        _matrix.versions[kit.name] = _version(kit.name)
+    text = _matrix.text()
+    terminalreporter.write_line("\n" + text)
+    build = TOP / "build"
+    build.mkdir(exist_ok=True)
+    (build / "agents-matrix.md").write_text(text)
+    if "not run" not in text:
+        _matrix.write(TOP / "docs" / "agents.md")
+
+
+def _version(program: str) -> str:
+    environ = {"PATH": ":".join([*bins(), "/usr/bin", "/bin"]), "HOME": str(TOP / "build")}
+    try:
+        told = subprocess.run(
+            [program, "--version"], env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    numbers = [word for word in told.stdout.split() if word[:1].isdigit()]
+    return numbers[0] if numbers else ""

@@ -1,0 +1,92 @@
+"""What a test must know of each CLI to run it against the model on loopback. One Kit for each; `KITS` has them all.
+
+To add a CLI: its adapter in src/holdfast/agents (one line in registry, one in streams), and a Kit here. The rows of the
+matrix in test_matrix.py are then run for it; `cannot` says why a row cannot work, by the row's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model_server import Call, ModelServer
+
+
+@dataclass(frozen=True)
+class Kit:
+    """`edit(path, text)` and `shell(command)` are the calls by which the model has a file written and a command run.
+
+    `environ(model)` reaches `holdfast run`, and by `settings` (agent_env) the CLI. `prepare(home, model)` writes the
+    CLI's own files into the test's HOME. `secrets`: variables without which it is not signed in. `usd(in, out)`: what
+    the tokens cost. `counts_aside`: its requests beside the work are in its own count.
+    """
+
+    name: str
+    edit: Callable[[Path, str], Call]
+    shell: Callable[[str], Call]
+    environ: Callable[[ModelServer], Mapping[str, str]]
+    usd: Callable[[int, int], float]
+    secrets: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    prepare: Callable[[Path, ModelServer], None] = lambda home, model: None
+    has_tools: bool = True
+    counts_aside: bool = False
+    cannot: Mapping[str, str] = field(default_factory=dict)
+
+
+# -- Claude Code ------------------------------------------------------------------------------------------------------
+
+CLAUDE = Kit(
+    "claude",
+    edit=lambda path, text: Call("Write", file_path=str(path), content=text),
+    shell=lambda command: Call("Bash", command=command, description="a command"),
+    environ=lambda model: {
+        "ANTHROPIC_BASE_URL": model.url,
+        "ANTHROPIC_API_KEY": "key-of-the-test",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    },
+    secrets=("ANTHROPIC_API_KEY",),
+    settings={"agent_env": ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "model": "claude-opus-4-8"},
+    usd=lambda tokens_in, tokens_out: (5 * tokens_in + 25 * tokens_out) / 1e6,
+)
+
+
+# -- Codex ------------------------------------------------------------------------------------------------------------
+
+
+def _codex_home(home: Path, model: ModelServer) -> None:
+    (home / ".codex").mkdir(exist_ok=True)
+    (home / ".codex" / "config.toml").write_text(
+        f"""model_provider = "loopback"
+
+[model_providers.loopback]
+name = "loopback"
+base_url = "{model.url}/v1"
+wire_api = "responses"
+env_key = "OPENAI_API_KEY"
+request_max_retries = 0
+stream_max_retries = 1
+"""
+    )
+
+
+def _patch(path: Path, text: str) -> Call:
+    lines = "\n".join(f"+{line}" for line in text.splitlines())
+    head = f"apply_patch <<'END'\n*** Begin Patch\n*** Add File: {path.name}\n"
+    return Call("exec_command", cmd=f"{head}{lines}\n*** End Patch\nEND\n")
+
+
+CODEX = Kit(
+    "codex",
+    edit=_patch,
+    shell=lambda command: Call("exec_command", cmd=command),
+    environ=lambda model: {"OPENAI_API_KEY": "key-of-the-test"},
+    secrets=("OPENAI_API_KEY",),
+    settings={"model": "gpt-5.2-codex"},
+    prepare=_codex_home,
+    usd=lambda tokens_in, tokens_out: (1.75 * tokens_in + 14 * tokens_out) / 1e6,
+)
+
+KITS = (CLAUDE, CODEX)

@@ -1,0 +1,51 @@
+"""The matrix of behaviours and agents, made from a run: which cell passed, which failed, which cannot work and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+ROWS = {
+    "lands": "does a task end to end through `holdfast run`, change landed",
+    "turns": "tool-call turns seen, each with snapshot and provenance",
+    "spend": "tokens and cost in spend.jsonl equal what the server counted",
+    "adopted": "orchestrator killed mid-stream, adopted, finishes, no second start",
+    "resumed": "agent killed mid-task: conversation resumed on its tree, the server sees the earlier messages again",
+    "woken": "gate fails: the same conversation is woken with the failing output, and lands",
+    "limited": "429: paused with durable not_before, goes on after it",
+    "failures": "auth missing, program missing, refusal, garbage output: the right outcome and sentence",
+}
+BEGIN, END = "<!-- matrix: made by `make test-agents` -->", "<!-- end of the matrix -->"
+
+
+class Matrix:
+    def __init__(self, agents: Iterable[str]) -> None:
+        self._agents = list(agents)
+        self._cells: dict[tuple[str, str], set[str]] = {}
+        self.versions: dict[str, str] = {}
+
+    def note(self, row: str, agent: str, outcome: str, why: str = "") -> None:
+        """`outcome`: passed, failed or skipped, of one test of the cell."""
+        self._cells.setdefault((row, agent), set()).add(f"cannot: {why}" if outcome == "skipped" else outcome)
+
+    def _cell(self, row: str, agent: str) -> str:
+        found = self._cells.get((row, agent), set())
+        if "failed" in found:
+            return "FAILS"
+        whys = sorted(each for each in found if each.startswith("cannot"))
+        return "; ".join(["yes"] * ("passed" in found) + whys) or "not run"
+
+    def text(self) -> str:
+        heads = [f"{each} {self.versions.get(each, '')}".strip() for each in self._agents]
+        lines = ["| behaviour | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+        for row, told in ROWS.items():
+            lines.append(f"| {told} | " + " | ".join(self._cell(row, each) for each in self._agents) + " |")
+        return "\n".join(lines) + "\n"
+
+    def write(self, page: Path) -> None:
+        """Into the page's place for it, where the page has one."""
+        if not page.exists() or BEGIN not in (before := page.read_text()):
+            return
+        made = f"{BEGIN}\n{self.text()}{END}"
+        page.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, before, flags=re.DOTALL))

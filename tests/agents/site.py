@@ -1,0 +1,152 @@
+"""One real repository with Holdfast in it, a HOME of its own, a model on loopback, and the real CLI on the PATH.
+
+The environment is made by hand: nothing of this machine's, or of the person who runs the tests, gets in.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agents.kits import Kit
+from engine_support import git
+from holdfast.domain.state import State, Task
+from holdfast.durable import attempts
+from holdfast.durable.jsonl import Ledger
+from holdfast.layout import Layout
+from holdfast.stores.files import read_state
+from model_server import ModelServer, Step
+
+CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
+WAIT_S = 180.0
+
+
+def bins() -> list[str]:
+    return [str(CACHE / "node_modules" / ".bin"), *sorted(str(each) for each in CACHE.glob("*/bin"))]
+
+
+class Site:
+    def __init__(self, top: Path, kit: Kit, steps: Sequence[Step] = (), **settings: Any) -> None:
+        self.kit, self.top = kit, top
+        self.home, self.repo = top / "home", top / "repo"
+        self.home.mkdir(parents=True)
+        self.repo.mkdir()
+        self.layout = Layout(self.repo / ".sdd")
+        self.model = ModelServer(steps, has_tools=kit.has_tools)
+        kit.prepare(self.home, self.model)
+        self.path = [*bins(), "/usr/local/bin", "/usr/bin", "/bin"]
+        self.environ = {"HOME": str(self.home), "LANG": "C.UTF-8", **kit.environ(self.model)}
+        self._begun: list[subprocess.Popen[str]] = []
+        git(self.repo, "init", "-q", "-b", "main")
+        for key, value in (("user.name", "Ada"), ("user.email", "ada@example.org"), ("commit.gpgsign", "false")):
+            git(self.repo, "config", key, value)
+        (self.repo / "README.md").write_text("A small project.\n")
+        (self.repo / ".gitignore").write_text("/.sdd/\n")
+        git(self.repo, "add", ".")
+        git(self.repo, "commit", "-q", "-m", "begin")
+        self.holdfast("init")
+        values = {"agent": kit.name, "max_agents": 1, "grace_s": 1.0, **kit.settings, **settings}
+        self.layout.settings.write_bytes(msgspec.yaml.encode(values))
+
+    def __enter__(self) -> Site:
+        self.model.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing of the test is left at work."""
+        for run in self._begun:
+            run.kill()
+            run.wait()
+        for folder in self.layout.attempts.iterdir() if self.layout.attempts.exists() else ():
+            attempts.end_all(self.layout.attempt_files(folder.name), folder.name, 0.0)
+        self.model.__exit__()
+
+    # -- what a person does -------------------------------------------------------------------------------------------
+
+    def add(self, task: str = "T", goal: str = "Write a.txt.", **more: Any) -> Path:
+        """A task's file; returns a.txt in its worktree to be."""
+        content = {"id": task, "title": f"Do {task}", "goal": goal, **more}
+        (self.layout.backlog_open / f"{task}.yaml").write_bytes(msgspec.yaml.encode(content))
+        return self.layout.worktree(task) / "a.txt"
+
+    def _environ(self) -> dict[str, str]:
+        return {"PATH": ":".join(self.path), **self.environ}
+
+    def holdfast(self, *args: str, code: int | None = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *args],
+            cwd=self.repo, env=self._environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=WAIT_S, check=False,
+        )  # fmt: skip
+        told = done.stdout + done.stderr
+        assert code is None or done.returncode == code, f"{args}: {done.returncode}\n{told}\n{self.output()[-4000:]}"
+        return told
+
+    def run(self, code: int | None = 0) -> str:
+        return self.holdfast("run", "--plain", code=code)
+
+    def begin(self) -> subprocess.Popen[str]:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "run", "--plain"],
+            cwd=self.repo, env=self._environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self._begun.append(run)
+        return run
+
+    def finished(self, run: subprocess.Popen[str], code: int = 0) -> str:
+        told, _ = run.communicate(timeout=WAIT_S)
+        assert run.returncode == code, f"{run.returncode}\n{told}\n{self.output()[-4000:]}"
+        return told
+
+    def kill_agent(self, attempt: str = "T.1") -> None:
+        running = attempts.read_process(self.layout.attempt_files(attempt))
+        assert running is not None
+        os.kill(running.agent.pid, signal.SIGKILL)
+
+    # -- what there is to see -----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return read_state(self.layout)[0]
+
+    @property
+    def task(self) -> Task:
+        return self.state.tasks["T"]
+
+    def records(self, name: str, attempt: str = "T.1") -> list[dict[str, Any]]:
+        """The lines of turns, traces, spend, provenance or events."""
+        path = getattr(self.layout.attempt_files(attempt), name)
+        return [dict(line.record) for line in Ledger(path).read()] if path.exists() else []
+
+    def output(self, attempt: str = "T.1") -> str:
+        path = self.layout.attempt_files(attempt).output
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def spent(self) -> tuple[int, int, float]:
+        lines = [
+            line for folder in sorted(self.layout.attempts.iterdir()) for line in self.records("spend", folder.name)
+        ]
+        names = ("tokens_in", "tokens_out", "usd")
+        into, out, usd = (sum(line[name] for line in lines) for name in names)
+        return into, out, usd
+
+    def landed(self, file: str = "a.txt") -> str:
+        return git(self.repo, "show", f"main:{file}")
+
+    def sound(self) -> None:
+        self.holdfast("check")
+
+    def until(self, is_so: Callable[[], Any], what: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not is_so():
+            assert time.monotonic() < deadline, f"waited in vain: {what}\n{self.output()[-4000:]}"
+            time.sleep(0.05)
