@@ -37,7 +37,7 @@ AFTER_THE_LAST = "There is nothing left to do."
 
 
 class Call:
-    """One tool call, by the CLI's own name for the tool."""
+    """One tool call, by the CLI's own name for the tool; `space/name` for a tool in a namespace (Responses)."""
 
     def __init__(self, name: str, **args: Any) -> None:
         self.name, self.args = name, args
@@ -210,7 +210,9 @@ def _responses(step: Step, body: dict[str, Any], number: int) -> tuple[list[Even
         )
         items.append({"type": "message", "id": f"item_{number:05}", "role": "assistant", "content": [content]})
     for place, call in enumerate(step.calls):
-        ids = {"id": f"fc_{number:03}{place:02}", "call_id": f"call_{number:03}{place:02}", "name": call.name}
+        space, _, name = call.name.rpartition("/")
+        ids = {"id": f"fc_{number:03}{place:02}", "call_id": f"call_{number:03}{place:02}", "name": name}
+        ids |= {"namespace": space} if space else {}
         if set(call.args) == {"input"}:
             items.append({"type": "custom_tool_call", **ids, "input": call.args["input"]})
         else:

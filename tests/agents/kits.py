@@ -20,7 +20,8 @@ class Kit:
 
     `environ(model)` reaches `holdfast run`, and by `settings` (agent_env) the CLI. `prepare(home, model)` writes the
     CLI's own files into the test's HOME. `secrets`: variables without which it is not signed in. `usd(in, out)`: what
-    the tokens cost. `counts_aside`: its requests beside the work are in its own count.
+    the tokens cost. `counts_aside`: its requests beside the work are in its own count. `mcp_tool(server, tool)`: a call
+    of an MCP server's tool. `cannot_mend`: why it does not get over an answer that broke off.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Kit:
     prepare: Callable[[Path, ModelServer], None] = lambda home, model: None
     has_tools: bool = True
     counts_aside: bool = False
+    mcp_tool: Callable[[str, str], Call] | None = None
+    cannot_mend: str = ""
     cannot: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -48,6 +51,7 @@ CLAUDE = Kit(
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     },
     secrets=("ANTHROPIC_API_KEY",),
+    mcp_tool=lambda server, tool: Call(f"mcp__{server}__{tool}"),
     settings={"agent_env": ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "model": "claude-opus-4-8"},
     usd=lambda tokens_in, tokens_out: (5 * tokens_in + 25 * tokens_out) / 1e6,
 )
@@ -84,6 +88,7 @@ CODEX = Kit(
     shell=lambda command: Call("exec_command", cmd=command),
     environ=lambda model: {"OPENAI_API_KEY": "key-of-the-test"},
     secrets=("OPENAI_API_KEY",),
+    mcp_tool=lambda server, tool: Call(f"mcp__{server}/{tool}"),
     settings={"model": "gpt-5.2-codex"},
     prepare=_codex_home,
     usd=lambda tokens_in, tokens_out: (1.75 * tokens_in + 14 * tokens_out) / 1e6,

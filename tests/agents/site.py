@@ -26,6 +26,7 @@ from holdfast.stores.files import read_state
 from model_server import ModelServer, Step
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
+RECORD = os.environ.get("HOLDFAST_RECORD", "")
 WAIT_S = 180.0
 
 
@@ -61,13 +62,24 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing of the test is left at work."""
+        """Nothing of the test is left at work. With HOLDFAST_RECORD what the CLI said is kept, for the fast tests."""
         for run in self._begun:
             run.kill()
             run.wait()
         for folder in self.layout.attempts.iterdir() if self.layout.attempts.exists() else ():
             attempts.end_all(self.layout.attempt_files(folder.name), folder.name, 0.0)
+            if RECORD:
+                self._record(folder.name)
         self.model.__exit__()
+
+    def _record(self, attempt: str) -> None:
+        """As fixtures/CLI/TEST-ATTEMPT.jsonl: one folder of this machine's is as good as another."""
+        test = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition("[")[0]
+        name = f"{test.removeprefix('test_')}{attempt.removeprefix('T')}.jsonl"
+        folder = Path(RECORD) / self.kit.name
+        folder.mkdir(parents=True, exist_ok=True)
+        said = self.layout.attempt_files(attempt).output.read_bytes() if self.output(attempt) else b""
+        (folder / name).write_bytes(said.replace(str(self.top).encode(), b"/top"))
 
     # -- what a person does -------------------------------------------------------------------------------------------
 
@@ -138,6 +150,10 @@ class Site:
         names = ("tokens_in", "tokens_out", "usd")
         into, out, usd = (sum(line[name] for line in lines) for name in names)
         return into, out, usd
+
+    def is_in_home(self, text: str) -> bool:
+        """Whether the CLI has it in a file of its own."""
+        return subprocess.run(["grep", "-rqaF", text, str(self.home)], check=False).returncode == 0
 
     def landed(self, file: str = "a.txt") -> str:
         return git(self.repo, "show", f"main:{file}")

@@ -13,6 +13,7 @@ from agents.kits import KITS, Kit
 from agents.site import Site
 from engine_support import git
 from holdfast.domain.task import TaskState
+from holdfast.engine.check import live_owner
 from model_server import Step
 
 GATE = [{"command": "grep -q right a.txt"}]
@@ -85,7 +86,9 @@ def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_p
         run.kill()
         run.wait()
         again = site.begin()
-        site.until(lambda: "adopted" in site.holdfast("log", "--json", code=None) or site.state.tasks, "the next run")
+        site.until(
+            lambda: (owner := live_owner(site.layout.lock)) is not None and owner.pid == again.pid, "the next run"
+        )
         site.model.release()
         site.finished(again)
         assert site.task.state is TaskState.CLOSED and site.task.starts == 1
@@ -107,6 +110,8 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
         run = site.begin()
         site.until(lambda: site.model.is_holding, "the second answer")
         site.until(lambda: site.records("turns"), "the first turn")
+        # A CLI may write its conversation a moment later than it goes on with it.
+        site.until(lambda: site.is_in_home("marker-42"), "the conversation on disk")
         site.kill_agent()
         site.finished(run)
         first, second, third = site.model.requests[:3]

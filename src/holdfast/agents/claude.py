@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 RETRY_S_MAX = 5.0
 # The first refused key may be one that is about to be renewed.
 REFUSED_KEYS_MAX = 2
+# More calls than any start makes: behind them none is told any more, and the memory stays as it is.
+CALLS_MAX = 100_000
 
 
 class Claude(Cli):
@@ -196,7 +198,7 @@ class ClaudeStream:
                 yield from self._ended(said.text(block, "tool_use_id"), not block.get("is_error"), output)
 
     def _began(self, name: str, call: str, given: Any) -> Iterator[AgentEvent]:
-        if call not in self._told:
+        if call not in self._told and len(self._told) < CALLS_MAX:
             self._told.add(call)
             self._open.add(call)
             yield ToolStarted(name or "tool", call, said.as_text(given))

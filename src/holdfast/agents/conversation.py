@@ -21,7 +21,12 @@ from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
 
 TEXT_CHARS_MAX = 16_384
+# What one turn may hold of texts: an agent that talks without end, or calls no tool, must not fill the memory.
+TURN_CHARS_MAX = 4 << 20
+SPENDS_MAX = 1000
+OPEN_MAX = 10_000
 _CUT = "\n… (cut)"
+_RECORD_CHARS = 100
 
 
 class Conversation:
@@ -42,6 +47,7 @@ class Conversation:
         self.traces: list[dict[str, Any]] = []
         self.spends: list[Spent] = []
         self.tools: list[str] = []
+        self._chars = 0
         self._open = {call: (tool, -1) for call, (tool, _) in self._open.items()}
 
     def next_turn(self) -> None:
@@ -59,7 +65,7 @@ class Conversation:
         """True when the event ends a turn: no tool is at work any more."""
         match event:
             case Said():
-                self.traces.append({"kind": "said", "text": cut(event.text)})
+                self._trace({"kind": "said", "text": cut(event.text)})
             case SessionBegan():
                 self.session = event.id
             case ToolStarted():
@@ -67,7 +73,10 @@ class Conversation:
             case ToolEnded():
                 return self._end(event)
             case Spent():
-                self.spends.append(event)
+                if len(self.spends) >= SPENDS_MAX:
+                    self.spends[-1] = _together(self.spends[-1], event)
+                else:
+                    self.spends.append(event)
                 self.spent += Spend(event.usd, _tokens(event))
             case Compacted():
                 if self.state is TurnState.RUNNING:
@@ -84,12 +93,30 @@ class Conversation:
         self.state = TURN.legal(self.state).get(event, self.state)
 
     def _begin(self, tool: ToolStarted) -> None:
+        if len(self._open) >= OPEN_MAX:
+            return
         if self.state is TurnState.RUNNING:
             self.state = TURN.next(self.state, TurnEvent.TOOL_STARTED)
         self.call = (tool.name, tool.input)
-        self.tools.append(tool.name)
-        self._open[tool.call] = (tool, len(self.traces))
-        self.traces.append({"kind": "tool", "name": tool.name, "call": tool.call, "input": cut(tool.input)})
+        if tool.name not in self.tools:
+            self.tools.append(tool.name)
+        place = len(self.traces)
+        is_kept = self._trace({"kind": "tool", "name": tool.name, "call": tool.call, "input": cut(tool.input)})
+        # Its input is in the trace, and need not be held twice.
+        self._open[tool.call] = (ToolStarted(tool.name, tool.call), place if is_kept else -1)
+
+    def _trace(self, record: dict[str, Any]) -> bool:
+        """False where the turn has said so much that no more is kept; the first that is not is marked."""
+        was_full = self._chars > TURN_CHARS_MAX
+        has_room = self._has_room(sum(len(value) for value in record.values() if isinstance(value, str)))
+        if has_room or not was_full:
+            self.traces.append(record if has_room else {"kind": "said", "text": _CUT.strip()})
+        return has_room
+
+    def _has_room(self, chars: int) -> bool:
+        if self._chars <= TURN_CHARS_MAX:
+            self._chars += chars + _RECORD_CHARS
+        return self._chars <= TURN_CHARS_MAX
 
     def _end(self, ended: ToolEnded) -> bool:
         # A stream may name a call at its end only, or not at all: then it is the one that began first.
@@ -99,13 +126,23 @@ class Conversation:
         tool, place = self._open.pop(call)
         outcome = {"ok": ended.ok, "output": cut(ended.output)}
         if place < 0:
-            self.traces.append({"kind": "tool", "name": tool.name, "call": tool.call, **outcome})
-        else:
+            self._trace({"kind": "tool", "name": tool.name, "call": tool.call, **outcome})
+        elif self._has_room(len(ended.output)):
             self.traces[place] |= outcome
         if self._open:
             return False
         self.state = TURN.next(self.state, TurnEvent.TOOL_COMPLETED)
         return True
+
+
+def _together(one: Spent, other: Spent) -> Spent:
+    return Spent(
+        one.usd + other.usd,
+        one.tokens_in + other.tokens_in,
+        one.tokens_out + other.tokens_out,
+        other.model,
+        one.estimated or other.estimated,
+    )
 
 
 def _tokens(spent: Spent) -> int:

@@ -21,6 +21,8 @@ from holdfast.points import point
 
 # A line of turns.jsonl is read by everybody who follows; provenance.jsonl has all of them.
 FILES_IN_A_LINE_MAX = 1000
+# Events that wait to be written: each may hold texts of some size.
+PENDING_MAX = 256
 
 
 @contextlib.contextmanager
@@ -58,6 +60,8 @@ class Record:
     def note(self, event: dict[str, Any]) -> None:
         """Durable with the next turn, or the next `flush`."""
         self._pending.append({"ts": time.time(), "start": self._order.start, **event})
+        if len(self._pending) >= PENDING_MAX:
+            self.flush()
 
     def flush(self) -> None:
         if self._pending:

@@ -1,0 +1,96 @@
+"""What is not a row of the matrix: MCP servers, models that stumble, agents that go round in circles."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agents.kits import CLAUDE, Kit
+from agents.site import Site
+from holdfast.domain.task import TaskState
+from model_server import Step
+
+SECRET = "hush-4711"
+
+
+def test_an_mcp_server_is_handed_over_and_its_secret_is_kept_nowhere(kit: Kit, tmp_path: Path) -> None:
+    if kit.mcp_tool is None:
+        pytest.skip("it takes no MCP servers")
+    with Site(tmp_path, kit) as site:
+        server = {
+            "command": sys.executable,
+            "args": [str(Path(__file__).with_name("mcp_server.py"))],
+            "env": {"MEMORY_TOKEN": "${MEMORY_TOKEN}"},
+        }
+        site.layout.mcp_servers.write_bytes(msgspec.yaml.encode({"memory": server}))
+        file = site.add()
+        assert "MEMORY_TOKEN" in site.run(code=None), "a variable that is not set was not told"
+        site.environ["MEMORY_TOKEN"] = SECRET
+        site.model.then(Step("I ask.", [kit.mcp_tool("memory", "recall")]), Step("Now.", [kit.edit(file, "right\n")]))
+        site.run()
+        assert site.landed() == "right"
+        assert any(request.has(f"it is {SECRET}") for request in site.model.requests[1:]), "the tool was not called"
+        kept = [path for path in (*site.layout.cas.rglob("*"), *site.layout.wal.rglob("*")) if path.is_file()]
+        assert kept and not any(SECRET.encode() in path.read_bytes() for path in kept)
+
+
+@pytest.mark.parametrize(
+    "stumble",
+    [
+        Step(status=500, error="out of order"),
+        Step("half of", drop_after=2),
+        Step("slowly " * 400, pause_s=0.2),
+        Step("Grüße ✓ " * 2000, chunk=3),
+        Step("x" * 2_000_000),
+    ],
+    ids=["500", "dropped", "slow", "torn letters", "huge"],
+)
+def test_a_model_that_stumbles_is_no_trouble(kit: Kit, tmp_path: Path, stumble: Step) -> None:
+    if kit.cannot_mend:
+        pytest.skip(kit.cannot_mend)
+    with Site(tmp_path, kit) as site:
+        file = site.add()
+        stumble = Step(**{**vars(stumble), "calls": [kit.edit(file, "right\n")]})
+        is_answer = stumble.status == 200 and stumble.drop_after is None
+        site.model.then(stumble, *([] if is_answer else [Step("Again.", [kit.edit(file, "right\n")])]), Step("Done."))
+        site.run()
+        assert site.task.state is TaskState.CLOSED and site.landed() == "right"
+        assert len(site.records("turns")) == 1 and site.task.attempts == 1
+
+
+def test_an_endless_loop_is_ended(kit: Kit, tmp_path: Path) -> None:
+    with Site(tmp_path, kit, same_calls_max=3, max_attempts=1) as site:
+        site.add()
+        site.model.then(Step("Again.", [kit.shell("echo the same")], again=True))
+        assert "circuit_open" in site.run(code=20)
+        assert site.task.state is TaskState.FAILED and len(site.model.requests) <= 6
+
+
+def test_a_budget_of_tokens_ends_the_agent(kit: Kit, tmp_path: Path) -> None:
+    if kit.name == "codex":
+        pytest.skip("Codex tells its tokens at its end only")
+    with Site(tmp_path, kit, budgets={"tokens_per_task": 500}, max_attempts=1) as site:
+        site.add()
+        site.model.then(Step("Again.", [kit.shell("date >> a.txt")], usage=(200, 20), again=True))
+        assert "used up" in site.run(code=20)
+        assert len(site.model.requests) <= 4 and site.task.tokens >= 500
+
+
+def test_claudes_hook_is_the_barrier_of_its_turns(tmp_path: Path) -> None:
+    with Site(tmp_path, CLAUDE) as site:
+        file = site.add()
+        site.model.then(
+            Step("Both.", [CLAUDE.edit(file, "right\n"), CLAUDE.shell("exit 3")]),
+            Step("Then.", [CLAUDE.shell("echo more > b.txt")]),
+        )
+        site.run()
+        said = site.layout.attempt_files("T.1").output.read_bytes()
+        turns, ends = site.records("turns"), [each for each in site.records("events") if each["type"] == "tool_ended"]
+        assert len(turns) >= 2 and [end["ok"] for end in ends] == [True, False, True]
+        for turn in turns:
+            call = [end["call"] for end in ends if end["turn"] == turn["turn"]][-1]
+            told = f'"tool_use_id":"{call}"'.encode()
+            assert told in said and told not in said[: turn["output"]], "the turn was saved too late"

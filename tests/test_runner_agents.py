@@ -1,0 +1,203 @@
+"""What the runner does for real agents: their files, the hook that is the turn's barrier, and why one cannot go on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine_support import add, begin, holdfast, layout, make_repo, settings, state, wait_for
+from holdfast.agents import hook
+from holdfast.domain.attempt import Ending, Launch
+from holdfast.domain.spend import Caps
+from holdfast.domain.task import TaskState
+from runner_support import LIMITS, Bench, until
+
+FIXTURES = Path(__file__).parent / "agents" / "fixtures"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.end()
+
+
+def line(**record: Any) -> str:
+    return "cat <<'END'\n" + msgspec.json.encode(record).decode() + "\nEND\n"
+
+
+def hooked(call: str) -> str:
+    given = {"tool_use_id": call, "tool_name": "Write", "tool_input": {}, "tool_response": "made"}
+    return f"sh \"$HOLDFAST_FILES/{hook.SCRIPT_NAME}\" <<'END'\n{msgspec.json.encode(given).decode()}\nEND\n"
+
+
+def began(*calls: str) -> str:
+    blocks = [{"type": "tool_use", "id": call, "name": "Write", "input": {}} for call in calls]
+    return line(type="assistant", message={"content": blocks})
+
+
+def result(call: str) -> str:
+    return line(type="user", message={"content": [{"type": "tool_result", "tool_use_id": call, "content": "made"}]})
+
+
+BEGIN = line(type="system", subtype="init", session_id="s", model="m")
+END = line(type="result", subtype="success", is_error=False, result="All is made.")
+
+
+def claude(script: str, **more: Any) -> Launch:
+    """An agent that speaks as Claude Code does."""
+    files = {hook.SCRIPT_NAME: hook.SCRIPT}
+    return Launch(("sh", "-c", script), stream="claude", files=files, has_hook=True, **more)
+
+
+def test_a_hook_waits_until_its_turn_is_saved(bench: Bench) -> None:
+    script = BEGIN + began("1") + "echo 1 > one\n" + hooked("1") + "echo 2 > two\n" + result("1") + END
+    exit = bench.run(agent="claude", launch=claude(script))
+    assert exit.ending is Ending.DONE and exit.detail == "All is made." and exit.session == "s"
+    (turn,) = bench.turns()
+    assert bench.tree(turn.snapshot) == {"a", "one"} and {"one", "two"} <= bench.tree(exit.snapshot)
+    said = bench.files.output.read_bytes()
+    assert b"tool_result" not in said[: turn.output] and b"tool_result" in said
+    assert not hook.waiting(bench.files.agent)
+
+
+def test_of_calls_side_by_side_only_the_last_waits_for_the_turn(bench: Bench) -> None:
+    both = began("1", "2") + "echo 1 > one\n" + hooked("1") + "echo 2 > two\n" + hooked("2") + "echo 3 > three\n"
+    bench.run(agent="claude", launch=claude(BEGIN + both + result("1") + result("2") + END))
+    (turn,) = bench.turns()
+    assert bench.tree(turn.snapshot) == {"a", "one", "two"}
+
+
+def test_a_call_without_a_hook_ends_its_turn_by_the_stream(bench: Bench) -> None:
+    script = BEGIN + began("1") + "echo 1 > one\n" + result("1") + "sleep 0.1\n" + END
+    bench.run(agent="claude", launch=claude(script))
+    assert [turn.files for turn in bench.turns()] == [["one"]]
+
+
+def test_an_agent_in_a_hook_goes_no_further_once_it_is_enough(bench: Bench) -> None:
+    script = BEGIN + began("1") + "echo 1 > one\n" + hooked("1") + "echo 2 > two\n" + END
+    limits = msgspec.structs.replace(LIMITS, caps=Caps(turns=1))
+    exit = bench.run(agent="claude", launch=claude(script), limits=limits)
+    assert exit.ending is Ending.LIMIT and len(bench.turns()) == 1
+    assert bench.tree(exit.snapshot) == {"a", "one"}
+
+
+def test_an_agents_files_are_its_own_and_hold_what_the_order_does_not(bench: Bench) -> None:
+    show = 'cat "$1"; stat -c %a "$1" .; printf %s "$TOKEN_FILE $PLAIN"; env | grep SECRET'
+    launch = Launch(
+        ("sh", "-c", f"cd {{files}}; {show}", "sh", "{files}/f"),
+        files={"f": "secret is ${SECRET}, not ${OTHER} nor $SECRET {files}\n"},
+        env={"TOKEN_FILE": "{files}/f", "PLAIN": "${SECRET}"},
+        references=("SECRET",),
+    )
+    order = bench.order(agent="x", launch=launch)
+    stale = bench.files.agent / "stale"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("of an earlier start")
+    assert bench.start(order, SECRET="hush").wait(60) == 0
+    said = bench.files.output.read_text()
+    folder = bench.files.agent
+    assert said == f"secret is hush, not ${{OTHER}} nor $SECRET {{files}}\n600\n700\n{folder}/f hush"
+    assert not stale.exists()
+    kept = [path for path in bench.layout.cas.rglob("*") if path.is_file()]
+    assert kept and not any(b"hush" in path.read_bytes() for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("a_task_lands", Ending.DONE),
+        ("a_refusal_is_a_failed_attempt", Ending.REFUSED),
+        ("without_a_sign_in_the_task_fails_at_once", Ending.AUTH_MISSING),
+        ("a_key_that_is_refused_is_told", Ending.AUTH_MISSING),
+        ("a_rate_limit_is_waited_for", Ending.RATE_LIMITED),
+        ("a_malformed_answer_is_a_failed_attempt", Ending.FAILED),
+    ],
+)
+@pytest.mark.parametrize("cli", ["claude", "codex"])
+def test_a_recorded_stream_ends_as_it_did(bench: Bench, cli: str, name: str, ending: Ending) -> None:
+    (path,) = FIXTURES.glob(f"{cli}-*/{name}.1.jsonl")
+    said = path.read_bytes()
+    if ending is Ending.RATE_LIMITED:
+        # What the next start said is behind it.
+        said = said[: said.rindex(b'"thread.started"' if cli == "codex" else b'"subtype":"init"')]
+    (bench.worktree / "said").write_bytes(said)
+    exit = bench.run(agent=cli, launch=Launch(("cat", "said"), stream=cli, model="gpt-5.2-codex"))
+    assert exit.ending is ending and exit.detail
+    if ending is Ending.DONE:
+        assert len(bench.turns()) == 2 and exit.spent.tokens == 3575 and exit.spent.usd > 0
+
+
+def test_a_hundred_megabytes_of_output_cost_little_memory(bench: Bench) -> None:
+    """Of text, of a line without an end, and of calls that never end."""
+    talk = (
+        "import sys; said = '{\"type\":\"assistant\",\"message\":{\"content\":[%s]}}\\n'\n"
+        "w = sys.stdout.write\n"
+        "for n in range(5000): w(said % ('{\"text\":\"' + 'x' * 10000 + '\"}'))\n"
+        "w('y' * (30 << 20)); w('\\n')\n"
+        "for n in range(150000): w(said % ('{\"type\":\"tool_use\",\"id\":\"%d\",\"name\":\"t\"}' % n))\n"
+        "w('{\"type\":\"result\",\"subtype\":\"success\",\"result\":\"done\"}\\n'); sys.stdout.flush()\n"
+        "sys.stdin.read(); open('said', 'w').close()\n"
+        "while True: pass\n"
+    )  # fmt: skip
+    runner = bench.start(bench.order(agent="claude", launch=Launch((sys.executable, "-c", talk), stream="claude")))
+    until(bench.is_in("said"), "the last word")
+    until(lambda: b"done" in bench.files.events.read_bytes()[-1000:], "the last event")
+    peak = next(each for each in Path(f"/proc/{runner.pid}/status").read_text().splitlines() if "VmHWM" in each)
+    assert bench.files.output.stat().st_size > 90 << 20
+    assert int(peak.split()[1]) < 150 << 10, peak
+    runner.terminate()
+    assert runner.wait(60) == 0
+
+
+# -- what becomes of the task -----------------------------------------------------------------------------------------
+
+
+def repo_with(tmp_path: Path, kind: str, **more: Any) -> Path:
+    """One task, whose agent says at once why it cannot go on; from the file `well` on it is well."""
+    repo = make_repo(tmp_path / "repo")
+    told = '{"end": true, "ok": false, "kind": "%s", "why": "It is %s."}'
+    script = f"test -e {tmp_path}/well && echo x > x && echo '{{\"end\": true, \"ok\": true}}' || echo '{told % (kind, kind)}'"
+    events = {
+        "finished.when": "end=true", "finished.ok": "ok", "finished.kind": "kind", "finished.detail": "why",
+    }  # fmt: skip
+    settings(repo, agents=[{"name": "fake", "command": ["sh", "-c", script], "events": events}], **more)
+    add(repo, "T", "say nothing", agent="fake")
+    return repo
+
+
+def test_who_is_not_signed_in_is_not_tried_again(tmp_path: Path) -> None:
+    repo = repo_with(tmp_path, "auth", max_attempts=3)
+    assert "It is auth." in holdfast(repo, "run", "--plain", code=20)
+    task = state(repo).tasks["T"]
+    assert task.state is TaskState.FAILED and task.attempts == 1 and task.outcome["kind"] == "auth_missing"
+    (tmp_path / "well").touch()
+    holdfast(repo, "retry", "T")
+    holdfast(repo, "run", "--plain")
+    assert state(repo).tasks["T"].state is TaskState.CLOSED
+
+
+def test_a_refusal_is_tried_again_while_attempts_are_left(tmp_path: Path) -> None:
+    repo = repo_with(tmp_path, "refused", max_attempts=2)
+    holdfast(repo, "run", "--plain", code=20)
+    task = state(repo).tasks["T"]
+    assert task.state is TaskState.FAILED and task.attempts == 2 and task.outcome["kind"] == "refused"
+
+
+def test_a_used_up_quota_is_waited_for(tmp_path: Path) -> None:
+    repo = repo_with(tmp_path, "quota")
+    run = begin(repo)
+    wait_for(lambda: bool(state(repo).tasks) and state(repo).tasks["T"].not_before > 0, "the pause")
+    run.kill()
+    run.wait()
+    task = state(repo).tasks["T"]
+    assert task.state is TaskState.OPEN and task.attempts == 1
+    flagged = [each for each in holdfast(repo, "log", "--json").splitlines() if "task_flagged" in each]
+    assert flagged
+    assert 3000 < task.not_before - os.path.getmtime(layout(repo).attempt_files("T.1").exit) < 3700
