@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.app import App
 
 
-@click.command(epilog="Examples:  holdfast prompt fix-login  ·  holdfast prompt --template > .sdd/config/prompt.md")
+@click.command(epilog="Examples:  holdfast prompt fix-login  ·  holdfast prompt --template")
 @click.argument("task", required=False)
 @click.option("--template", "show_template", is_flag=True, help="Print the template that is in use.")
 @as_json
