@@ -52,7 +52,7 @@ class History:
             for run, entry in Chain(folder).entries():
                 state.apply(run, entry)
                 pairing.apply(run, entry)
-            checkpoint.write(self.files, position, state, pairing)
+            checkpoint.write(Chain(folder), self.files, position, state, pairing)
             journal.append_many([turn(number) for number in range(100)])
 
     def start(self) -> float:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +15,10 @@ settings.register_profile(
     "fuzz", max_examples=EXAMPLES or 1, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("fuzz" if EXAMPLES else "fast")
+
+# Runs sign what they put on record: the key that they make for it is not to be one of the person who runs the tests.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -40,7 +40,7 @@ def checkpoints(root: Path) -> Callable[[int], str]:
         pairing.apply(run, entry)
 
     def act(number: int) -> str:
-        checkpoint.write(files, writer.position(), fold, pairing)
+        checkpoint.write(Chain(root), files, writer.position(), fold, pairing)
         return str(writer.position().ref.seq)
 
     return act

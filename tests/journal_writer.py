@@ -76,7 +76,7 @@ class Life:
             pairing.apply(run, entry)
             if (run, entry.seq) == (position.ref.run, position.ref.seq):
                 break
-        checkpoint.write(files(self.layout), position, fold, pairing)
+        checkpoint.write(Chain(self.layout.wal), files(self.layout), position, fold, pairing)
 
 
 def acknowledge(ref: Ref) -> None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.domain.definition import Definition, parse
+from holdfast.stores import backlog as backlogs
 from holdfast.stores import scan as scanning
 from holdfast.stores.backlog import Backlog
 from holdfast.stores.blocks import with_block, without_blocks
@@ -47,8 +49,8 @@ ODD_FILES = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name in FOLDERS:
-        (tmp_path / name).mkdir()
-    return tmp_path
+        (tmp_path / "backlog" / name).mkdir(parents=True)
+    return tmp_path / "backlog"
 
 
 def put(folder: Path, name: str, text: str | bytes = "goal: x\n") -> Path:
@@ -318,6 +320,28 @@ def test_edit_counts_only_against_what_was_read(folder: Path) -> None:
     with pytest.raises(errors.TaskFileMissing):
         backlog.edit("gone", b"goal: z\n", edited.digest)
     assert path.read_bytes() == b"goal: y # now\n"
+
+
+def test_writers_wait_for_each_other_and_not_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backlog = Backlog(folder)
+    backlog.add(b"goal: x\n", "a")
+    monkeypatch.setattr(backlogs, "LOCK_WAIT_S_MAX", 0.05)
+    digest = backlog.read("a")[0].digest
+    acts: list[Callable[[], object]] = [
+        lambda: backlog.add(b"goal: y\n", "b"),
+        lambda: backlog.edit("a", b"goal: z\n", digest),
+        lambda: backlog.move("a", "closed"),
+        lambda: backlog.settle("a", "open"),
+    ]
+    with (folder.parent / "runtime" / "backlog.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for act in acts:
+            with pytest.raises(errors.BacklogBusy, match=r"holds .*/runtime/backlog.lock. No file was written"):
+                act()
+        assert [path.name for path in folder.glob("*/*")] == ["a.yaml"]
+    for act in acts[:2]:
+        act()
+    assert backlog.read("a")[1] == b"goal: z\n"
 
 
 def test_edit_keeps_our_block(folder: Path) -> None:

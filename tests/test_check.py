@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,18 @@ def build(repo: Path) -> Layout:
     with app.session() as session:
         claim = session.ledger.claim("agent-2", "works", lease_s=60)
         session.ledger.complete(claim, TaskEvent.AGENT_STARTS_WORK, "test", {})
+    # One with days and records that can be named here, in place of what these runs have just put on record.
+    shutil.rmtree(app.layout.audit)
     fill(app.layout.audit, 3, 2, seal_after=(0,))
     return app.layout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def key() -> Iterator[None]:
+    """The key that the audit log here is signed with is also that of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_AUDIT_KEY", SECRET)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +312,9 @@ def test_a_journal_that_is_missing_beside_closed_files_is_told(layout: Layout) -
 def test_a_second_file_of_a_task_hides_no_drift(layout: Layout, place: str) -> None:
     file, other = layout.backlog_closed / "lands.yaml", getattr(layout, place) / "copy.yaml"
     other.write_text("id: lands\ngoal: another text\n")
-    assert judge(layout).sound and len(notes(layout, "backlog")) == 2, "one is as it must be"
+    assert judge(layout).sound, "one is as it must be"
+    [*both, to_do] = notes(layout, "backlog")
+    assert len(both) == 2 and f"into {file}, then type `rm {other}`" in to_do
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"c0ffee", b"decaf"))
     assert "does not show what the journal says of lands" in findings(layout)["backlog"][0]

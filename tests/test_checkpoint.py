@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.durable import checkpoint, disk, pairing
+from holdfast.durable.archive import archive_ended_runs
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, Recovered
 from holdfast.durable.entry import Record, Ref
@@ -64,7 +65,7 @@ def test_without_a_checkpoint_one_scan_finds_everything(tmp_path: Path) -> None:
 def test_with_a_checkpoint_only_the_tail_is_read(tmp_path: Path) -> None:
     journal = build(tmp_path)
     fold, recovered = recover(tmp_path)
-    checkpoint.write(files(tmp_path), journal.position(), fold, recovered.pairing)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, recovered.pairing)
     again, from_checkpoint = recover(tmp_path)
     assert view(again, from_checkpoint) == view(fold, recovered)
     assert from_checkpoint.entries_read == 0 and from_checkpoint.scanned == ""
@@ -124,8 +125,9 @@ def damage(root: Path) -> Iterable[tuple[str, Path]]:
             ("flipped", content[:40] + bytes([content[40] ^ 1]) + content[41:]),
             ("zeros", bytes(len(content))),
             ("grown", content + b"{}\n"),
-            ("other format", content.replace(b'{"format":1', b'{"format":9')),
+            ("other format", content.replace(b'{"format":2', b'{"format":9')),
         ):
+            assert damaged != content, label
             (root / name).write_bytes(damaged)
             yield f"{name} {label}", root / name
         (root / name).write_bytes(content)
@@ -134,7 +136,7 @@ def damage(root: Path) -> Iterable[tuple[str, Path]]:
 def test_a_wrong_checkpoint_costs_one_scan_and_never_a_wrong_answer(tmp_path: Path) -> None:
     journal = build(tmp_path)
     truth = recover(tmp_path)
-    checkpoint.write(files(tmp_path), journal.position(), truth[0], truth[1].pairing)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), truth[0], truth[1].pairing)
     scans = 0
     for label, path in damage(tmp_path):
         found = recover(tmp_path)
@@ -150,7 +152,7 @@ def test_a_wrong_checkpoint_costs_one_scan_and_never_a_wrong_answer(tmp_path: Pa
 def test_every_flipped_byte_of_a_checkpoint_costs_a_scan(tmp_path: Path) -> None:
     journal = build(tmp_path)
     truth = recover(tmp_path)
-    checkpoint.write(files(tmp_path), journal.position(), truth[0], truth[1].pairing)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), truth[0], truth[1].pairing)
     for path in (files(tmp_path).tasks, files(tmp_path).uncommitted, files(tmp_path).idempotency):
         content = path.read_bytes()
         for at in range(len(content)):
@@ -163,11 +165,11 @@ def test_every_flipped_byte_of_a_checkpoint_costs_a_scan(tmp_path: Path) -> None
 def test_three_files_of_different_positions_do_not_count(tmp_path: Path) -> None:
     journal = build(tmp_path)
     fold, recovered = recover(tmp_path)
-    checkpoint.write(files(tmp_path), journal.position(), fold, recovered.pairing)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, recovered.pairing)
     older = files(tmp_path).idempotency.read_bytes()
     journal.append("task_added", {"idempotency_key": "k2"})
     fold, recovered = recover(tmp_path)
-    checkpoint.write(files(tmp_path), journal.position(), fold, recovered.pairing)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, recovered.pairing)
     files(tmp_path).idempotency.write_bytes(older)
     again, found = recover(tmp_path)
     assert "different positions" in found.scanned
@@ -177,7 +179,7 @@ def test_three_files_of_different_positions_do_not_count(tmp_path: Path) -> None
 def test_a_journal_cut_at_a_line_end_is_seen_against_the_checkpoint(tmp_path: Path) -> None:
     journal = build(tmp_path)
     fold, recovered = recover(tmp_path)
-    checkpoint.write(files(tmp_path), journal.position(), fold, recovered.pairing)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, recovered.pairing)
     journal.close()
     path = tmp_path / "000001-a.wal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -189,6 +191,47 @@ def test_a_journal_cut_at_a_line_end_is_seen_against_the_checkpoint(tmp_path: Pa
         recover(tmp_path)
 
 
+@pytest.mark.parametrize("archived", [False, True], ids=["plain", "archived"])
+@pytest.mark.parametrize("gone", [1, 2, 3, 4])
+def test_a_run_that_is_missing_before_the_checkpoint_is_seen_at_the_start(
+    tmp_path: Path, gone: int, archived: bool
+) -> None:
+    """The one that the checkpoint stands on is the fourth; a fifth follows it."""
+    end = None
+    for number in range(1, 5):
+        with Journal.start(tmp_path, f"00000{number}-a", end) as journal:
+            end = intent(journal, f"t{number}")
+    fold, recovered = recover(tmp_path)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, recovered.pairing)
+    with Journal.start(tmp_path, "000005-a", end):
+        pass
+    before = recover(tmp_path)
+    if archived:
+        assert archive_ended_runs(tmp_path) == [f"00000{number}-a" for number in range(1, 5)]
+    again = recover(tmp_path)
+    assert view(*again) == view(*before) and again[1].scanned == "" and again[1].entries_read == 1
+    [lost] = tmp_path.rglob(f"00000{gone}-a*")
+    lost.rename(tmp_path / "elsewhere")
+    left = sorted(tmp_path.rglob("*"))
+    with pytest.raises(errors.JournalCorrupt, match=f"00000{gone}-a.* (is missing|a run is missing or added)"):
+        recover(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == left
+    (tmp_path / "elsewhere").rename(lost)
+    assert view(*recover(tmp_path)) == view(*before) and recover(tmp_path)[1].scanned == ""
+
+
+def test_a_run_file_without_an_entry_that_comes_or_goes_costs_one_scan(tmp_path: Path) -> None:
+    """Nothing in it was ever acknowledged, so its absence is no loss."""
+    with Journal.start(tmp_path, "000001-a", None) as first:
+        end = first.position().ref
+    journal = build(tmp_path, "000003-c", end)
+    fold, recovered = recover(tmp_path)
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, recovered.pairing)
+    (tmp_path / "000002-b.wal.jsonl").touch()
+    again = recover(tmp_path)
+    assert view(*again) == view(fold, recovered) and "other run files stand before" in again[1].scanned
+
+
 def test_executed_keys_are_bounded_and_the_same_from_scan_and_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +239,7 @@ def test_executed_keys_are_bounded_and_the_same_from_scan_and_checkpoint(
     with Journal.start(tmp_path, "000001-a", None) as journal:
         journal.append_many([Record("task_added", {"idempotency_key": f"k{n}"}) for n in range(4)])
         fold, recovered = recover(tmp_path)
-        checkpoint.write(files(tmp_path), journal.position(), fold, recovered.pairing)
+        checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, recovered.pairing)
         journal.append_many([Record("task_added", {"idempotency_key": f"k{n}"}) for n in range(4, 9)])
     tail = recover(tmp_path)[1].pairing.executed()
     shutil.copy(tmp_path / "000001-a.wal.jsonl", (tmp_path / "alone").mkdir() or tmp_path / "alone")
@@ -221,7 +264,7 @@ def test_a_fold_line_with_a_line_end_in_it_costs_a_scan(tmp_path: Path) -> None:
             return [b"one\ntwo"]
 
     journal = build(tmp_path)
-    checkpoint.write(files(tmp_path), journal.position(), Careless(), Pairing())
+    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), Careless(), Pairing())
     assert "2 lines, and says 1" in recover(tmp_path)[1].scanned
 
 
@@ -232,7 +275,7 @@ def test_power_cut_at_every_operation_of_a_checkpoint(tmp_path: Path) -> None:
         for run, entry in Chain(tmp_path).entries():
             fold.apply(run, entry)
             pairs.apply(run, entry)
-        checkpoint.write(files(tmp_path), journal.position(), fold, pairs)
+        checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), fold, pairs)
         recorder.mark(("checkpoint", journal.position().ref))
         closing = journal.append("task_spawn_confirmed", {"intent": pairs.open_intents()[0].ref})
         recorder.mark(("closed", closing))
@@ -261,7 +304,7 @@ def test_a_checkpoint_that_fails_half_way_hurts_nothing() -> None:
         for run, entry in Chain(root).entries():
             fold.apply(run, entry)
             recovered.apply(run, entry)
-        checkpoint.write(files(root), journal.position(), fold, recovered)
+        checkpoint.write(Chain(root), files(root), journal.position(), fold, recovered)
         recorder.mark("written")
 
     with scratch() as root:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -23,7 +24,7 @@ from holdfast.cli.overview import look
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
-from holdfast.errors import Locked, MoveRefused
+from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
 
 # Compiled once for all the processes that are started here.
 _COMPILED = tempfile.TemporaryDirectory(prefix="holdfast-compiled-")
@@ -146,6 +147,9 @@ def test_a_backlog_from_init_to_a_clone(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", folder, clone], check=True)
     assert not (clone / ".sdd/runtime").exists()
+    for line in ("list", "show base", "add --goal g", "edit base --role r", "cancel base", "check", "log", "run"):
+        assert "There is a backlog in" in run(clone, line, code=2), line
+    assert "Made the data root" in run(clone, "init")
     assert {task["id"]: task["state"] for task in ask(clone, "list")["tasks"]} == now
     assert "CLOSED (new)" in run(clone, "list --state closed")
     assert run(clone, "retry last") == "last: OPEN\n"
@@ -480,6 +484,67 @@ def test_commands_at_once_all_succeed(repo: Path) -> None:
     assert [code for _, _, code in done] == [0] * 6, done
     same = {"the-same": "OPEN", "the-same-2": "OPEN", "the-same-3": "OPEN"}
     assert states(repo) == {**dict.fromkeys(names, "CANCELLED"), **same}
+
+
+PAIRS = 12
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out + err
+
+
+def test_edits_at_once_are_both_there(repo: Path) -> None:
+    write(repo, a="# mine\ngoal: g\n")
+    for number in range(1, PAIRS + 1):
+        pair = [start(repo, f"edit a --role r{number}"), start(repo, f"edit a --priority {number}")]
+        assert [finish(process)[0] for process in pair] == [0, 0]
+        lines = backlog(repo, "open/a.yaml").read_text().splitlines()
+        assert sorted(lines) == ["# mine", "goal: g", f"priority: {number}", f"role: r{number}"]
+
+
+def test_an_edit_beside_a_cancel_makes_no_second_file_and_is_not_lost(repo: Path) -> None:
+    names = [f"t{number}" for number in range(PAIRS)]
+    write(repo, **dict.fromkeys(names, "goal: g\n"))
+    for name in names:
+        editing, cancelling = start(repo, f"edit {name} --role keeper"), start(repo, f"cancel {name}")
+        (edited, told), (cancelled, why) = finish(editing), finish(cancelling)
+        assert cancelled == 0 and edited in (0, TaskIsFinal.exit_code), (told, why)
+        [file] = (repo / ".sdd/backlog").glob(f"*/{name}.yaml")
+        text = file.read_text()
+        assert file.parent.name == "closed" and "state: CANCELLED" in text
+        assert ("role: keeper" in text) == (edited == 0)
+    assert states(repo) == dict.fromkeys(names, "CANCELLED")
+    run(repo, "check")
+
+
+@pytest.mark.parametrize("how", ["options", "whole text"])
+def test_an_edit_that_waited_sees_what_was_written_meanwhile(repo: Path, tmp_path: Path, how: str) -> None:
+    write(repo, a="goal: g\n")
+    (tmp_path / "new.yaml").write_text("goal: new\n")
+    lock = repo / ".sdd/runtime/backlog.lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        change = "--role r" if how == "options" else f"--file {tmp_path}/new.yaml"
+        process = start(repo, f"edit a {change}")
+        deadline = time.monotonic() + 30
+        while not holds_open(process.pid, lock):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        write(repo, a="goal: g\npriority: 1\n")
+    code, told = finish(process)
+    text = backlog(repo, "open/a.yaml").read_text()
+    if how == "options":
+        assert (code, text) == (0, "goal: g\npriority: 1\nrole: r\n"), told
+    else:
+        assert (code, text) == (TaskFileChanged.exit_code, "goal: g\npriority: 1\n") and "has changed since" in told
+
+
+def holds_open(pid: int, file: Path) -> bool:
+    try:
+        return any(os.readlink(each) == str(file) for each in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize("name", ["init", "add", "list", "show", "edit", "cancel", "retry", "resolve"])

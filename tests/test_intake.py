@@ -6,23 +6,30 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from holdfast.app import App
+from holdfast.app import GITIGNORE, App
+from holdfast.cli.overview import look
 from holdfast.config.layers import load
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.task import TASK, TaskEvent
 from holdfast.durable.entry import Record
+from holdfast.engine.check import Section, check
+from holdfast.errors import BacklogAlone
+from holdfast.stores.backlog import Backlog
 from holdfast.stores.files import FileLedger
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
 
 
-def git(repo: Path, *command: str) -> None:
+def git(repo: Path, *command: str, later_s: int = 0) -> None:
+    """`later_s`: git dates a commit to the second, and a test takes less between two things that come in turn."""
     identity = ["-c", "user.name=t", "-c", "user.email=t@t"]
-    subprocess.run(["git", *identity, *command], cwd=repo, check=True, capture_output=True)
+    variables = {**os.environ, "GIT_COMMITTER_DATE": f"@{int(time.time()) + later_s} +0000"}
+    subprocess.run(["git", *identity, *command], cwd=repo, check=True, capture_output=True, env=variables)
 
 
 def make_app(repo: Path) -> App:
@@ -51,6 +58,11 @@ def states(app: App) -> dict[str, str]:
 
 def places(app: App) -> dict[str, str]:
     return {path.stem: path.parent.name for path in sorted(app.layout.backlog.glob("*/*.yaml"))}
+
+
+def check_backlog(app: App) -> Section:
+    sections = check(app.layout, Backlog(app.layout.backlog), None).sections
+    return next(section for section in sections if section.name == "backlog")
 
 
 def drive(ledger: FileLedger, task: str, *events: TaskEvent, **outcome: str) -> None:
@@ -221,7 +233,7 @@ def test_what_a_hand_deletes_is_cancelled_however_git_is_told(versioned: App) ->
         assert session.intake.problems == []
     commit(versioned, "less to do")
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "b.yaml"))
-    git(versioned.repo, "commit", "-qm", "nothing to do")
+    git(versioned.repo, "commit", "-qm", "nothing to do", later_s=1)
     with versioned.session() as session:
         assert session.intake.cancelled == ["b"]
 
@@ -241,13 +253,32 @@ def test_a_deletion_before_the_first_commit_cancels(app: App) -> None:
 def test_a_deletion_merged_into_the_present_branch_cancels(versioned: App) -> None:
     git(versioned.repo, "checkout", "-qb", "side")
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "a.yaml"))
-    git(versioned.repo, "commit", "-qm", "without a")
+    git(versioned.repo, "commit", "-qm", "without a", later_s=1)
     git(versioned.repo, "checkout", "-q", "main")
     assert assert_kept(versioned) == []
     git(versioned.repo, "commit", "-q", "--allow-empty", "-m", "meanwhile")
     git(versioned.repo, "merge", "-q", "--no-ff", "-m", "merged", "side")
     with versioned.session() as session:
         assert session.intake.cancelled == ["a"] and session.intake.problems == []
+
+
+def test_a_deletion_from_before_the_task_was_taken_in_is_none_of_its_own(app: App) -> None:
+    for name in "az":
+        write(app, name, f"goal: do {name}\n")
+    git(app.repo, "checkout", "-qb", "main")
+    commit(app, "both")
+    git(app.repo, "rm", "-q", str(app.layout.backlog_open / "a.yaml"))
+    git(app.repo, "commit", "-qm", "without a")
+    git(app.repo, "checkout", "-qb", "feat")
+    git(app.repo, "revert", "-n", "HEAD")
+    git(app.repo, "commit", "-qm", "with a after all")
+    with app.session() as session:
+        assert sorted(session.intake.added) == ["a", "z"]
+    git(app.repo, "checkout", "-q", "main")
+    [told] = assert_kept(app, "a")
+    assert "a checkout took this file away" in told
+    git(app.repo, "checkout", "-q", "feat")
+    assert assert_kept(app) == []
 
 
 @pytest.mark.parametrize("how", ["renamed", "removed"])
@@ -312,6 +343,37 @@ def test_nothing_is_cancelled_while_a_file_or_folder_cannot_be_used(app: App, tm
     assert set(states(app).values()) == {"OPEN"}
 
 
+def test_what_keeps_a_task_from_being_cancelled_is_named_and_nothing_else_keeps_it(app: App, tmp_path: Path) -> None:
+    a, b = write(app, "a"), write(app, "b")
+    with app.session():
+        pass
+    empty = write(app, "foo", "", folder="closed")
+    a.unlink()
+    told = (
+        "open/a.yaml:1:1: there is no such file, and a is not cancelled while closed/foo.yaml cannot be used: it might"
+    )
+    with app.session() as session:
+        assert session.intake.cancelled == []
+        assert any(str(problem).startswith(told) for problem in session.intake.problems)
+    assert any(str(problem).startswith(told) for problem in look(app).problems)
+    notes = check_backlog(app).notes
+    assert any(note.startswith(told) for note in notes) and not any("which cancels it" in note for note in notes)
+
+    # Each of these can be told to be another task's: by its name, or by the id that is written in it.
+    empty.write_text("goal: [unclosed\n")
+    write(app, "bar", "id: other\ngoal: [unclosed\n", folder="closed")
+    (app.layout.backlog_open / "link.yaml").symlink_to(tmp_path)
+    assert any("a was deleted, which cancels it" in note for note in check_backlog(app).notes)
+    with app.session() as session:
+        assert session.intake.cancelled == ["a"]
+
+    b.unlink()
+    write(app, "baz", "id: b\ngoal: [unclosed\n", folder="closed")
+    with app.session() as session:
+        assert session.intake.cancelled == []
+    assert states(app) == {"a": "CANCELLED", "b": "OPEN"}
+
+
 def test_a_task_whose_pinned_text_is_lost_is_left_as_it_is_and_stops_nobody(app: App) -> None:
     for name in "ab":
         write(app, name, f"goal: do {name}\n")
@@ -340,16 +402,81 @@ def test_a_clone_without_a_journal_keeps_what_is_closed_closed(app: App, tmp_pat
         drive(session.ledger, "a", *CLOSE, commit="abc")
         drive(session.ledger, "b", *FAIL, message="it broke")
         drive(session.ledger, "c", TaskEvent.MANUAL_CANCEL)
-    git(app.repo, "add", ".")
-    git(app.repo, "commit", "-qm", "work")
+    settings = app.layout.settings.read_text() + "# ours\n"
+    app.layout.settings.write_text(settings)
+    commit(app, "work")
     git(tmp_path, "clone", "-q", str(app.repo), "clone")
-    clone = make_app(tmp_path / "clone")
-    assert not any(clone.layout.wal.glob("*.wal.jsonl"))
+    top = {path.name for path in (tmp_path / "clone" / ".sdd").iterdir()}
+    assert top == {".gitignore", "backlog", "config"}, "what people write, and nothing of the other machine's journal"
+    clone = App(tmp_path / "clone", load(tmp_path / "clone", environ={}))
+    for act in (clone.look, clone.session().__enter__):
+        with pytest.raises(BacklogAlone, match="type `holdfast init`, which makes it and keeps every file as it is"):
+            act()
+    assert {path.name for path in clone.layout.root.iterdir()} == top
+    before = {path: path.read_bytes() for path in clone.layout.backlog.glob("*/*")}
+    assert clone.init() == [] and {path: path.read_bytes() for path in before} == before
+    assert clone.layout.settings.read_text() == settings
     with clone.session() as session:
         assert sorted(session.intake.added) == ["a", "b", "c", "d"]
         assert session.ledger.state.tasks["a"].outcome["commit"] == "abc"
     assert states(clone) == {"a": "CLOSED", "b": "FAILED", "c": "CANCELLED", "d": "OPEN"}
     assert places(clone) == places(app)
+
+
+def test_a_switch_of_branches_leaves_the_data_root_sound(app: App) -> None:
+    git(app.repo, "checkout", "-qb", "main")
+    git(app.repo, "commit", "-q", "--allow-empty", "-m", "before all")
+    git(app.repo, "branch", "before")
+    write(app, "a")
+    write(app, "b")
+    commit(app, "tasks")
+    git(app.repo, "checkout", "-qb", "f")
+    with app.session() as session:
+        drive(session.ledger, "a", TaskEvent.MANUAL_CANCEL)
+    commit(app, "without a")
+    git(app.repo, "checkout", "-q", "main")
+    assert places(app) == {"a": "open", "b": "open"}
+    report = check(app.layout, Backlog(app.layout.backlog), None)
+    assert report.sound, report
+    [note] = check_backlog(app).notes
+    assert "a is CANCELLED, which belongs in closed: git has it so in this checkout" in note
+
+    # From before there was a data root: what is decided stays, and what is open waits.
+    git(app.repo, "checkout", "-q", "before")
+    assert not app.layout.backlog_open.exists() and not app.layout.settings.exists()
+    assert app.layout.format_file.exists() and states(app) == {"a": "CANCELLED", "b": "OPEN"}
+    report = check(app.layout, Backlog(app.layout.backlog), None)
+    assert report.sound, report
+    with app.session() as session:
+        assert session.intake.cancelled == []
+        assert [problem.tasks for problem in session.intake.problems] == [("b",)]
+    git(app.repo, "checkout", "-q", "f")
+    assert places(app) == {"a": "closed", "b": "open"}
+    git(app.repo, "checkout", "-q", "main")
+    with app.session():
+        pass
+    assert states(app) == {"a": "CANCELLED", "b": "OPEN"} and places(app) == {"a": "closed", "b": "open"}
+    assert check(app.layout, Backlog(app.layout.backlog), None).sound
+
+
+def test_a_file_out_of_place_that_git_does_not_explain_is_a_finding(app: App) -> None:
+    write(app, "a")
+    with app.session() as session:
+        drive(session.ledger, "a", *CLOSE)
+    commit(app, "closed")
+    (app.layout.backlog / "closed" / "a.yaml").rename(app.layout.backlog_open / "a.yaml")
+    assert len(check_backlog(app).findings) == 1
+    (app.layout.backlog_open / "a.yaml").unlink()
+    assert len(check_backlog(app).findings) == 1
+
+
+def test_init_replaces_only_its_own_old_gitignore(app: App) -> None:
+    path = app.layout.root / ".gitignore"
+    assert path.read_bytes() == GITIGNORE
+    path.write_text("/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n")
+    assert app.init() == [path] and path.read_bytes() == GITIGNORE and app.init() == []
+    path.write_text("/runtime/\n")
+    assert app.init() == [] and path.read_text() == "/runtime/\n"
 
 
 def test_a_copy_of_the_backlog_alone_works_like_a_clone(app: App, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_an_older_checkout_from_before_it_was_written_down_is_left_clean(tmp_pat
     app = make_app(make_repo(tmp_path / "repo"))
     app.init()
     git(app.repo, "add", ".")
+    git(app.repo, "add", "-f", str(app.layout.format_file))
     git(app.repo, "commit", "-q", "-m", "first")
     git(app.repo, "branch", "before")
     open_and_close(app)
@@ -79,6 +80,7 @@ def test_another_repository_at_the_same_path_is_refused_and_nothing_changes(tmp_
     shared, repo = tmp_path / "no" / "shared", make_repo(tmp_path / "repo", "mine")
     app = make_app(repo, shared)
     app.init()
+    (app.layout.backlog_open / "known.yaml").write_text("goal: do it\n")
     open_and_close(app)
     mine = first_of(repo)
     shutil.rmtree(repo)
@@ -90,7 +92,7 @@ def test_another_repository_at_the_same_path_is_refused_and_nothing_changes(tmp_
             act()
         assert mine in str(told.value) and first_of(repo) in str(told.value) and "--data-root" in str(told.value)
     asked = [sys.executable, "-m", "holdfast", "--data-root", str(shared)]
-    for command in (["check"], ["check", "--repair"]):
+    for command in (["check"], ["check", "--repair"], ["add", "--goal", "g"], ["edit", "known", "--role", "r"]):
         done = subprocess.run([*asked, *command], cwd=repo, capture_output=True, text=True)
         assert done.returncode == 2 and mine in done.stderr, done.stderr
     assert {path: path.stat().st_mtime_ns for path in shared.rglob("*")} == before
@@ -128,7 +130,7 @@ def test_any_first_commit_of_the_repository_counts_also_on_a_branch_without_it(t
 def test_a_shallow_clone_cannot_tell_and_writes_nothing_down(tmp_path: Path) -> None:
     app = make_app(make_repo(tmp_path / "repo", "mine", "more", "most"))
     app.init()
-    git(app.repo, "add", ".")
+    git(app.repo, "add", "-f", str(app.layout.format_file))
     git(app.repo, "commit", "-q", "-m", "with the data root")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{app.repo}", "shallow")
     clone = make_app(tmp_path / "shallow")

@@ -163,7 +163,8 @@ def repo_with(tmp_path: Path, kind: str, **more: Any) -> Path:
     """One task, whose agent says at once why it cannot go on; from the file `well` on it is well."""
     repo = make_repo(tmp_path / "repo")
     told = '{"end": true, "ok": false, "kind": "%s", "why": "It is %s."}'
-    script = f"test -e {tmp_path}/well && echo x > x && echo '{{\"end\": true, \"ok\": true}}' || echo '{told % (kind, kind)}'"
+    well = f'test -e {tmp_path}/well && echo x > x && echo \'{{"end": true, "ok": true}}\''
+    script = f"{well} || echo '{told % (kind, kind)}'"
     events = {
         "finished.when": "end=true", "finished.ok": "ok", "finished.kind": "kind", "finished.detail": "why",
     }  # fmt: skip

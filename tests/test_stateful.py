@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
         root = self.root
         files = checkpoint.Files(root / "tasks.jsonl", root / "uncommitted.idx.json", root / "idempotency.jsonl")
         assert found.end == self.journal.position()
-        checkpoint.write(files, self.journal.position(), fold, found.pairing)
+        checkpoint.write(Chain(root / "wal"), files, self.journal.position(), fold, found.pairing)
 
     # -- what happens to it ---------------------------------------------------------------------------------------
 

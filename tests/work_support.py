@@ -27,7 +27,7 @@ def git(repo: Path, *arguments: str) -> str:
 def bare_environment(**more: str) -> dict[str, str]:
     """Without settings of this shell, and without anybody's git identity."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_", "XDG_"))}
-    return {**kept, "GIT_CONFIG_NOSYSTEM": "1", **more}
+    return {**kept, "GIT_CONFIG_NOSYSTEM": "1", "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **more}
 
 
 def make_repository(top: Path, *, with_commit: bool = True) -> Path:

@@ -17,8 +17,16 @@ from holdfast.config.settings import DEFAULT_SETTINGS, Config
 from holdfast.domain.state import State
 from holdfast.durable import disk
 from holdfast.durable.checkpoint import Recovered
-from holdfast.durable.root import create_root, has_journal, moved_from, note_root_commit, open_root, read_root
-from holdfast.errors import GitUnusable, Locked, NotInitialised, NotInRepository, RepositoryMoved
+from holdfast.durable.root import (
+    create_root,
+    expect_repository,
+    has_journal,
+    moved_from,
+    note_root_commit,
+    open_root,
+    read_root,
+)
+from holdfast.errors import BacklogAlone, GitUnusable, Locked, NotInitialised, NotInRepository, RepositoryMoved
 from holdfast.layout import Layout
 from holdfast.ports import Effect
 from holdfast.stores.backlog import Backlog
@@ -32,8 +40,14 @@ if TYPE_CHECKING:
     from holdfast.engine.intake import Report
     from holdfast.engine.recover import Closed
 
-# What must not be committed: the journal of this machine, what only lives while Holdfast runs, and the work trees.
-GITIGNORE = b"/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n"
+# Git carries what people write. All else belongs to the journal, which stays on this machine: a checkout that took
+# blobs or format.json away and left the journal would leave half a data root.
+GITIGNORE = b"/*\n!/.gitignore\n!/backlog/\n!/config/\n.hf-*.tmp\n"
+# What `init` wrote before that; where nobody changed it, it is replaced.
+_GITIGNORES_BEFORE = (b"/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n",)
+
+# How whoever looks on is told something.
+Say = Callable[[str], None]
 
 # How long a short session waits for another, and how often it looks.
 PATIENCE_S = 5.0
@@ -82,14 +96,17 @@ class App:
         return cls(repo, load(repo, environ=environ, options=options))
 
     def init(self) -> list[Path]:
-        """Makes the data root with its folders and first files; returns the files it created. Safe to repeat."""
+        """Makes the data root with its folders and first files; returns the files it wrote. Safe to repeat."""
         create_root(self.layout.root, repo=self.repo)
-        created = []
+        written = []
         for path, content in ((self.layout.settings, DEFAULT_SETTINGS.encode()), (self._gitignore, GITIGNORE)):
             if not path.exists():
                 disk.create(path, content)
-                created.append(path)
-        return created
+                written.append(path)
+        if self._gitignore.read_bytes() in _GITIGNORES_BEFORE:
+            disk.replace(self._gitignore, GITIGNORE)
+            written.append(self._gitignore)
+        return written
 
     @property
     def _gitignore(self) -> Path:
@@ -103,7 +120,9 @@ class App:
         return View(layout, state, found, Backlog(layout.backlog))
 
     @contextlib.contextmanager
-    def session(self, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[Session]:
+    def session(
+        self, *, take_over: bool = False, patience_s: float = PATIENCE_S, say: Say = lambda line: None
+    ) -> Iterator[Session]:
         """Owns the data root for a while: recovers, takes in what people did to the files, and projects at the end.
 
         While another short session has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
@@ -112,7 +131,7 @@ class App:
         from holdfast.engine.intake import project, take_in
         from holdfast.engine.recover import recover
 
-        with self.owned(take_over=take_over, patience_s=patience_s) as (layout, ledger):
+        with self.owned(take_over=take_over, patience_s=patience_s, say=say) as (layout, ledger):
             backlog, blobs = Backlog(layout.backlog), Blobs(layout.cas)
             effects = self._effects(layout, blobs) if ledger.pairing.open_intents() else {}
             counts, closed = recover(ledger, effects, self.clock(), self.config.replay_age_max_s)
@@ -120,7 +139,7 @@ class App:
             yield Session(ledger, backlog, blobs, self.config, counts, closed, report)
             project(ledger, backlog)
 
-    def decide(self, kind: str, params: dict[str, Any], say: Callable[[str], None] = lambda line: None) -> Answer:
+    def decide(self, kind: str, params: dict[str, Any], say: Say = lambda line: None) -> Answer:
         """What a person decides: through the run that owns the data root, or as a short session where nobody runs.
 
         `say` is told what a session finds on its way. If the run dies before it has answered, the decision is made
@@ -143,7 +162,7 @@ class App:
                     raise
             time.sleep(LOCK_POLL_S)
 
-    def _decide_here(self, key: str, kind: str, params: dict[str, Any], say: Callable[[str], None]) -> Answer:
+    def _decide_here(self, key: str, kind: str, params: dict[str, Any], say: Say) -> Answer:
         from holdfast.engine import requests
         from holdfast.engine.decisions import Desk
 
@@ -156,7 +175,7 @@ class App:
                 answer = requests.decide(Desk.of(shop, key), kind, params)
                 shop.board.keep_up()
                 return answer
-        with self.session(patience_s=0.0) as session:
+        with self.session(patience_s=0.0, say=say) as session:
             _tell(say, self.layout, session.closed, session.intake)
             desk = Desk(
                 self.repo, self.layout, self.config, session.ledger, session.backlog, session.blobs, self.clock, key,
@@ -165,13 +184,21 @@ class App:
             return requests.decide(desk, kind, params)
 
     @contextlib.contextmanager
-    def owned(self, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[tuple[Layout, FileLedger]]:
+    def owned(
+        self, *, take_over: bool = False, patience_s: float = PATIENCE_S, say: Say = lambda line: None
+    ) -> Iterator[tuple[Layout, FileLedger]]:
         """Owns the data root, and nothing more: what an earlier run left open is still open."""
+        from holdfast.engine.auditing import Auditor, running
+
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo)
         with self._ledger(layout, take_over, patience_s) as ledger:
-            note_root_commit(layout, self.repo)
-            yield layout, ledger
+            auditor = Auditor(layout, say, self.clock)
+            with running(auditor):
+                auditor.open(ledger.found.end)
+                ledger.on_entry = auditor.take
+                note_root_commit(layout, self.repo)
+                yield layout, ledger
 
     def _effects(self, layout: Layout, blobs: Blobs) -> Mapping[str, Effect]:
         """What can tell whether an open intent took place."""
@@ -201,10 +228,16 @@ class App:
 
             command = shlex.join(["mv", "-n", "-T", str(found), str(layout.root)])
             raise RepositoryMoved(path=layout.root, repo=self.repo, found=found, command=command)
-        raise NotInitialised(path=layout.root, repo=self.repo)
+        if any(layout.backlog.glob("*/*.y*ml")):
+            raise BacklogAlone(path=layout.root, repo=self.repo)
+        raise NotInitialised(path=layout.format_file if layout.root.exists() else layout.root, repo=self.repo)
+
+    def expect_own(self) -> None:
+        """Refuses the data root of another repository, for who writes there without a session."""
+        expect_repository(self.layout, self.repo)
 
 
-def _tell(say: Callable[[str], None], layout: Layout, closed: list[Closed], intake: Report) -> None:
+def _tell(say: Say, layout: Layout, closed: list[Closed], intake: Report) -> None:
     """What a session found before it came to what it was begun for."""
     for problem in intake.problems:
         say(f"{layout.backlog}/{problem}")

@@ -98,6 +98,7 @@ class Layout:
     events = Entry("events.jsonl", "durable")
     runtime = Entry("runtime/", "ephemeral")
     lock = Entry("runtime/lock", "ephemeral")
+    backlog_lock = Entry("runtime/backlog.lock", "ephemeral")
     server = Entry("runtime/server.json", "ephemeral")
     signals = Entry("runtime/signals/", "ephemeral")
     logs = Entry("runtime/logs/", "ephemeral")

@@ -53,8 +53,11 @@ class Ledger(Protocol):
         must be good by itself, with those before it.
         """
 
-    def claim(self, worker: str, task: str, *, lease_s: float) -> Claim:
-        """Hands out an open task, as a new attempt or continuing an orphaned one. Raises ClaimRefused."""
+    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "") -> Claim:
+        """Hands out an open task, as a new attempt or continuing an orphaned one. Raises ClaimRefused.
+
+        `model` and `why` are put on record with it: what the worker uses, and why it is this worker.
+        """
 
     def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
         """Extends the lease. Raises ClaimLost when the task is no longer this claim's."""
@@ -182,6 +185,7 @@ class BacklogScan(Protocol):
     """The whole backlog. `problems` name the tasks that they stop.
 
     `moved`: what a crash left in several folders; `doubled`: tasks that several files claim to be, with a problem each.
+    `unread`: files and folders, with a problem each, that may be, or hold, the file of any task.
     """
 
     @property
@@ -192,6 +196,8 @@ class BacklogScan(Protocol):
     def doubled(self) -> Mapping[str, Sequence[TaskFile]]: ...
     @property
     def problems(self) -> Sequence[Problem]: ...
+    @property
+    def unread(self) -> Sequence[str]: ...
 
 
 class BacklogFolder(Protocol):

@@ -46,7 +46,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
 @contextlib.contextmanager
 def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[Workshop]:
     """Owns the data root: recovered, and ready to work."""
-    with app.owned(take_over=take_over, patience_s=patience_s) as (layout, ledger):
+    with app.owned(take_over=take_over, patience_s=patience_s, say=lambda line: note("", line)) as (layout, ledger):
         blobs = Blobs(layout.cas)
         effects = build_effects(app.repo, layout, app.config, blobs)
         for lost in lost_landings(app.repo, ledger.state.landings):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -21,9 +23,11 @@ GATE = [{"command": "grep -q right a.txt"}]
 
 @functools.cache
 def done(name: str) -> Site:
-    """One task that went well, for every row that only looks at it. Its folder goes with the tests' own."""
+    """One task that went well, for every row that only looks at it. Its folder goes when the tests end."""
     kit = next(each for each in KITS if each.name == name)
-    site = Site(Path(tempfile.mkdtemp(prefix="holdfast-agent-")), kit)
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-agent-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    site = Site(folder, kit)
     file = site.add(verify=GATE)
     site.model.then(
         Step("I write the file. Grüße! ✓", [kit.edit(file, "right\n")], usage=(1000, 50), chunk=1),

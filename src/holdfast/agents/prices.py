@@ -5,6 +5,8 @@ The prices are those that LiteLLM 1.106.2 lists, for requests without surcharges
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 AS_OF = "2026-11-15"
 MILLION = 1_000_000
 
@@ -59,13 +61,24 @@ PRICES: dict[str, tuple[float, float, float, float]] = {
 }
 
 
+# What the settings say instead, or in addition.
+_OWN: dict[str, tuple[float, float, float, float]] = {}
+
+
+def override(prices: Mapping[str, tuple[float, float, float, float]]) -> None:
+    """From now on, in this process."""
+    _OWN.clear()
+    _OWN.update(prices)
+
+
 def usd(model: str, tokens_in: int, tokens_out: int, *, read: int = 0, written: int = 0) -> float:
     """What these tokens cost, or 0 where the model is not known. `read`, `written`: those of `tokens_in` that the
     cache was read from or written with."""
-    name = model.rpartition("/")[2]
-    fitting = max((known for known in PRICES if name.startswith(known)), key=len, default="")
+    names = (model, model.rpartition("/")[2])
+    table = {**PRICES, **_OWN}
+    fitting = max((known for known in table if any(name.startswith(known) for name in names)), key=len, default="")
     if not fitting:
         return 0.0
-    new, cached, caching, out = PRICES[fitting]
+    new, cached, caching, out = table[fitting]
     plain = max(tokens_in - read - written, 0)
     return (plain * new + read * cached + written * caching + tokens_out * out) / MILLION

@@ -27,6 +27,10 @@ _CLIS: dict[str, Callable[[Launch], Stream]] = {"claude": _claude, "codex": _cod
 
 
 def stream_of(order: Order) -> Stream:
+    if order.prices:
+        from holdfast.agents import prices
+
+        prices.override(order.prices)
     if order.agent == "scripted":
         from holdfast.agents.plain import OwnEvents
 

@@ -119,6 +119,12 @@ def _waits(graph: Graph, task: Task, now: float) -> list[str]:
 
 def _row(task: Task, definition: Definition, waits: list[str]) -> Row:
     return Row(
-        task.id, str(task.state), definition.title or "", list(definition.depends_on), definition.parent or "", waits,
+        task.id, str(task.state), _title(definition), list(definition.depends_on), definition.parent or "", waits,
         task.attempts, task.attempt, task.agent, task.parked, task.added_at, task.changed_at, task.definition,
     )  # fmt: skip
+
+
+def _title(definition: Definition) -> str:
+    """As `holdfast list` shows it."""
+    words = definition.title or definition.goal or str(definition.command or "")
+    return words.strip().partition("\n")[0]

@@ -98,7 +98,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
     try:
         # Not by click's `main`, which has its own view of a closed pipe and of exit codes.
         try:
-            with holdfast.make_context("holdfast", given) as ctx:
+            # A copy: reading the words takes them out of the list.
+            with holdfast.make_context("holdfast", list(given)) as ctx:
                 holdfast.invoke(ctx)
         except click.exceptions.Exit as ended:
             code = ended.exit_code

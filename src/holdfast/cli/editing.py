@@ -1,4 +1,4 @@
-"""`add` and `edit`: they write definitions and nothing else. No run, no lock: also while somebody else works."""
+"""`add` and `edit`: they write definitions and nothing else. They begin no run: also while somebody else works."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
@@ -43,20 +44,29 @@ _OPTIONS = (
     click.option("--goal", help="What is to be done, in words; may have several lines."),
     click.option("--role", help="Which role takes it on."),
     click.option("--priority", type=int, help="1 comes before 2."),
-    click.option("--depends-on", multiple=True, metavar="TASK", help="Begin once this task is closed; repeatable."),
-    click.option("--parent", metavar="TASK", help="The task that this one is a part of."),
+    click.option(
+        "--depends-on", multiple=True, metavar="TASK", shell_complete=complete_task,
+        help="Begin once this task is closed; repeatable.",
+    ),
+    click.option("--parent", metavar="TASK", shell_complete=complete_task, help="The task that this one is a part of."),
     click.option("--agent", help="Which agent works on it."),
     click.option("--model", help="Which model that agent uses."),
     click.option("--command", help="A command that does the work, in place of an agent."),
+    click.option("--script", metavar="STEPS", help="What the scripted agent does, a step on each line."),
+    click.option("--sandbox", help="What keeps the agent in: the name of a sandbox."),
     click.option("--budget-usd", type=float, help="What it may cost at most."),
     click.option("--max-attempts", type=int, help="How often it may be tried."),
+    click.option("--max-resumes", type=int, help="How often an attempt may be continued after a crash."),
     click.option("--timeout-s", type=float, help="How long one attempt may take."),
+    click.option("--subtask-timeout-s", type=float, help="How long it may wait for its subtasks."),
     click.option("--path", "paths", multiple=True, help="What the work may touch; repeatable."),
     click.option("--verify", multiple=True, metavar="COMMAND", help="A check that must pass; repeatable."),
     click.option("--approve/--no-approve", default=None, help="A person must see the result before it lands."),
     click.option("--not-before", metavar="TIME", help="An ISO time such as 2030-01-31T12:00:00Z, or Unix seconds."),
     click.option("--label", "labels", multiple=True, help="For finding it again; repeatable."),
-)
+    click.option("--forked-from", metavar="ATTEMPT@TURN", help="Begin with the tree that this turn left."),
+    click.option("--context", multiple=True, metavar="KEY=VALUE|JSON", help="What to know besides; repeatable."),
+)  # fmt: skip
 
 
 def definition_options(command: F) -> F:
@@ -94,14 +104,16 @@ def add(ctx: click.Context, /, files: tuple[str, ...], name: str | None, as_json
     problem, none.
     """
     app = find_app(ctx)
-    overview = look(app)
+    overview = _look(app)
     values = _given(options)
-    if files and (values or name):
-        raise InputError(detail="give options or files, not both")
+    if options["goal"] is not None and not options["goal"].strip():
+        raise InputError(detail="the goal is empty; say what is to be done, as in --goal 'Fix the login'")
+    if files and (values or (name and files != ("-",))):
+        raise InputError(detail="give options or files, not both; only --id goes with -")
     if not files and not values and not name and not sys.stdin.isatty():
         files = ("-",)
     taken = {*overview.rows, *(task for problem in overview.problems for task in problem.tasks)}
-    texts = [_from_file(file, taken) for file in files] or [_from_options(name, values, taken)]
+    texts = [_from_file(file, taken, name) for file in files] or [_from_options(name, values, taken)]
     _expect_new(overview, texts)
     _expect_sound(overview, texts)
     added = [_create(overview.view.backlog, text, taken) for text in texts]
@@ -114,7 +126,7 @@ def add(ctx: click.Context, /, files: tuple[str, ...], name: str | None, as_json
 
 def add_goal(app: App, goal: str) -> str:
     """Adds a task from words alone, and returns its id."""
-    overview = look(app)
+    overview = _look(app)
     taken = {*overview.rows, *(task for problem in overview.problems for task in problem.tasks)}
     return _create(overview.view.backlog, _from_options(None, {"goal": goal}, taken), taken).definition.id
 
@@ -123,7 +135,7 @@ def add_goal(app: App, goal: str) -> str:
     epilog="Examples:  holdfast edit fix-login --priority 1 --label urgent  ·  holdfast edit fix-login  ·  "
     "holdfast edit fix-login --file new.yaml"
 )
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @click.argument("source", required=False, metavar="[-]")
 @click.option("--file", help="The whole new text of the task's file; - is standard input.")
 @definition_options
@@ -135,31 +147,52 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
     Options change only their own keys; all else in the file stays, comments too. An empty value takes a key out. An
     edit of a task that is being worked on counts for its next attempt.
     """
-    overview = look(find_app(ctx))
+    overview = _look(find_app(ctx))
     _expect_editable(overview, task)
     values, file = _given(options, keep_empty=True), file or source
     if file and values:
         raise InputError(detail="give options or a file, not both")
+    if not (file or values or (sys.stdin.isatty() and sys.stdout.isatty())):
+        raise InputError(detail="say what to change: options, --file, or run it in a terminal to use your editor")
+    path = _edit_by_options(overview, task, values) if values else _edit_whole(overview, task, file)
+    if as_json:
+        print_json({"id": task, "file": str(path or overview.files[task].path), "changed": path is not None})
+    else:
+        click.echo(str(path) if path else "Nothing was changed.")
+
+
+def _edit_by_options(overview: Overview, task: str, values: Mapping[str, Any]) -> Path:
+    """Changes the file as it is when this command has its turn: another may have changed other keys meanwhile."""
+
+    def changed(found: Found, text: bytes) -> bytes:
+        if found.folder == "closed":
+            raise TaskIsFinal(task=task, state=(found.definition.result or {}).get("state", TaskState.CLOSED))
+        return _judged_text(overview, _changed(text, found.definition, found.path.stem, values), found, "")
+
+    return overview.view.backlog.change(task, changed).path
+
+
+def _edit_whole(overview: Overview, task: str, file: str | None) -> Path | None:
+    """Replaces the text that was read, and no other: whoever wrote meanwhile would be undone."""
     backlog = overview.view.backlog
     found, before = backlog.read(task)
 
     def save(text: bytes, place: str) -> Path:
-        made = _parsed(text, found.path.stem, place)
-        _expect_sound(overview, [Text(place, text, made)])
-        return backlog.edit(task, text, found.digest).path
+        return backlog.edit(task, _judged_text(overview, text, found, place), found.digest).path
 
-    if file:
-        path: Path | None = save(_read(file), STDIN if file == "-" else file)
-    elif values:
-        path = save(_changed(before, found.definition, found.path.stem, values), "")
-    elif sys.stdin.isatty() and sys.stdout.isatty():
-        path = _edit_by_hand(before.decode(), save)
-    else:
-        raise InputError(detail="say what to change: options, --file, or run it in a terminal to use your editor")
-    if as_json:
-        print_json({"id": task, "file": str(path or found.path), "changed": path is not None})
-    else:
-        click.echo(str(path) if path else "Nothing was changed.")
+    return save(_read(file), STDIN if file == "-" else file) if file else _edit_by_hand(before.decode(), save)
+
+
+def _judged_text(overview: Overview, text: bytes, found: Found, place: str) -> bytes:
+    _expect_sound(overview, [Text(place, text, _parsed(text, found.path.stem, place))])
+    return text
+
+
+def _look(app: App) -> Overview:
+    """As `look`, for who is about to write: only in the data root of this repository."""
+    app.expect_initialised()
+    app.expect_own()
+    return look(app)
 
 
 def _create(backlog: Backlog, text: Text, taken: set[str]) -> Found:
@@ -186,15 +219,31 @@ def _given(options: Mapping[str, Any], *, keep_empty: bool = False) -> dict[str,
         if value is None or value == ():
             continue
         kept: Any = [each for each in value if each] if isinstance(value, tuple) else value
+        if key == "context":
+            kept = _context(kept)
         if key == "not_before" and re.fullmatch(r"\d+(\.\d+)?", kept):
             kept = float(kept)
         if isinstance(kept, float) and not math.isfinite(kept):
             raise InputError(detail=f"{key} must be a finite number, not {kept}")
-        if kept not in ("", []):
+        if kept not in ("", [], {}):
             given[key] = kept
         elif keep_empty:
             given[key] = None
     return given
+
+
+def _context(texts: list[str]) -> dict[str, Any]:
+    """What is said as KEY=VALUE, where the value is text whatever it looks like, or as a mapping in JSON."""
+    context: dict[str, Any] = {}
+    for text in texts:
+        key, is_pair, value = text.partition("=")
+        try:
+            context |= msgspec.json.decode(text, type=dict[str, Any]) if text.startswith("{") else {key: value}
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise InputError(detail=f"--context {text!r} begins as JSON, and is none: {error}") from error
+        if not text.startswith("{") and not (key and is_pair):
+            raise InputError(detail=f"--context {text!r} is neither KEY=VALUE nor a mapping in JSON")
+    return context
 
 
 def _from_options(name: str | None, values: dict[str, Any], taken: Collection[str]) -> Text:
@@ -258,9 +307,13 @@ def _read(file: str) -> bytes:
         raise InputError(detail=f"{file} cannot be read: {error.reason}") from error
 
 
-def _from_file(file: str, taken: Collection[str]) -> Text:
+def _from_file(file: str, taken: Collection[str], name: str | None = None) -> Text:
     content, place = _read(file), STDIN if file == "-" else file
-    made = _parsed(content, "task" if file == "-" else Path(file).stem, place)
+    made = _parsed(content, name or ("task" if file == "-" else Path(file).stem), place)
+    if name:
+        if made.id != name:
+            raise InputError(detail=f"{place} gives itself the id {made.id!r}, not {name!r}: leave one of them out")
+        return Text(place, content, made)
     if file == "-" and made.id != _parsed(content, "another", place).id:
         # It gives itself no id, and there is no file name: it is called by what it says.
         words = made.title or made.goal or str(made.command or "") or "task"

@@ -39,6 +39,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     runs, it refuses; a dry run may be made at any time.
     """
     from holdfast.durable.root import open_root
+    from holdfast.engine.auditing import without_run
     from holdfast.engine.garbage import Collector
     from holdfast.engine.health import in_words
     from holdfast.engine.repair import holding
@@ -46,9 +47,14 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     app = find_app(ctx)
     app.expect_initialised()
     layout = open_root(app.layout.root, app.repo)
-    with contextlib.nullcontext() if dry_run else holding(layout, app.clock):
+    with contextlib.ExitStack() as owning:
+        facts: dict[str, float] = {}
+        if not dry_run:
+            owning.enter_context(holding(layout, app.clock))
+            facts = owning.enter_context(without_run(layout, "gc", _say, app.clock))
         collector = Collector(app.repo, layout, app.look().state.tasks.values(), app.clock)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
+        facts |= {"keep_days": keep_days, **Counter(each.kind for each in found)}
     total = sum(each.bytes for each in found)
     if as_json:
         print_json({"dry_run": dry_run, "bytes": total, "removed" if not dry_run else "would_remove": found})
@@ -67,3 +73,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         return
     end = "; nothing was removed yet: `holdfast gc` does it" if dry_run else " removed"
     click.echo(f"{in_words(total):>10}  in all{end}")
+
+
+def _say(line: str) -> None:
+    click.echo(f"holdfast: {plain(line)}", err=True)

@@ -21,6 +21,7 @@ from holdfast.cli import as_of, story
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app
 from holdfast.cli.terminal import Printer, local_time, moment, plain, printing
+from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.state import State
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain, Torn
@@ -94,13 +95,19 @@ def log(
         if follow or types or any(given is not None for given in (run, actor, since, until, count)):
             raise click.UsageError("--at shows one moment; of the other options only --task and --json go with it.")
         return _show_as_of(ctx, at, task, as_json)
-    chain = Chain(_layout(ctx).wal)
-    wanted = _filter(chain, run, types, task, actor, since, until)
+    layout = _layout(ctx)
+    chain = Chain(layout.wal)
+    concerns = None if task is None else story.Concerns(task)
+    wanted = _filter(chain, run, types, concerns, actor, since, until)
     with printing() as printer:
         printer.reserve(["", "", max(story.SENTENCES, key=len), "", "", ""])
         with _torn_noted(chain, still_written=follow):
             for item in _last(_matching(chain.entries(), wanted), count):
                 _print(printer, *item, as_json)
+        printer.flush()
+        if task is not None and concerns is not None and not concerns.is_known and not _told_of_file(layout, task):
+            click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, _added(chain))}", err=True)
+        _tell_unknown_types(types)
         while follow and _wait(printer):
             with _torn_noted(chain, still_written=True):
                 for item in _matching(chain.entries(chain.end), wanted):
@@ -137,16 +144,16 @@ def _filter(
     chain: Chain,
     run: str | None,
     types: Sequence[str],
-    task: str | None,
+    concerns: story.Concerns | None,
     actor: str | None,
     since: float | None,
     until: float | None,
 ) -> list[Filter]:
     """One test for each option given."""
     tests: list[Filter] = []
-    if task is not None:
+    if concerns is not None:
         # First, because it must see every entry: a closing is known by the intent that it closes.
-        tests.append(story.Concerns(task))
+        tests.append(concerns)
     if run is not None:
         named = _run_named(chain, run)
         tests.append(lambda found, entry: found == named)
@@ -159,6 +166,18 @@ def _filter(
     if until is not None:
         tests.append(lambda found, entry: entry.timestamp <= until)
     return tests
+
+
+def _tell_unknown_types(globs: Sequence[str]) -> None:
+    for glob in globs:
+        if not any(fnmatch.fnmatchcase(kind, glob) for kind in PAYLOADS):
+            close = difflib.get_close_matches(glob, PAYLOADS, 3)
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            click.echo(f"holdfast: this Holdfast writes no entry of a type {plain(glob)!r}{hint}", err=True)
+
+
+def _added(chain: Chain) -> set[str]:
+    return {story.task_of(entry) for _, entry in Chain(chain.wal).entries() if entry.decision_type == "task_added"}
 
 
 def _matching(items: Iterator[Item], tests: list[Filter]) -> Iterator[Item]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.domain.state import Task
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Examples:  holdfast prompt fix-login  ·  holdfast prompt --template")
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=complete_task)
 @click.option("--template", "show_template", is_flag=True, help="Print the template that is in use.")
 @as_json
 @click.pass_context

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
 from holdfast.errors import AuditKeyUnusable, InputError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     from holdfast.durable import seals
     from holdfast.durable.audit_chain import day_files
     from holdfast.durable.audit_key import load_key
+    from holdfast.engine.auditing import complete
     from holdfast.engine.repair import holding
 
     layout = _layout(ctx, writing=True)
@@ -89,6 +91,8 @@ def seal(ctx: click.Context, as_json: bool) -> None:
         raise InputError(detail=f"the audit log {layout.audit} has no record yet, so there is nothing to seal")
     key = load_key(layout.root)
     with holding(layout):
+        # What a kill or an unusable key kept out of the log is sealed with the rest.
+        complete(layout, _say)
         made = seals.seal(layout.audit, key)
     if as_json:
         print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
@@ -190,7 +194,11 @@ def _key(layout: Layout) -> Key | None:
 def _repair(layout: Layout, backlog: Backlog) -> Repaired:
     from holdfast.engine.repair import repair
 
-    return repair(layout, backlog)
+    return repair(layout, backlog, say=_say)
+
+
+def _say(line: str) -> None:
+    click.echo(f"holdfast: {plain(line)}", err=True)
 
 
 def _show_progress(entries: int) -> None:

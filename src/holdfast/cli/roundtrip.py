@@ -46,6 +46,8 @@ def _written(value: Any) -> Any:
     """Words stay plain where that means the same to every reader of YAML, 1.1 or 1.2."""
     if isinstance(value, list):
         return [_written(each) for each in value]
+    if isinstance(value, dict):
+        return {_written(key): _written(each) for key, each in value.items()}
     if not isinstance(value, str):
         return value
     if "\n" in value and value.replace("\n", "").isprintable():

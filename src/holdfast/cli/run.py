@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
@@ -40,7 +41,10 @@ Examples:
 @click.argument("goal", required=False)
 @click.option("--detach", is_flag=True, help="Run in the background.")
 @click.option("--take-over", is_flag=True, help="End the run that has the data root now, and go on in its place.")
-@click.option("--only", multiple=True, metavar="TASK", help="Start this task and no other; may be given again.")
+@click.option(
+    "--only", multiple=True, metavar="TASK", shell_complete=complete_task,
+    help="Start this task and no other; may be given again.",
+)  # fmt: skip
 @click.option("--max-agents", type=click.IntRange(1, 1000), help="Agents that work at the same time.")
 @click.option("--plain", "is_plain", is_flag=True, help="Print lines, also on a terminal.")
 @as_json

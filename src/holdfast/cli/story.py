@@ -85,9 +85,11 @@ class Concerns:
     def __init__(self, task: str) -> None:
         self._task = task
         self._intents: set[tuple[str, int]] = set()
+        self.is_known = False
 
     def __call__(self, run: str, entry: Entry) -> bool:
         named = entry.inputs.get("task") == self._task
+        self.is_known = self.is_known or named
         if named and not entry.committed:
             self._intents.add((run, entry.seq))
         closes = self._closed_by(entry)

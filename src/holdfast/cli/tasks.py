@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, Row, look, moment, tell_problems, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
@@ -73,7 +74,7 @@ def list_tasks(ctx: click.Context, states: Sequence[str], labels: Sequence[str],
 
 
 @click.command(epilog="Examples:  holdfast show fix-login  ·  holdfast show fix-login --json | jq .state")
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @as_json
 @click.pass_context
 def show(ctx: click.Context, task: str, as_json: bool) -> None:
@@ -164,12 +165,25 @@ def _print_facts(facts: dict[str, Any], text: str) -> None:
     for why in facts.get("waits", ()):
         click.echo(f"  waits       {why}")
     for key, value in facts.items():
-        if value and key not in _NOT_PRINTED:
-            told = moment(value) if key in _TIMES else "yes" if value is True else value
-            click.echo(f"  {key:11} {told}")
+        told = moment(value) if value and key in _TIMES else _in_words(value)
+        if told and key not in _NOT_PRINTED:
+            click.echo(f"  {key:11} {plain(told)}")
     for path in facts["files"]:
         click.echo(f"  file        {path}")
     for problem in facts["problems"]:
         click.echo(f"  problem     {problem}")
     if text:
         click.echo("\n" + text.rstrip("\n"))
+
+
+def _in_words(value: Any) -> str:
+    """A value for people; nothing for what is empty, zero or not said."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {words}" for key, each in value.items() if (words := _in_words(each)))
+    if isinstance(value, list | tuple):
+        return ", ".join(filter(None, map(_in_words, value)))
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".") if value else ""
+    return "yes" if value is True else str(value) if value else ""

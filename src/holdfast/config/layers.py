@@ -15,11 +15,17 @@ from holdfast.config.settings import (
     ENTRIES_MAX,
     GATE_KEYS,
     KEYS,
+    PRICE_KEYS,
+    ROUTE_KEYS,
     SECTIONS,
+    STEP_KEYS,
     Config,
     DeclaredAgent,
     Gate,
     Key,
+    ModelPrice,
+    Route,
+    Step,
 )
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
@@ -114,36 +120,66 @@ def _refused(name: str, value: Any, allowed: str, layer: Layer) -> ConfigError:
 
 
 def _gates(value: Any, layer: Layer) -> tuple[Gate, ...]:
-    return tuple(Gate(**each) for each in _entries("gates", "gate", GATE_KEYS, value, layer))
+    return tuple(Gate(**each) for each in _named("gates", "gate", GATE_KEYS, value, layer))
 
 
 def _agents(value: Any, layer: Layer) -> tuple[DeclaredAgent, ...]:
-    found = tuple(DeclaredAgent(**each) for each in _entries("agents", "agent", AGENT_KEYS, value, layer))
+    found = tuple(DeclaredAgent(**each) for each in _named("agents", "agent", AGENT_KEYS, value, layer))
     for at, each in enumerate(found):
         if wrong := mapping_problem(each.events):
             raise _refused(f"agents[{at}].events", each.events, f"a mapping of events: {wrong}", layer)
     return found
 
 
-_ENTRIES: dict[str, Callable[[Any, Layer], Any]] = {"gates": _gates, "agents": _agents}
+def _routes(value: Any, layer: Layer) -> tuple[Route, ...]:
+    return tuple(Route(**each) for each in _entries("routes", ROUTE_KEYS, value, layer))
 
 
-def _entries(top: str, noun: str, keys: Mapping[str, Key], value: Any, layer: Layer) -> list[dict[str, Any]]:
+def _steps(value: Any, layer: Layer) -> tuple[Step, ...]:
+    return tuple(Step(**each) for each in _entries("cascade", STEP_KEYS, value, layer))
+
+
+def _prices(value: Any, layer: Layer) -> dict[str, ModelPrice]:
+    value = _written("prices", value, layer)
+    if not isinstance(value, dict) or len(value) > ENTRIES_MAX or not all(isinstance(name, str) for name in value):
+        raise _refused("prices", value, KEYS["prices"].allowed, layer)
+    return {name: ModelPrice(**_entry(PRICE_KEYS, each, f"prices.{name}", layer)) for name, each in value.items()}
+
+
+_ENTRIES: dict[str, Callable[[Any, Layer], Any]] = {
+    "gates": _gates,
+    "agents": _agents,
+    "routes": _routes,
+    "cascade": _steps,
+    "prices": _prices,
+}
+
+
+def _named(top: str, noun: str, keys: Mapping[str, Key], value: Any, layer: Layer) -> list[dict[str, Any]]:
+    entries = _entries(top, keys, value, layer)
+    names: set[str] = set()
+    for at, entry in enumerate(entries):
+        if entry["name"] in names:
+            raise _refused(f"{top}[{at}].name", entry["name"], f"a name that no other {noun} has", layer)
+        names.add(entry["name"])
+    return entries
+
+
+def _entries(top: str, keys: Mapping[str, Key], value: Any, layer: Layer) -> list[dict[str, Any]]:
     """A list of mappings, taken apart by hand, so that an error names the very line."""
-    if layer.is_text and isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            raise _refused(top, value, KEYS[top].allowed + ", written as JSON", layer) from None
+    value = _written(top, value, layer)
     if not isinstance(value, list | tuple) or len(value) > ENTRIES_MAX:
         raise _refused(top, value, KEYS[top].allowed, layer)
-    entries: dict[str, dict[str, Any]] = {}
-    for at, each in enumerate(value):
-        entry = _entry(keys, each, f"{top}[{at}]", layer)
-        if entry["name"] in entries:
-            raise _refused(f"{top}[{at}].name", entry["name"], f"a name that no other {noun} has", layer)
-        entries[entry["name"]] = entry
-    return list(entries.values())
+    return [_entry(keys, each, f"{top}[{at}]", layer) for at, each in enumerate(value)]
+
+
+def _written(top: str, value: Any, layer: Layer) -> Any:
+    if not (layer.is_text and isinstance(value, str)):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        raise _refused(top, value, KEYS[top].allowed + ", written as JSON", layer) from None
 
 
 def _entry(keys: Mapping[str, Key], value: Any, name: str, layer: Layer) -> dict[str, Any]:

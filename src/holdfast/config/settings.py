@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.domain.routing import PRIORITY_PATTERN
 from holdfast.layout import HOME_VARIABLE
 
 PREFIX = "HOLDFAST_"
@@ -21,12 +22,14 @@ ENTRIES_MAX = 100
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
 NAME_RULE = "a name of up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
+PRIORITY_RULE = "a whole number, or a text such as <=2, <2, >2 or >=2"
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}\*?\Z")]
 Seconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
 Dollars = Annotated[float, Meta(gt=0, le=1_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
 Turns = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Bytes = Annotated[int, Meta(ge=4096, le=1 << 50)]
+Price = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -52,6 +55,40 @@ class DeclaredAgent(msgspec.Struct, frozen=True):
         dict[str, str],
         Meta(max_length=100, description="where its JSON lines have our events; empty: the command is one turn"),
     ] = {}
+
+
+class Route(msgspec.Struct, frozen=True):
+    agent: Annotated[Name, Meta(description="who works on a task that fits all the conditions")]
+    model: Annotated[Text | None, Meta(description="with which model; null: the agent's choice")] = None
+    role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
+    label: Annotated[Text | None, Meta(description="fits a task that has this label; null: any")] = None
+    priority: Annotated[
+        int | Annotated[str, Meta(pattern=PRIORITY_PATTERN)] | None,
+        Meta(description="fits a task of this priority; null: any"),
+    ] = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    agent: Annotated[Name, Meta(description="who works on it")]
+    model: Annotated[Text | None, Meta(description="with which model; null: the agent's choice")] = None
+
+
+class ModelPrice(msgspec.Struct, frozen=True):
+    input: Annotated[Price, Meta(description="dollars for a million tokens in")]
+    output: Annotated[Price, Meta(description="dollars for a million tokens out")]
+    cached: Annotated[
+        Price | None, Meta(description="for a million tokens in that the model's cache had; null: as input")
+    ] = None
+    cache_written: Annotated[
+        Price | None, Meta(description="for a million tokens in that its cache keeps; null: as input")
+    ] = None
+
+    @property
+    def per_million(self) -> tuple[float, float, float, float]:
+        """As agents/prices.py has them."""
+        read = self.input if self.cached is None else self.cached
+        written = self.input if self.cache_written is None else self.cache_written
+        return self.input, read, written, self.output
 
 
 class Budgets(msgspec.Struct, frozen=True):
@@ -140,6 +177,18 @@ class Config(msgspec.Struct, frozen=True):
     agents: Annotated[
         tuple[DeclaredAgent, ...], Meta(max_length=ENTRIES_MAX, description="agents beside those known by name")
     ] = ()
+    routes: Annotated[
+        tuple[Route, ...],
+        Meta(max_length=ENTRIES_MAX, description="who works on a task that names no agent: the first that fits"),
+    ] = ()
+    cascade: Annotated[
+        tuple[Step, ...],
+        Meta(max_length=ENTRIES_MAX, description="cheapest first; after a failure the next one has the next attempt"),
+    ] = ()
+    prices: Annotated[
+        dict[str, ModelPrice],
+        Meta(max_length=ENTRIES_MAX, description="what models cost, by the beginning of their names"),
+    ] = {}
     agent_env: Annotated[
         tuple[Variable, ...],
         Meta(max_length=200, description="more variables that reach agents, beside PATH, HOME and known models' keys"),
@@ -199,8 +248,8 @@ def _bare(kind: Any) -> tuple[Any, dict[str, Any]]:
 def _allowed(kind: Any, facts: dict[str, Any]) -> str:
     """What may stand there, in words."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        inner = next(part for part in typing.get_args(kind) if part is not type(None))
-        return _allowed(*_bare(inner)) + ", or null"
+        parts = [part for part in typing.get_args(kind) if part is not type(None)]
+        return (PRIORITY_RULE if len(parts) > 1 else _allowed(*_bare(parts[0]))) + ", or null"
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(typing.get_args(kind))
     if kind in (int, float):
@@ -211,6 +260,8 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
         return "true or false"
     if kind is str:
         return NAME_RULE if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
+    if typing.get_origin(kind) is dict and _is_struct(typing.get_args(kind)[1]):
+        return f"a mapping of up to {facts['max_length']} {_elements(typing.get_args(kind)[1])}"
     if typing.get_origin(kind) is dict:
         return f"a mapping of up to {facts['max_length']} texts"
     return f"a list of up to {facts['max_length']:,} " + _elements(typing.get_args(kind)[0])
@@ -224,12 +275,21 @@ def _elements(kind: Any) -> str:
     return f"{LISTS[kind]}, each a mapping of " + ", ".join(kind.__struct_fields__)
 
 
-LISTS: dict[Any, str] = {Gate: "gates", DeclaredAgent: "agents"}
+LISTS: dict[Any, str] = {
+    Gate: "gates",
+    DeclaredAgent: "agents",
+    Route: "routes",
+    Step: "steps",
+    ModelPrice: "models",
+}
 
 
 KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}
 GATE_KEYS: dict[str, Key] = {key.name: key for key in _keys(Gate)}
 AGENT_KEYS: dict[str, Key] = {key.name: key for key in _keys(DeclaredAgent)}
+ROUTE_KEYS: dict[str, Key] = {key.name: key for key in _keys(Route)}
+STEP_KEYS: dict[str, Key] = {key.name: key for key in _keys(Step)}
+PRICE_KEYS: dict[str, Key] = {key.name: key for key in _keys(ModelPrice)}
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}
 VARIABLES: dict[str, str] = {key.variable: key.name for key in KEYS.values()}
 

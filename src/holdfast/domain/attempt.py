@@ -66,6 +66,7 @@ class Order(msgspec.Struct, frozen=True):
 
     `turn`: how many turns the attempt has completed. `private`: the folder for the snapshots' own files. `passed_on`:
     names of variables that reach the agent. `exclude`: paths in the worktree that are never part of a snapshot.
+    `prices`: of models, in place of those that are known, as in agents/prices.py.
     """
 
     task: str
@@ -82,6 +83,7 @@ class Order(msgspec.Struct, frozen=True):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     sandbox: str = "none"
+    prices: dict[str, tuple[float, float, float, float]] = {}
 
 
 class Ending(StrEnum):

@@ -76,7 +76,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
 
     `candidate` is the commit that an attempt made, `session` the agent's own name for its conversation, `feedback` the
     blob with what the agent is told when it is woken. `again`: of a failure, that another attempt follows by itself.
-    `rest` is what the start has spent after its last turn.
+    `rest` is what the start has spent after its last turn. A claim says with which `model`, and `why` this agent.
     """
 
     task: str
@@ -90,6 +90,8 @@ class TaskMoved(msgspec.Struct, frozen=True):
     feedback: str = ""
     again: bool = False
     rest: Spend = Spend()
+    model: str = ""
+    why: str = ""
 
 
 class MoveRefused(msgspec.Struct, frozen=True):
@@ -196,6 +198,7 @@ class RefreshIntended(EffectIntended, frozen=True):
 class EffectClosed(msgspec.Struct, frozen=True):
     intent: Reference
     task: str
+    attempt: str = ""
     reason: str = ""
 
 

@@ -18,6 +18,10 @@ class Problem(msgspec.Struct, frozen=True):
     file: str = ""
     tasks: tuple[str, ...] = ()
 
+    @classmethod
+    def too_long(cls, size: int) -> Problem:
+        return cls(1, 1, f"the file has {size:,} bytes, and {TEXT_BYTES_MAX:,} are the most")
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.message}"
 

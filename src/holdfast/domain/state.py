@@ -30,6 +30,8 @@ class Task(msgspec.Struct):
     `turn` and `offset` are the last turn of this attempt and where its line ends. `used` is what this start has spent
     of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else. `worked_on` is the
     definition with which this attempt began. `again`: it failed, and the next attempt follows by itself.
+    `worked_by`, `model` and `why` are of the last claim: its agent, also when that has the task no more, and the reason
+    for it. `failed`: the kind of failure that the last attempt ended with. `session` is a conversation of `worked_by`.
     """
 
     id: str
@@ -66,6 +68,10 @@ class Task(msgspec.Struct):
     landed: str = ""
     worked_on: str = ""
     again: bool = False
+    worked_by: str = ""
+    model: str = ""
+    why: str = ""
+    failed: str = ""
 
 
 class Landing(msgspec.Struct, frozen=True):
@@ -107,7 +113,7 @@ class State:
     `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970.
     """
 
-    version = 2
+    version = 3
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -190,14 +196,18 @@ class State:
             task.candidate, task.feedback = moved.candidate, ""
             task.verified = task.verified_on = task.landed = ""
         elif target is TaskState.FAILED:
-            task.feedback = moved.feedback
+            task.feedback, task.failed = moved.feedback, str(moved.outcome.get("kind", ""))
 
     def _claim(self, task: Task, moved: entries.TaskMoved) -> None:
         """A claim of the attempt that the task had before continues it, and costs no attempt."""
         if moved.attempt != task.attempt:
             task.attempts, task.resumes = task.attempts + 1, 0
             task.starts = task.turn = task.offset = 0
-            task.worked_on = task.definition
+            task.worked_on, task.failed = task.definition, ""
+        if task.worked_by not in ("", moved.agent):
+            # Another agent cannot go on with it.
+            task.session = ""
+        task.worked_by, task.model, task.why = moved.agent, moved.model, moved.why
         task.claims, task.started = task.claims + 1, False
         task.attempt, task.agent, task.not_before = moved.attempt, moved.agent, 0.0
 

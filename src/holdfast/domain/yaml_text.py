@@ -196,7 +196,7 @@ class _Reader:
 
 def _check_bytes(text: bytes) -> None:
     if len(text) > TEXT_BYTES_MAX:
-        raise Unreadable(Problem(1, 1, f"the file has {len(text):,} bytes, and {TEXT_BYTES_MAX:,} are the most"))
+        raise Unreadable(Problem.too_long(len(text)))
     try:
         text.decode()
     except UnicodeDecodeError as error:

@@ -116,6 +116,11 @@ class Chain:
                             self._corrupt(file, 0, "its name is not a run's, so it does not belong here")
         return sorted(found.values(), key=lambda file: (epoch_of(file.run), file.run))
 
+    def names_up_to(self, run: str) -> list[str]:
+        """The runs that there are files of, up to and with this one, which must be among them."""
+        files = self.runs()
+        return [file.run for file in files[: files.index(self._file_of(files, run)) + 1]]
+
     def settle(self) -> None:
         """Makes what the newest run wrote durable, before anyone relies on having read it.
 
@@ -125,6 +130,7 @@ class Chain:
         newest = [file for file in self.runs() if file.path.name.endswith(SUFFIX)][-1:]
         for file in newest:
             disk.sync_file(file.path)
+            disk.sync_folder(self.wal)
 
     def entries(self, after: Position | None = None) -> Iterator[tuple[str, Entry]]:
         """Every entry with its run, verified, in order; or only those behind a position that is known to be good."""

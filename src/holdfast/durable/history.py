@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from holdfast.durable.git import Result, environment, run
 
 _RAW = ("--raw", "-z", "--no-abbrev", "--no-renames", "--relative")
-_IN_LOG = ("--format=%H", "-m")
+_IN_LOG = ("--format=%H %ct", "-m")
 # All that a checkout can have come from: branches, stashes, and where they were. Our own snapshots hold no backlog.
 _EVERYWHERE = (*_IN_LOG, "--exclude=refs/holdfast/*", "--all", "--reflog")
 
@@ -62,34 +62,37 @@ class Gone(msgspec.Struct, frozen=True):
     """What git knows of files that are not there. Of any other it never heard, or its index still has it.
 
     `carried_off`: it has them in other commits, and a checkout, reset or stash took them away; each with the command
-    that brings it back. `removed`: deleted with git's knowledge, in the index or by a commit of HEAD's own history.
+    that brings it back. `removed`: deleted with git's knowledge, in the index or by a commit of HEAD's own history
+    that is newer than the file is known for. An older one was undone elsewhere: the file was there after it.
     """
 
     carried_off: dict[str, str] = {}
     removed: set[str] = set()
 
 
-def look_for(folder: Path, texts: Mapping[str, bytes]) -> Gone:
+def look_for(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[str], float]) -> Gone:
     """Looks below `folder` for files given by name and text. A file may have another name: then its content tells."""
     if not texts or not _is_in_repository(folder):
         return Gone()
     names = _names_by_blob(folder, texts)
 
-    def named(found: Iterable[_Change]) -> dict[str, _Change]:
-        """The first change of each that was asked for: the newest."""
+    def named(found: Iterable[_Change], *, is_newer: bool = False) -> dict[str, _Change]:
+        """The first change of each that was asked for: the newest. `is_newer`: than the file is known for."""
         changes: dict[str, _Change] = {}
         for change in found:
             stem = PurePosixPath(change.path).stem
             known = [stem] if stem in texts else [names[blob] for blob in change.blobs if blob in names]
             for name in known:
-                changes.setdefault(name, change)
+                # Git counts whole seconds. Within the same one the order cannot be told, and waiting loses nothing.
+                if not is_newer or change.time > known_since(name):
+                    changes.setdefault(name, change)
         return changes
 
     held = named(change for change in _changes(folder, "log", *_EVERYWHERE) if change.kind != "D")
     deleted = named(_changes(folder, "diff", "--diff-filter=D"))
     removed = named(_changes(folder, "diff", "--cached", "--diff-filter=D"))
     if _ask(folder, "rev-parse", "--quiet", "--verify", "HEAD", codes=(0, 1)).code == 0:
-        removed |= named(_changes(folder, "log", *_IN_LOG, "--diff-filter=D", "HEAD"))
+        removed |= named(_changes(folder, "log", *_IN_LOG, "--diff-filter=D", "HEAD"), is_newer=True)
     carried_off = {
         name: f"git checkout {change.commit[:12]} -- {shlex.quote(str(folder / change.path))}"
         for name, change in held.items()
@@ -98,8 +101,17 @@ def look_for(folder: Path, texts: Mapping[str, bytes]) -> Gone:
     return Gone(carried_off, removed.keys() - deleted.keys())
 
 
+def as_checked_out(folder: Path) -> set[str]:
+    """The files below `folder`, by path from there, that are in git's index and have not been changed since."""
+    if not _is_in_repository(folder):
+        return set()
+    changed = _ask(folder, "diff", "--name-only", "-z", "--relative", "--", ".").fields()
+    return set(_ask(folder, "ls-files", "-z", "--", ".").fields()) - set(changed)
+
+
 class _Change(msgspec.Struct, frozen=True):
     commit: str
+    time: float
     kind: str
     blobs: tuple[str, str]
     path: str
@@ -108,14 +120,15 @@ class _Change(msgspec.Struct, frozen=True):
 def _changes(folder: Path, *command: str) -> Iterator[_Change]:
     """What a command of git tells about the files below `folder`, the newest first."""
     fields = iter(_ask(folder, *command, *_RAW, "--", ".").fields())
-    commit = ""
+    commit, time = "", 0.0
     for field in fields:
         if field.lstrip("\n").startswith(":"):
             # :100644 000000 <blob> <zeros> D, then the path
             _, _, old, new, kind = field.split()
-            yield _Change(commit, kind, (old, new), next(fields))
-        else:
-            commit = field.strip() or commit
+            yield _Change(commit, time, kind, (old, new), next(fields))
+        elif field.strip():
+            commit, _, seconds = field.strip().partition(" ")
+            time = float(seconds)
 
 
 def _is_in_repository(folder: Path) -> bool:

@@ -50,6 +50,8 @@ class DataLock:
     """The lock, held until `release` or the end of the process. Dropping the object does not let go."""
 
     holder: Holder
+    # The run whose process was killed for it.
+    took_over = ""
 
     def __init__(self, path: Path) -> None:
         """Opens only: get one from `acquire` or `take_over`."""
@@ -94,7 +96,9 @@ class DataLock:
                 reason = f"the lock is now held by {_in_words(path, now)}"
                 raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=now)
             time.sleep(POLL_S)
-        return lock._signed(name_run, epoch_min)
+        signed = lock._signed(name_run, epoch_min)
+        signed.took_over = holder.run
+        return signed
 
     @property
     def epoch(self) -> int:

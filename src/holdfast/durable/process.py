@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd
 from pathlib import Path
 
 import msgspec
@@ -47,3 +48,12 @@ def current() -> Identity:
 @functools.lru_cache(maxsize=1)
 def _identity_of(pid: int) -> Identity:
     return Identity(pid, start_ticks(pid) or 0, boot_id(), os.uname().nodename)
+
+
+def user(uid: int | None = None) -> str:
+    """The name of a user of this machine, of ours where none is given; the number where it has no name."""
+    uid = os.geteuid() if uid is None else uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -7,12 +7,16 @@ It is reported, with what brings the file back, and a task that a problem names 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING
 
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
 from holdfast.ports import BacklogFolder, BacklogScan
+
+if TYPE_CHECKING:
+    from holdfast.durable.history import Gone
 
 # Where the files of open tasks stand.
 FOLDERS = ("open", "issues")
@@ -24,12 +28,14 @@ def without_file(tasks: Mapping[str, Task], scan: BacklogScan) -> list[str]:
     return [name for name in tasks if not (name in scan.tasks or name in scan.moved or name in spoken_of)]
 
 
-def only_away(backlog: BacklogFolder, texts: Mapping[str, bytes]) -> list[Problem]:
+def only_away(
+    backlog: BacklogFolder, scan: BacklogScan, tasks: Mapping[str, Task], texts: Mapping[str, bytes]
+) -> list[Problem]:
     """What keeps which of the open tasks whose files are not there. A text that is lost too is empty."""
-    from holdfast.durable.history import look_for
-
-    gone = look_for(backlog.folder, texts)
+    gone = _looked_for(backlog, tasks, texts)
     away = [_carried_off(name, command) for name, command in gone.carried_off.items()]
+    if scan.unread:
+        return [*away, *(_held(name, scan) for name in texts if name not in gone.carried_off)]
     others = tuple(name for name in texts if name not in gone.carried_off and name not in gone.removed)
     missing = [folder for folder in FOLDERS if not (backlog.folder / folder).exists()]
     if others and missing:
@@ -39,9 +45,28 @@ def only_away(backlog: BacklogFolder, texts: Mapping[str, bytes]) -> list[Proble
     return [*away, *(_problem(name, lost) for name in others if not texts[name])]
 
 
+def carried_off(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
+    """Those of the tasks whose file, whatever their state, went with a checkout."""
+    return _looked_for(backlog, tasks, texts).carried_off.keys()
+
+
+def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Gone:
+    # Asks git, which those who only look do without.
+    from holdfast.durable.history import look_for
+
+    return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
+
+
 def _carried_off(name: str, command: str) -> Problem:
     told = "a checkout took this file away, so its task stays and waits"
     return _problem(name, f"{told}: `{command}` brings it back, `holdfast cancel {name}` gives it up")
+
+
+def _held(name: str, scan: BacklogScan) -> Problem:
+    files = " and ".join(scan.unread)
+    it_might = "one of them might be, or hold," if len(scan.unread) > 1 else "it might be, or hold,"
+    told = f"there is no such file, and {name} is not cancelled while {files} cannot be used: {it_might} its file"
+    return _problem(name, told)
 
 
 def _problem(name: str, told: str) -> Problem:
@@ -54,4 +79,4 @@ def absent(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Problem]:
         "there is no file of this task: `holdfast check` tells whether it is away, or deleted, which cancels the task"
     )
     names = [name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open"]
-    return [_problem(name, told) for name in names]
+    return [_held(name, scan) if scan.unread else _problem(name, told) for name in names]

@@ -11,7 +11,8 @@ nobody owned the root and nothing moved from the beginning of the check to its e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from holdfast.domain.task import FOLDER_OF
 from holdfast.durable import jsonl, seals
 from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
+from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.engine import turns
-from holdfast.engine.absence import only_away, without_file
+from holdfast.engine.absence import carried_off, only_away, without_file
 from holdfast.engine.intake import block_of, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
 from holdfast.errors import (
@@ -61,11 +63,15 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A task whose file is not as the journal says. `kind` is `place`, `block` or `missing`."""
+    """A task whose file is not as the journal says. `kind` is `place`, `block` or `missing`.
+
+    `file` is the one that is there and should not be so; empty where it is missing, or where there are several.
+    """
 
     task: str
     kind: str
     words: str
+    file: str = ""
 
 
 class _Draft:
@@ -253,8 +259,11 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> _Draft:
         drifts = [drift for drift in drifts if drift in again]
     new = [name for name in [*scan.tasks, *scan.moved] if name not in tasks]
     draft = _Draft("backlog", files=len(scan.tasks) + len(scan.moved), new=len(new), problems=len(scan.problems))
-    draft.passing += [f"{drift.words}; {REPAIR}" for drift in drifts]
+    by_git = _by_git(drifts, tasks, backlog, blobs) if drifts else []
+    draft.passing += [f"{drift.words}; {REPAIR}" for drift in drifts if drift not in by_git]
+    draft.notes += [f"{drift.words}: git has it so in this checkout; {RUN}" for drift in by_git]
     draft.notes += [str(problem) for problem in scan.problems]
+    draft.notes += [_to_choose(name, files, tasks.get(name)) for name, files in scan.doubled.items()]
     done = sum(file.folder in ("closed", "failed") for file in scan.tasks.values())
     if done and not reading.runs:
         draft.notes.append(
@@ -266,13 +275,30 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> _Draft:
         if name in tasks and FOLDER_OF[tasks[name].state] == "closed" and _is_edited(backlog, file, tasks[name])
     ]
     gone = [name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open"]
-    away = only_away(backlog, {name: pinned_text(tasks[name], blobs) for name in gone}) if gone else []
+    texts = {name: pinned_text(tasks[name], blobs) for name in gone}
+    away = only_away(backlog, scan, tasks, texts) if gone else []
     draft.notes += [str(problem) for problem in away]
     kept = {name for problem in away for name in problem.tasks}
     draft.notes += [
         f"the file of the open task {name} was deleted, which cancels it; {RUN}" for name in gone if name not in kept
     ]
     return draft
+
+
+def _by_git(drifts: list[Drift], tasks: Mapping[str, Task], backlog: BacklogFolder, blobs: Blobs) -> list[Drift]:
+    """What a checkout explains: the backlog is versioned, and the journal is not."""
+    lost = {drift.task: pinned_text(tasks[drift.task], blobs) for drift in drifts if drift.kind == "missing"}
+    taken, brought = carried_off(backlog, tasks, lost), as_checked_out(backlog.folder)
+    return [drift for drift in drifts if (drift.task in taken if drift.task in lost else drift.file in brought)]
+
+
+def _to_choose(name: str, files: Sequence[TaskFile], task: Task | None) -> str:
+    """What settles several files of one task that differ: nobody but a person can, and they have to."""
+    folder = FOLDER_OF[task.state] if task is not None else "open"
+    kept = min(files, key=lambda file: (len(_drift_of_file(file, task, folder)) if task else 0, file.folder != folder))
+    rest = shlex.join(str(file.path) for file in files if file.path != kept.path)
+    told = f"{name} has {len(files)} files that differ, and is not worked on until there is one"
+    return f"{told}: put what counts of them into {kept.path}, then type `rm {rest}`"
 
 
 def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
@@ -308,10 +334,11 @@ def _drift_of_file(file: TaskFile, task: Task, folder: str) -> list[Drift]:
     # What came from an issue tracker stays in its own folder until somebody works on it.
     if file.folder != folder and not (file.folder == "issues" and folder == "open"):
         words = f"{file.path} stands in {file.folder}, and {task.id} is {task.state}, which belongs in {folder}"
-        return [Drift(task.id, "place", words)]
+        return [Drift(task.id, "place", words, f"{file.folder}/{file.path.name}")]
     shown = file.definition.claim or file.definition.result or file.definition.error
     if shown != block_of(task):
-        return [Drift(task.id, "block", f"{file.path} does not show what the journal says of {task.id}")]
+        words = f"{file.path} does not show what the journal says of {task.id}"
+        return [Drift(task.id, "block", words, f"{file.folder}/{file.path.name}")]
     return []
 
 

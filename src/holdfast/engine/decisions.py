@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.durable import attempts
+from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.entry import Record
 from holdfast.engine.turns import Follower
@@ -76,6 +76,7 @@ class Desk:
     """Where decisions are made. `key` is the request's id; `shop` is there where work can be done, too.
 
     `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
+    `by` is the person who decides, and `kind` what: each record of the decision says so.
     """
 
     repo: Path
@@ -90,13 +91,15 @@ class Desk:
     shop: Workshop | None = None
     is_run: bool = False
     is_busy: bool = False
+    by: str = field(default_factory=process.user)
+    kind: str = ""
 
     @classmethod
-    def of(cls, shop: Workshop, key: str, *, is_run: bool = False, is_busy: bool = False) -> Desk:
+    def of(cls, shop: Workshop, key: str, *, is_run: bool = False, is_busy: bool = False, by: str = "") -> Desk:
         board = shop.board
         return cls(
             shop.repo, shop.layout, shop.config, shop.ledger, board.backlog, shop.blobs, shop.clock, key,
-            board.problems, shop, is_run, is_busy,
+            board.problems, shop, is_run, is_busy, by or process.user(),
         )  # fmt: skip
 
     @property
@@ -142,7 +145,8 @@ class Desk:
         return self.ledger.pairing.find_executed(kind, self._key(number)) is not None
 
     def record(self, kind: str, number: int, inputs: Mapping[str, Any], told: Mapping[str, Any] = {}) -> Record:
-        return Record(kind, {**inputs, "idempotency_key": self._key(number)}, dict(told), ACTOR)
+        decided = {"kind": self.kind, "by": self.by}
+        return Record(kind, {**inputs, "idempotency_key": self._key(number), "decided": decided}, dict(told), ACTOR)
 
     def moved(
         self, task: Task, event: TaskEvent, reason: str, number: int = 0, facts: Mapping[str, Any] = {}

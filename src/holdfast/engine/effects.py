@@ -54,5 +54,6 @@ def _intend(ledger: Ledger, kind: str, intended: entries.EffectIntended) -> Open
 
 def _close(ledger: Ledger, intent: OpenIntent, how: str, reason: str, result: dict[str, Any]) -> None:
     kind = intent.entry.decision_type.removesuffix("_intent")
-    inputs = {"intent": intent.ref, "task": intent.entry.inputs["task"], "reason": reason}
+    of = {"task": intent.entry.inputs["task"], "attempt": intent.entry.inputs.get("attempt", "")}
+    inputs = {"intent": intent.ref, **of, "reason": reason}
     ledger.append(ledger.epoch, [Record(f"{kind}_{how}", inputs, result, "loop")])

@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts
+from holdfast.durable import attempts, audit_chain, audit_key
 from holdfast.durable.attempts import Seen
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import boot_id
 from holdfast.engine.check import live_owner
 from holdfast.engine.land import lost_landings
 from holdfast.engine.worktree import Worktrees, stale_locks
+from holdfast.errors import AuditKeyUnusable
 from holdfast.layout import Attempt, Layout
 
 DISK_BYTES_MIN = 1 << 30
@@ -187,6 +188,28 @@ def git_locks_part(repo: Path) -> Part:
     found = stale_locks(repo)
     findings = [Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}") for lock in found]
     return Part("git locks", f"{len(found)} stale", findings)
+
+
+def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ) -> Part:
+    """Whether runs can sign what they put on record."""
+    days = audit_chain.day_files(layout.audit)
+    try:
+        audit_key.load_key(layout.root, environ=environ, create=False)
+    except AuditKeyUnusable as error:
+        path = audit_key.default_path(environ)
+        if audit_key.VARIABLE in environ:
+            return Part("audit", "the key cannot be used", [Finding(str(error), f"unset {audit_key.VARIABLE}")])
+        if os.path.lexists(path):
+            return Part("audit", "the key cannot be used", [Finding(str(error), f"ls -l {shlex.quote(str(path))}")])
+        if days:
+            said = f"the key {path} is gone, with which the audit log of {len(days)} days was signed: put it back"
+            return Part("audit", "the key is missing", [Finding(said, "holdfast check")])
+        above = next(each for each in path.parents if each.exists())
+        if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+            said = f"the audit key {path} cannot be made: {above} cannot be written to, so no run is put on record"
+            return Part("audit", "no key can be made", [Finding(said, f"ls -ld {shlex.quote(str(above))}")])
+        return Part("audit", f"no key yet; the first run makes {path}")
+    return Part("audit", f"{len(days)} days signed, and the key is here" if days else "the key is here")
 
 
 def quarantine_part(layout: Layout) -> Part:

@@ -6,14 +6,17 @@
   arrives without a journal (a clone, a copy) keeps what is closed closed.
 - A file edited while its task is open or claimed is taken anew; for a claimed task that counts for the next attempt.
 - The file of an open task deleted by hand cancels the task; one that a checkout took away, or that went with its whole
-  folder, is waited for and reported. Any other is put back, as the journal has it, and reported.
+  folder, is waited for and reported. Any other is put back, as the journal has it, and reported; only what is done,
+  and went with a checkout, stays away, where it would be in the way of going back.
 - A file in the wrong folder, or in two after a crash, goes where it belongs: the folder is only a projection.
-- A file that cannot be used is reported and left alone, and so is its task. While there is one, nothing is cancelled:
-  it may be the file that seems to be gone.
+- A file that cannot be used is reported and left alone, and so is every task that it may be of. Of one that cannot be
+  read, or is empty, nothing is known: it may be any file that seems to be gone, so while there is one nothing is
+  cancelled, and each task that is kept for it is named.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -31,13 +34,14 @@ from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
 from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
-from holdfast.engine.absence import FOLDERS, only_away, without_file
-from holdfast.errors import BlobCorrupt, BlobMissing
+from holdfast.engine.absence import FOLDERS, carried_off, only_away, without_file
+from holdfast.errors import BlobCorrupt, BlobMissing, TaskFileChanged
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 ACTOR = "intake"
 DEFINITION_TYPE = "application/yaml"
 LOOK_AGAIN_S = 0.3
+TRIES = 5
 STATE_OF_FOLDER = {
     "open": TaskState.OPEN,
     "issues": TaskState.OPEN,
@@ -62,6 +66,14 @@ class Report(msgspec.Struct, frozen=True):
 
 def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     """Journals every change of the backlog's files. Afterwards the journal knows each usable file as it is."""
+    for _ in range(TRIES - 1):
+        # A file that is written between being found and being read is found again. Nothing was journalled by then.
+        with contextlib.suppress(TaskFileChanged):
+            return _take_in(ledger, backlog, blobs)
+    return _take_in(ledger, backlog, blobs)
+
+
+def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     scan = backlog.scan()
     files = _files(scan)
     known = ledger.state.tasks
@@ -72,12 +84,14 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
         # An editor may be saving by renaming, or somebody switching branches: nothing final on one look alone.
         time.sleep(LOOK_AGAIN_S)
         scan = backlog.scan()
-        missing = {name: text for name, text in missing.items() if name not in _files(scan)}
+        missing = {name: missing[name] for name in without_file(known, scan) if name in missing}
     gone = {name: text for name, text in missing.items() if FOLDER_OF[known[name].state] == "open"}
-    put_back = [name for name, text in missing.items() if name not in gone and text]
-    away = only_away(backlog, gone) if gone else []
+    done = {name: text for name, text in missing.items() if FOLDER_OF[known[name].state] in ("closed", "failed")}
+    left = carried_off(backlog, known, done) if done else set[str]()
+    put_back = [name for name, text in missing.items() if name not in gone and name not in left and text]
+    away = only_away(backlog, scan, known, gone) if gone else []
     waited_for = {name for problem in away for name in problem.tasks}
-    cancelled = [name for name, text in gone.items() if text and name not in waited_for and not _unusable(scan)]
+    cancelled = [name for name, text in gone.items() if text and name not in waited_for]
     if not away:
         _make_folders(backlog)
 
@@ -116,12 +130,6 @@ def pinned_text(task: Task, blobs: Blobs) -> bytes:
         return blobs.get(task.definition)
     except (BlobMissing, BlobCorrupt):
         return b""
-
-
-def _unusable(scan: BacklogScan) -> bool:
-    """True while a file or folder cannot be used: it may be the very one that seems to be deleted."""
-    usable = {f"{file.folder}/{file.path.name}" for file in _files(scan).values()}
-    return any(problem.file not in usable for problem in scan.problems)
 
 
 def project(ledger: Ledger, backlog: BacklogFolder) -> list[str]:

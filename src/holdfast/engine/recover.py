@@ -76,7 +76,7 @@ def _close(ledger: Ledger, intent: OpenIntent, verdict: Verdict, now: float, rep
             how, reason, output = "parked", doubt, {}
     task = intent.entry.inputs.get("task", "")
     kind = intent.entry.decision_type.removesuffix("_intent")
-    inputs = {"intent": intent.ref, "task": task, "reason": reason}
+    inputs = {"intent": intent.ref, "task": task, "attempt": intent.entry.inputs.get("attempt", ""), "reason": reason}
     ledger.append(ledger.epoch, [Record(f"{kind}_{how}", inputs, output, ACTOR)])
     return Closed(task, intent.entry.decision_type, how, reason)
 

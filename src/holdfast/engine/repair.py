@@ -24,6 +24,7 @@ from holdfast.durable.chain import Chain
 from holdfast.durable.journal import epoch_of, run_id
 from holdfast.durable.lock import DataLock
 from holdfast.engine import turns
+from holdfast.engine.auditing import without_run
 from holdfast.engine.check import Drift, drift_of
 from holdfast.engine.intake import block_of
 from holdfast.engine.reading import Projection, Reading
@@ -51,8 +52,14 @@ def holding(layout: Layout, clock: Callable[[], float] = time.time) -> Iterator[
         yield
 
 
-def repair(layout: Layout, backlog: BacklogFolder, *, clock: Callable[[], float] = time.time) -> Repaired:
-    with holding(layout, clock):
+def repair(
+    layout: Layout,
+    backlog: BacklogFolder,
+    *,
+    clock: Callable[[], float] = time.time,
+    say: Callable[[str], None] = lambda line: None,
+) -> Repaired:
+    with holding(layout, clock), without_run(layout, "repair", say, clock) as facts:
         Chain(layout.wal).settle()
         reading = Reading(layout)
         if reading.flaw is not None:
@@ -62,7 +69,7 @@ def repair(layout: Layout, backlog: BacklogFolder, *, clock: Callable[[], float]
         rebuilt = []
         if reading.chain.end is not None:
             files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
-            checkpoint.write(files, reading.chain.end, reading.state, reading.pairing)
+            checkpoint.write(reading.chain, files, reading.chain.end, reading.state, reading.pairing)
             rebuilt = [str(path) for path in (files.tasks, files.uncommitted, files.idempotency)]
         drifts = drift_of(reading.state.tasks, backlog.scan())
         left = []
@@ -75,7 +82,9 @@ def repair(layout: Layout, backlog: BacklogFolder, *, clock: Callable[[], float]
         moved = [drift.task for drift in mended if drift.kind != "missing"]
         put_back = [drift.task for drift in mended if drift.kind == "missing"]
         rebuilt += _rebuild_attempts(layout, reading.state.tasks.values())
-        return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
+        repaired = Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
+        facts.update({name: len(items) for name, items in msgspec.structs.asdict(repaired).items()})
+        return repaired
 
 
 def _rebuild_attempts(layout: Layout, tasks: Iterable[Task]) -> list[str]:

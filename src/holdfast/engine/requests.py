@@ -10,6 +10,7 @@ the run dies before it has answered, the asker decides by itself, under the same
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import time
@@ -108,7 +109,7 @@ def decide(desk: Desk, kind: str, params: dict[str, Any]) -> Answer:
         asked = msgspec.convert(params, shape)
     except msgspec.ValidationError as error:
         raise InputError(detail=f"{kind}: {error}") from error
-    return function(desk, asked)
+    return function(dataclasses.replace(desk, kind=kind), asked)
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class Requests:
             # What somebody added or edited just before is known when it is decided about.
             shop.board.take_in()
             shop.board.keep_up()
-            desk = Desk.of(shop, request.id, is_run=True, is_busy=is_busy)
+            desk = Desk.of(shop, request.id, is_run=True, is_busy=is_busy, by=self._owner_of(request))
             try:
                 answer = decide(desk, request.kind, request.params)
             except Later:
@@ -161,6 +162,13 @@ class Requests:
                 disk.unlink(self._folder / name, missing_ok=True)
             elif not os.path.lexists(self._folder / f"reply-{request.id}.json"):
                 yield request
+
+    def _owner_of(self, request: Request) -> str:
+        """Who asks, as the system knows it. Nobody but our own user may have taken the file away."""
+        try:
+            return process.user(os.lstat(self._folder / f"request-{request.id}.json").st_uid)
+        except FileNotFoundError:
+            return process.user()
 
     def _reply(self, request: Request, answer: Answer | None, error: HoldfastError | None) -> None:
         refusal = Refusal(type(error).__name__, str(error), error.exit_code) if error is not None else None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.config.settings import Config
 from holdfast.domain.attempt import Limits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
+from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
@@ -42,10 +42,10 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     made = shop.board.definition(task.id)
     if made is None:
         return Held("its file is gone or cannot be used")
-    name = agent_name(made, shop.config)
-    agent = shop.agents.get(name)
+    choice = choose(made, shop.config, task)
+    agent = shop.agents.get(choice.agent)
     if agent is None:
-        return Held(f"there is no agent called {name}; known are {', '.join(sorted(shop.agents))}")
+        return Held(f"there is no agent called {choice.agent}; known are {', '.join(sorted(shop.agents))}")
     if missing := agent.missing(made) or shop.missing_sandbox(made.sandbox or shop.config.sandbox):
         return Held(missing)
     caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
@@ -53,17 +53,12 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
         if caps.until is not None:
             shop.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
         return Held(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
-    shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S)
+    shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why)
     try:
         _begin(shop, task, agent, caps)
     except HoldfastError as error:
         shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, "not_started", "not_started", str(error))
     return None
-
-
-def agent_name(made: Definition, config: Config) -> str:
-    """A task with a command or a script is its own agent, unless it names one."""
-    return made.agent or ("command" if made.command else "scripted" if made.script else config.agent)
 
 
 def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
@@ -75,7 +70,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         task.attempt,
         prompt(words, task, made, conflicts, resumes=bool(task.session and agent.resumes)),
         made,
-        made.model or shop.config.model or "",
+        task.model,
         session := task.session if agent.resumes else "",
         task.turn,
         _counted(shop, task, session),
@@ -96,6 +91,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         tuple(shop.config.agent_env),
         exclude=shop.worktrees.exclude,
         sandbox=made.sandbox or shop.config.sandbox,
+        prices={name: price.per_million for name, price in shop.config.prices.items()},
     )
     digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
     intended = SpawnIntended(task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps)
@@ -103,7 +99,9 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
     shop.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
     shop.note(
         task.id,
-        f"{task.attempt} is at work with {agent.name}" + (f", start {start_number}" if start_number > 1 else ""),
+        f"{task.attempt} is at work with {agent.name}"
+        + (f" ({task.model})" if task.model else "")
+        + (f", start {start_number}" if start_number > 1 else ""),
     )
 
 

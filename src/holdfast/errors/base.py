@@ -109,6 +109,11 @@ class NotInitialised(InputError):
     """There is no Holdfast in {repo} yet: {path} is missing. Nothing was changed; type `holdfast init`."""
 
 
+class BacklogAlone(NotInitialised):
+    """There is a backlog in {path}, and no Holdfast yet: git carries what people write, and the rest is made on each
+    machine. Nothing was changed; type `holdfast init`, which makes it and keeps every file as it is."""
+
+
 class RepositoryMoved(NotInitialised):
     """There is no Holdfast in {repo} yet: {path} is missing. But {found} is of a repository with the same first
     commit, which is no longer where it was. Nothing was changed; if you moved it here, type `{command}`, otherwise

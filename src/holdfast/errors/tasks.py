@@ -64,6 +64,11 @@ class TaskFilesDiffer(HoldfastError, exit_code=10):
     of them, and remove the others."""
 
 
+class BacklogBusy(HoldfastError, exit_code=7):
+    """Another Holdfast has been writing a task's file for {seconds:g} s: it holds {path}. No file was written; see who
+    that is with `fuser -v {path}`, then try again."""
+
+
 class BlockUnfit(HoldfastError, exit_code=10):
     """The block `{block}:` cannot be written to {path} without changing what else the file says. It was left as it
     is; write its keys one per line, then try again."""

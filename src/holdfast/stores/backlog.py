@@ -5,16 +5,20 @@ another task's, a change counts only against the content it was made from, and a
 before it removes the old one. A crash between leaves both: the same words outside our block, in two folders. `scan`
 tells such a pair (`moved`) from a duplicate, and whoever knows the journal says with `settle` which one stays.
 
+Whoever writes here holds `runtime/backlog.lock` from reading to writing: of our own commands none undoes another's.
 Not guarded: an editor that writes into the very file that is being moved, in the moment between its last reading and
 its removal. One that saves by renaming loses nothing: its file stands beside the moved one, and is reported.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ import msgspec
 from holdfast.domain.definition import BLOCKS, ID_RULE, Definition, is_id, parse, render
 from holdfast.durable import disk
 from holdfast.errors import (
+    BacklogBusy,
     BacklogFolderMissing,
     BlockUnfit,
     DefinitionInvalid,
@@ -34,14 +39,20 @@ from holdfast.errors import (
     TaskFileMissing,
     TaskFilesDiffer,
 )
+from holdfast.layout import Layout
 from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, name_of, stamp_of, stem
 
 BLOCK_OF = {"claimed": "claim", "closed": "result", "failed": "error"}
+
+# Others hold the lock for a few syncs.
+LOCK_WAIT_S_MAX = 10.0
+LOCK_POLL_S = 0.005
 
 
 class Backlog:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock = Layout(folder.parent).backlog_lock
         self._scanner = Scanner(folder)
 
     def scan(self) -> Scan:
@@ -68,20 +79,33 @@ class Backlog:
         made = _parsed(text, name or "", name or "given")
         if not isinstance(task, bytes) and made != task:
             raise InputError(detail=f"the definition of {task.id!r} does not survive being written as YAML")
-        self.scan()
-        for other in self._scanner.found():
-            if other.definition.id == made.id:
-                raise TaskExists(task=made.id, path=other.path)
-        path = place / f"{name or made.id}{ENDINGS[0]}"
-        self._expect_folder(place)
-        disk.create(path, text)
-        return _found(made, folder, path, text)
+        with self._writing():
+            self.scan()
+            for other in self._scanner.found():
+                if other.definition.id == made.id:
+                    raise TaskExists(task=made.id, path=other.path)
+            path = place / f"{name or made.id}{ENDINGS[0]}"
+            self._expect_folder(place)
+            disk.create(path, text)
+            return _found(made, folder, path, text)
 
     def edit(self, task: str, text: bytes, digest: str) -> Found:
         """Replaces a task's file if it still has the content of `digest`. Our block stays as it is."""
-        found = self._only(task)
-        if found.digest != digest:
-            raise TaskFileChanged(path=found.path)
+
+        def unless_changed(found: Found, before: bytes) -> bytes:
+            if found.digest != digest:
+                raise TaskFileChanged(path=found.path)
+            return text
+
+        return self.change(task, unless_changed)
+
+    def change(self, task: str, make: Callable[[Found, bytes], bytes]) -> Found:
+        """Replaces a task's file by what `make` makes of it, as it is now. Our block stays as it is."""
+        with self._writing():
+            found = self._only(task)
+            return self._change(task, found, make(found, self._scanner.text(found)))
+
+    def _change(self, task: str, found: Found, text: bytes) -> Found:
         made = _parsed(text, stem(found.path.name), name_of(found))
         if made.id != task:
             raise InputError(detail=f"the text has the id {made.id!r}, and {found.path} is the file of {task!r}")
@@ -91,6 +115,10 @@ class Backlog:
 
     def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None) -> Found:
         """Puts a task's file into a folder, with that folder's block, or none. Again after a crash, it goes on."""
+        with self._writing():
+            return self._move(task, folder, block)
+
+    def _move(self, task: str, folder: str, block: Mapping[str, Any] | None) -> Found:
         place = self._place(folder)
         key = BLOCK_OF.get(folder)
         if key is None and block is not None:
@@ -115,13 +143,26 @@ class Backlog:
 
     def settle(self, task: str, folder: str) -> Found:
         """Of the files that a crash left of a task, keeps the one in `folder` as it is and removes the others."""
-        copies = self._copies(task)
-        kept = next((each for each in copies if each.folder == folder), None)
-        if kept is None:
-            raise TaskFileMissing(task=task, path=self.folder / folder)
-        self._replace(kept, self._scanner.text(kept))
-        self._remove(copies, kept)
-        return kept
+        with self._writing():
+            copies = self._copies(task)
+            kept = next((each for each in copies if each.folder == folder), None)
+            if kept is None:
+                raise TaskFileMissing(task=task, path=self.folder / folder)
+            self._replace(kept, self._scanner.text(kept))
+            self._remove(copies, kept)
+            return kept
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Alone among our own writers, for a moment. What was read before must be read again."""
+        if not self._lock.parent.is_dir():
+            disk.mkdir(self._lock.parent)
+        fd = disk.open_lock_file(self._lock)
+        try:
+            _await_flock(fd, self._lock)
+            yield
+        finally:
+            disk.close_lock_file(fd, self._lock)
 
     def _copies(self, task: str) -> tuple[Found, ...]:
         """The files of a task: one, or several that a crash left."""
@@ -171,6 +212,17 @@ class Backlog:
         if place.is_symlink():
             raise PathEscapes(name=folder, root=self.folder)
         return place
+
+
+def _await_flock(fd: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_S_MAX
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise BacklogBusy(path=path, seconds=LOCK_WAIT_S_MAX) from None
+            time.sleep(LOCK_POLL_S)
 
 
 def _create(source: Found, folder: str, path: Path, text: bytes) -> Found:

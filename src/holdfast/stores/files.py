@@ -21,7 +21,7 @@ from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.durable import checkpoint
+from holdfast.durable import checkpoint, process
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, Recovered
 from holdfast.durable.entry import GENESIS, Entry, Record, Ref
@@ -57,13 +57,16 @@ class FileLedger:
         self._leases: dict[str, Claim] = {}
         # Told the task of each entry that was folded in, by whichever thread appended it.
         self.on_change: Callable[[str], None] = lambda task: None
+        # Told each entry with its run, once all that were appended with it are folded in.
+        self.on_entry: Callable[[str, Entry], None] = lambda run, entry: None
         fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
         assert isinstance(fold, State)
         self._state, self._pairing = fold, self.found.pairing
         self._unsaved = self.found.entries_read
         previous = self.found.end.ref if self.found.end else None
         # The journal asks for the time while an append of ours is under way, and gets the moment that we fold with.
-        self._journal = Journal.start(layout.wal, lock.run, previous, clock=lambda: self._now)
+        facts = {"by": process.user(), **({"took_over": lock.took_over} if lock.took_over else {})}
+        self._journal = Journal.start(layout.wal, lock.run, previous, facts=facts, clock=lambda: self._now)
         started = next(entry for _, entry in Chain(layout.wal).entries(self.found.end) if entry.seq == 0)
         self._take_in(started)
 
@@ -107,13 +110,19 @@ class FileLedger:
             refs = self._journal.append_many(records)
             for record in records:
                 point(f"append.{record.decision_type}.after")
-            for before, ref, record in zip([last, *refs], refs, records, strict=False):
-                self._take_in(_entry(ref, record, self._now, before.entry_hash, last.seq))
+            entries = [
+                _entry(ref, record, self._now, before.entry_hash, last.seq)
+                for before, ref, record in zip([last, *refs], refs, records, strict=False)
+            ]
+            for entry in entries:
+                self._take_in(entry)
+            for entry in entries:
+                self.on_entry(self.run, entry)
             if self._unsaved >= CHECKPOINT_EVERY:
                 self.save()
             return refs
 
-    def claim(self, worker: str, task: str, *, lease_s: float) -> Claim:
+    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "") -> Claim:
         with self._mutex:
             known = self._state.tasks.get(task)
             if known is None:
@@ -122,7 +131,9 @@ class FileLedger:
             if reason:
                 raise ClaimRefused(task=task, reason=reason)
             attempt = known.attempt if known.continues else f"{task}.{known.attempts + 1}"
-            self._move(known, TaskEvent.AGENT_CLAIMS_TASK, TransitionReason.SCHEDULED, attempt=attempt, agent=worker)
+            chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
+            reason = TransitionReason.SCHEDULED
+            self._move(known, TaskEvent.AGENT_CLAIMS_TASK, reason, attempt=attempt, agent=worker, **chosen)
             claim = Claim(task, attempt, worker, f"{attempt}/{known.claims}", self._now + lease_s)
             self._leases[task] = claim
             return claim
@@ -167,7 +178,8 @@ class FileLedger:
     def save(self) -> None:
         """Writes the checkpoint for the journal's end, so that the next start reads only what comes behind it."""
         with self._mutex:
-            checkpoint.write(checkpoint_files(self.layout), self._journal.position(), self._state, self._pairing)
+            chain, files = Chain(self.layout.wal), checkpoint_files(self.layout)
+            checkpoint.write(chain, files, self._journal.position(), self._state, self._pairing)
             self._unsaved = 0
 
     def close(self) -> None:

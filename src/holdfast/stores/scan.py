@@ -28,6 +28,8 @@ ENDINGS = (".yaml", ".yml")
 # A file written again within one tick of the filesystem's clock keeps its stamp; two seconds is the coarsest in use.
 _RACY_NS = 2_000_000_000
 _SCANS_MAX = 3
+# What a crash or a full disk leaves of a file: nothing, or zeros.
+_BLANK = b"\0 \t\r\n"
 
 Stamp = tuple[int, int, int, int]
 
@@ -58,23 +60,29 @@ class Scan(msgspec.Struct, frozen=True):
     """The whole backlog.
 
     `moved` holds the tasks that a crash left in several folders, `doubled` those that several files claim to be, each
-    with a problem. A task of which neither `tasks` nor `moved` nor any problem's `tasks` speaks has no file.
+    with a problem. A task of which neither `tasks` nor `moved` nor any problem's `tasks` speaks has no file, unless it
+    is one of the `unread`: files and folders whose content cannot be told, so that they may be any task's.
     """
 
     tasks: dict[str, Found]
     moved: dict[str, tuple[Found, ...]]
     problems: tuple[Problem, ...]
     doubled: dict[str, tuple[Found, ...]] = {}
+    unread: tuple[str, ...] = ()
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What a file gave when it was last read. `settled`: its stamp was old enough to tell a later change."""
+    """What a file gave when it was last read. `settled`: its stamp was old enough to tell a later change.
+
+    `unread`: it could not be read, or holds nothing that would tell whose it is.
+    """
 
     stamp: Stamp
     digest: str
     settled: bool
     found: Found | None
     problems: tuple[Problem, ...]
+    unread: bool = False
 
 
 class Scanner:
@@ -159,17 +167,20 @@ class Scanner:
             return None
         except OSError as error:
             told = f"the file cannot be read: {error.strerror}"
-            return Seen(stamp_of(info), "", False, None, (Problem(1, 1, told, file=name, tasks=(own,)),))
+            return Seen(stamp_of(info), "", False, None, (Problem(1, 1, told, file=name, tasks=(own,)),), unread=True)
         digest = hashlib.sha256(text).hexdigest()
         settled = stamp[2] + _RACY_NS < now_ns
         if seen is not None and (seen.stamp, seen.digest) == (stamp, digest):
             return msgspec.structs.replace(seen, settled=settled)
-        made = parse(text, own)
+        if len(text) > TEXT_BYTES_MAX:
+            made: Definition | list[Problem] = [Problem.too_long(stamp[3])]
+        else:
+            made = parse(text, own)
         if isinstance(made, Definition):
             return Seen(stamp, digest, settled, Found(made, self.folder, folder, path.name, stamp, digest), ())
         ids = definitions.possible_ids(text, own)
         problems = tuple(msgspec.structs.replace(each, file=name, tasks=ids) for each in made)
-        return Seen(stamp, digest, settled, None, problems)
+        return Seen(stamp, digest, settled, None, problems, unread=not text.strip(_BLANK))
 
     def _judge(self, odd: tuple[Problem, ...]) -> Scan:
         by_id: dict[str, list[Found]] = {}
@@ -187,7 +198,11 @@ class Scanner:
             problems.append(self._with_line(problem, paths[problem.file]))
         tasks = {task: found[0] for task, found in by_id.items() if task not in several}
         doubled = {task: tuple(found) for task, found in several.items() if task not in moved}
-        return Scan(tasks, moved, tuple(_printable(problem) for problem in problems), doubled)
+        # A folder that cannot be looked into is a problem of no task in particular.
+        unread = [problem.file for problem in odd if not problem.tasks]
+        unread += [seen.problems[0].file for seen in self._seen.values() if seen.unread]
+        shown = [_printable(problem) for problem in problems]
+        return Scan(tasks, moved, tuple(shown), doubled, tuple(map(_as_text, unread)))
 
     def _with_line(self, problem: Problem, found: Found) -> Problem:
         try:
@@ -231,8 +246,12 @@ def _printable(problem: Problem) -> Problem:
     """A file's name may be bytes that are no text, and a problem is shown, and written as JSON."""
     if problem.file.isascii():
         return problem
-    file, *tasks = (os.fsencode(name).decode(errors="replace") for name in (problem.file, *problem.tasks))
+    file, *tasks = map(_as_text, (problem.file, *problem.tasks))
     return msgspec.structs.replace(problem, file=file, tasks=tuple(tasks))
+
+
+def _as_text(name: str) -> str:
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _read(path: Path) -> tuple[bytes, Stamp]:

@@ -1,0 +1,144 @@
+"""Who did what is on record, signed, once each, whoever was killed between the journal and the record."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cli_support import type_in
+from engine_support import add, begin, holdfast, layout, make_repo
+from holdfast.durable.audit_chain import Record, read
+from holdfast.durable.audit_key import Key, load_key
+from holdfast.durable.chain import Chain
+from holdfast.durable.entry import Ref
+from holdfast.durable.process import user
+from holdfast.engine.auditing import RUN_ENDED, ref_of, told
+from work_support import wait_for
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo")
+
+
+def key_of(repo: Path) -> Key:
+    return load_key(layout(repo).root, environ={"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}, create=False)
+
+
+def records(repo: Path) -> list[Record]:
+    return list(read(layout(repo).audit, key_of(repo)))
+
+
+def events(repo: Path) -> list[str]:
+    return [record.event for record in records(repo)]
+
+
+def assert_all_on_record(repo: Path) -> None:
+    """Each entry to tell has exactly one record, and each record an entry; every run that another followed ended."""
+    entries = list(Chain(layout(repo).wal).entries())
+    wanted = Counter(Ref(run, entry.seq, entry.entry_hash) for run, entry in entries if told(entry) is not None)
+    found = records(repo)
+    ends = {RUN_ENDED, "gc_begun", "gc_done", "repair_begun", "repair_done"}
+    assert Counter(ref_of(record) for record in found if record.event not in ends) == wanted
+    runs = list(dict.fromkeys(run for run, _ in entries))
+    ended = [ref.run for record in found if record.event == RUN_ENDED and (ref := ref_of(record))]
+    assert ended in (runs, runs[:-1])
+
+
+def test_a_run_a_landing_and_a_persons_decisions_are_on_record_and_can_be_proved(repo: Path) -> None:
+    add(repo, "one", "write one.txt x")
+    add(repo, "two", "fail on purpose", max_attempts=1)
+    holdfast(repo, "run", code=20)
+    holdfast(repo, "retry", "two")
+    holdfast(repo, "cancel", "two")
+    found = {record.event: record for record in records(repo)}
+    landed = found["landed"].details
+    assert (landed["task"], landed["attempt"], landed["branch"]) == ("one", "one.1", "refs/heads/main")
+    assert landed["old"] != landed["new"]
+    assert [(found[event].actor, found[event].details["task"]) for event in ("retry", "cancel")] == [
+        (user(), "two")
+    ] * 2
+    assert Counter(events(repo))["run_started"] == Counter(events(repo))["run_ended"] == 3
+    assert {record.details["how"] for record in records(repo) if record.event == "run_ended"} == {"orderly"}
+    assert_all_on_record(repo)
+
+    holdfast(repo, "check", "--repair")
+    holdfast(repo, "gc")
+    assert events(repo)[-4:] == ["repair_begun", "repair_done", "gc_begun", "gc_done"]
+    assert_all_on_record(repo)
+
+    root = json.loads(holdfast(repo, "seal", "--json"))["root"]
+    day = next(layout(repo).audit.glob("*.jsonl")).stem
+    number = next(record.seq for record in records(repo) if record.event == "landed")
+    proof = repo.parent / "proof.json"
+    holdfast(repo, "prove", day, str(number), "--out", str(proof))
+    assert f"Record {number}: landed by loop" in holdfast(repo, "prove", "--verify", str(proof), "--root", root)
+    report = json.loads(holdfast(repo, "check", "--json"))
+    audit = next(section for section in report["sections"] if section["name"] == "audit")
+    assert report["sound"] and audit["counted"]["records"] == len(records(repo)) and audit["counted"]["seals"] == 1
+
+
+@pytest.mark.parametrize("entry", ["task_land_confirmed", "task_cancelled", "task_claimed"])
+def test_a_kill_between_the_journal_and_the_record_loses_and_doubles_nothing(repo: Path, entry: str) -> None:
+    add(repo, "one", "write one.txt x")
+    add(repo, "two", "write two.txt x")
+    crash = {"HOLDFAST_CRASH_AT": f"append.{entry}.after:1"}
+    command = ("cancel", "two") if entry == "task_cancelled" else ("run",)
+    holdfast(repo, *command, code=-signal.SIGKILL, env=crash)
+    before = events(repo)
+    assert not {"landed", "cancel"} & set(before), "the kill came too late to mean anything"
+    holdfast(repo, "run")
+    assert_all_on_record(repo)
+    assert set(events(repo)) > {"landed", *(["cancel"] if entry == "task_cancelled" else [])}
+    how = [record.details["how"] for record in records(repo) if record.event == RUN_ENDED]
+    assert how == ["it put no end on record", "orderly"]
+    assert "Sound." in holdfast(repo, "check")
+
+
+def test_what_a_person_asks_of_a_living_run_and_a_take_over_are_on_record(repo: Path) -> None:
+    add(repo, "slow", f"run until test -f {repo.parent}/go; do sleep 0.05; done\nwrite slow.txt x")
+    add(repo, "other", "write x y", depends_on=["slow"])
+    first = begin(repo)
+    wait_for(lambda: (layout(repo).attempts / "slow.1" / "process.json").exists(), "the agent to begin")
+    holdfast(repo, "cancel", "other")
+    second = begin(repo, "--take-over")
+    first.communicate()
+    (repo.parent / "go").touch()
+    second.communicate()
+    assert (first.returncode, second.returncode) == (-signal.SIGKILL, 0)
+    found = [record for record in records(repo) if record.event in ("cancel", "run_taken_over")]
+    assert [(record.event, record.actor) for record in found] == [("cancel", user()), ("run_taken_over", user())]
+    assert found[1].details["took_over"] == Chain(layout(repo).wal).runs()[0].run
+    assert_all_on_record(repo)
+
+
+def test_without_a_usable_key_the_work_goes_on_it_is_said_once_and_what_is_missing_comes_later(repo: Path) -> None:
+    add(repo, "one", "write one.txt x")
+    said = holdfast(repo, "run", env={"HOLDFAST_AUDIT_KEY": "short"})
+    assert said.count("nothing is written to the audit log") == 1 and "HOLDFAST_AUDIT_KEY" in said
+    assert "!!  audit" in holdfast(repo, "doctor", code=20, env={"HOLDFAST_AUDIT_KEY": "short"})
+    assert not list(layout(repo).audit.glob("*.jsonl"))
+    add(repo, "two", "write two.txt x")
+    assert "audit log" not in holdfast(repo, "run")
+    assert Counter(events(repo))["landed"] == 2
+    assert_all_on_record(repo)
+    assert "ok  audit" in type_in(repo, "doctor").stdout
+
+
+def test_a_journal_that_lost_what_is_on_record_is_told(repo: Path) -> None:
+    add(repo, "one", "write one.txt x")
+    holdfast(repo, "cancel", "one")
+    old = {path.name: path.read_bytes() for path in layout(repo).wal.glob("*.wal.jsonl")}
+    add(repo, "two", "write two.txt x")
+    holdfast(repo, "cancel", "two")
+    for path in [*layout(repo).wal.glob("*"), layout(repo).tasks, layout(repo).lock]:
+        if path.is_file() and path.name not in old:
+            path.unlink()
+    assert "which the journal does not have" in holdfast(repo, "run", code=None)
+    assert "journal_differs" in events(repo)
+    assert "which the journal does not have" not in holdfast(repo, "run", code=None)
