@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 AGENTS ?= .agents-cache
 KILLS ?= 500
 EXAMPLES ?= 2000
+MARKS ?= not crash
 VERSIONS ?= 3.11 3.12 3.13
 
 .PHONY: test test-agents check demo docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "$(MARKS)"
 
 # The real agents, pinned, against a model on loopback: installs them, runs the matrix and prints it. Needs node and npm.
 test-agents: $(VENV)/ready $(AGENTS)/ready
@@ -47,11 +48,11 @@ crash: $(VENV)/ready
 fuzz: $(VENV)/ready
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -m "fuzz and not crash" -n 2 --timeout 3600
 
-# The tests on every supported Python that this machine has.
+# The tests, but for the heavy ones, on every supported Python that this machine has.
 pythons:
 	@for version in $(VERSIONS); do \
 	  found=$$(tools/find-python $$version) || { echo "no Python $$version here"; continue; }; \
-	  $(MAKE) --no-print-directory test PYTHON=$$found VENV=build/venv-$$version || exit 1; \
+	  $(MAKE) --no-print-directory test PYTHON=$$found VENV=build/venv-$$version MARKS="not crash and not heavy" || exit 1; \
 	done
 
 $(VENV)/ready: requirements.lock pyproject.toml

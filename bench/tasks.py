@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -16,13 +17,14 @@ from holdfast.domain.task import TaskState
 from holdfast.durable import checkpoint
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files
-from holdfast.durable.entry import Record
+from holdfast.durable.entry import Record, Ref
 from holdfast.durable.journal import Journal, run_file
 from holdfast.durable.pairing import Pairing
 from holdfast.stores.backlog import Backlog
 
 RUN = "000001-bench"
 TASKS = 200
+BATCH = 100
 
 
 def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
@@ -45,15 +47,15 @@ class History:
         with Journal.start(folder, RUN, None) as journal:
             added = [Record("task_added", {"task": f"t{n}", "definition": "d" * 64}) for n in range(TASKS)]
             journal.append_many(added)
-            for first in range(TASKS, size - 100, 1000):
-                journal.append_many([turn(number) for number in range(first, min(first + 1000, size - 100))])
+            work = Work(journal)
+            work.append((size - TASKS) // BATCH - 1)
             position = journal.position()
             state, pairing = State(), Pairing()
             for run, entry in Chain(folder).entries():
                 state.apply(run, entry)
                 pairing.apply(run, entry)
             checkpoint.write(Chain(folder), self.files, position, state, pairing)
-            journal.append_many([turn(number) for number in range(100)])
+            work.append(1)
 
     def start(self) -> float:
         return seconds(lambda: checkpoint.recover(Chain(self.wal), self.files, State, settle=False))
@@ -71,10 +73,54 @@ class History:
         return seconds(loop)
 
 
-def turn(number: int) -> Record:
-    task = f"t{number % TASKS}"
-    inputs = {"task": task, "attempt": f"{task}.1", "turn": number, "end_offset": number, "usd": 0.01, "tokens": 9}
-    return Record("turn_completed", inputs)
+class Work:
+    """Nine of ten entries are turns; every tenth leads a task on, through claims, effects and closings.
+
+    A batch takes ten tasks one step further. Its intents are closed by the next batch, under a key. Only fifty tasks
+    are ever closed, the others begin anew: what is measured is a longer history, not more tasks.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal, self._turns = journal, 0
+        self._steps = self._forever()
+        self._refs: list[Ref] = []
+
+    def append(self, batches: int) -> None:
+        for _ in range(batches):
+            steps = next(self._steps)
+            self._refs = self._journal.append_many([*steps, *(self._turn() for _ in range(BATCH - len(steps)))])
+
+    def _turn(self) -> Record:
+        self._turns += 1
+        number, task = self._turns, f"t{self._turns % TASKS}"
+        inputs = {"task": task, "attempt": f"{task}.0", "turn": number, "end_offset": number, "usd": 0.01, "tokens": 9}
+        return Record("turn_completed", inputs)
+
+    def _forever(self) -> Iterator[list[Record]]:
+        for attempt in itertools.count(1):
+            for first in range(0 if attempt == 1 else 50, TASKS, 10):
+                yield from self._round([f"t{number}" for number in range(first, first + 10)], attempt, first < 50)
+
+    def _round(self, tasks: list[str], attempt: int, closes: bool) -> Iterator[list[Record]]:
+        def moves(kind: str, event: str) -> list[Record]:
+            more = {"event": event, "reason": "bench", "agent": "w"}
+            return [Record(kind, {"task": task, "attempt": f"{task}.{attempt}", **more}) for task in tasks]
+
+        yield moves("task_claimed", "agent_claims_task")
+        for effect in ("spawn", "verify", "land"):
+            yield [Record(f"task_{effect}_intent", {"task": task}, committed=False) for task in tasks]
+            closed = zip(tasks, self._refs, strict=False)
+            yield [
+                Record(f"task_{effect}_confirmed", {"task": t, "intent": ref, "idempotency_key": f"{t}.{attempt}"})
+                for t, ref in closed
+            ]
+        yield moves("task_started", "agent_starts_work")
+        yield moves("task_done", "agent_reports_success")
+        if closes:
+            yield moves("task_closed", "janitor_verified_and_merged")
+        else:
+            yield moves("task_failed", "verification_rejected")
+            yield moves("task_opened", "retry")
 
 
 def start_is_flat(histories: list[History], rounds: int) -> Row:

@@ -21,8 +21,14 @@ os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 
+# Whole runs with many kills: what they show does not depend on the version of Python.
+HEAVY = {"test_crash_points", "test_decisions", "test_live", "test_requests", "test_runner", "test_turn_commands"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every property test is one that `make fuzz` deepens."""
     for item in items:
+        if item.path.stem in HEAVY:
+            item.add_marker(pytest.mark.heavy)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.fuzz)

@@ -12,8 +12,9 @@
 
 Each request takes the next step; after the last one every answer is a plain text. A request that offers no tools is
 the CLI's own business (a title, a summary): it is answered with a word, listed in `model.aside`, counted in
-`model.counted_aside`, and takes no step; `has_tools=False` says that this CLI never offers tools. Counting tokens
-beforehand is answered with a number. Everything else is 404.
+`model.counted_aside`, and takes no step; `has_tools=False` says that this CLI never offers tools. `ends`: the calls by
+which this CLI is told that all is done, where a mere text is not enough. Counting tokens beforehand is answered with a
+number. Everything else is 404.
 
 What a step can do beside text and tool calls: see `Step`. `Step(hold=True)` keeps the answer back after its headers
 until `model.release()`; `model.is_holding` says that somebody waits for it.
@@ -28,7 +29,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -37,7 +38,10 @@ AFTER_THE_LAST = "There is nothing left to do."
 
 
 class Call:
-    """One tool call, by the CLI's own name for the tool; `space/name` for a tool in a namespace (Responses)."""
+    """One tool call, by the CLI's own name for the tool; `space/name` for a tool in a namespace (Responses).
+
+    Without a name it is no call: its `text` is part of the answer, for a CLI that reads its orders from there (chat).
+    """
 
     def __init__(self, name: str, **args: Any) -> None:
         self.name, self.args = name, args
@@ -100,8 +104,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class ModelServer:
-    def __init__(self, steps: Sequence[Step] = (), *, has_tools: bool = True) -> None:
-        self._steps, self._has_tools = list(steps), has_tools
+    def __init__(self, steps: Sequence[Step] = (), *, has_tools: bool = True, ends: Sequence[Call] = ()) -> None:
+        self._steps, self._has_tools, self._ends = list(steps), has_tools, ends
         self._lock = threading.Lock()
         self._released = threading.Event()
         self.requests: list[Request] = []
@@ -151,6 +155,8 @@ class ModelServer:
                 step = Step(AFTER_THE_LAST)
             else:
                 step = self._steps[0] if self._steps[0].again else self._steps.pop(0)
+            if not is_aside and not step.calls and not step.refused:
+                step = replace(step, calls=self._ends)
             (self.aside if is_aside else self.requests).append(Request(api, path, body, step))
         return step, is_aside
 
@@ -236,6 +242,8 @@ def _responses(step: Step, body: dict[str, Any], number: int) -> tuple[list[Even
 
 
 def _chat(step: Step, body: dict[str, Any], number: int) -> tuple[list[Event], dict[str, Any]]:
+    texts = [call.args["text"] for call in step.calls if not call.name]
+    step = replace(step, text="\n\n".join([step.text, *texts]), calls=[call for call in step.calls if call.name])
     why = "content_filter" if step.refused else "tool_calls" if step.calls else "stop"
     head = {"id": f"chat_{number:05}", "created": int(time.time()), "model": body.get("model", "m")}
     usage = {"prompt_tokens": step.usage[0], "completion_tokens": step.usage[1], "total_tokens": sum(step.usage)}

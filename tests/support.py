@@ -46,6 +46,20 @@ def each_disk(recorder: Recorder, **options: Any) -> Iterator[tuple[list[Any], P
             shutil.rmtree(root)
 
 
+def some_disks(recorder: Recorder, moments: int) -> Iterator[tuple[list[Any], Path]]:
+    """One disk for each of so many moments, spread over the whole recording; what is kept of it differs each time."""
+    last = len(recorder.calls)
+    with scratch() as base:
+        for number in range(moments):
+            count = number * last // (moments - 1)
+            disks = list(powercut.Crash(recorder, count, limit=4).disks())
+            root = base / str(number)
+            root.mkdir()
+            powercut.lay(disks[number * 7 % len(disks)], root)
+            yield recorder.marked_before(count), root
+            shutil.rmtree(root)
+
+
 def each_fault(program: Callable[[Recorder], object], *codes: int) -> Iterator[tuple[Recorder, BaseException | None]]:
     """Runs `program` from an empty folder once for each of its operations and errno (none: power cut), failing there.
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,10 @@ def records(repo: Path) -> list[Record]:
 
 def events(repo: Path) -> list[str]:
     return [record.event for record in records(repo)]
+
+
+def day_of(record: Record) -> str:
+    return datetime.fromtimestamp(record.timestamp, UTC).date().isoformat()
 
 
 def assert_all_on_record(repo: Path) -> None:
@@ -73,8 +78,7 @@ def test_a_run_a_landing_and_a_persons_decisions_are_on_record_and_can_be_proved
     assert_all_on_record(repo)
 
     root = json.loads(holdfast(repo, "seal", "--json"))["root"]
-    day = next(layout(repo).audit.glob("*.jsonl")).stem
-    number = next(record.seq for record in records(repo) if record.event == "landed")
+    day, number = day_of(found["landed"]), found["landed"].seq
     proof = repo.parent / "proof.json"
     holdfast(repo, "prove", day, str(number), "--out", str(proof))
     assert f"Record {number}: landed by loop" in holdfast(repo, "prove", "--verify", str(proof), "--root", root)
@@ -97,6 +101,9 @@ def test_a_kill_between_the_journal_and_the_record_loses_and_doubles_nothing(rep
     assert set(events(repo)) > {"landed", *(["cancel"] if entry == "task_cancelled" else [])}
     how = [record.details["how"] for record in records(repo) if record.event == RUN_ENDED]
     assert how == ["it put no end on record", "orderly"]
+    holdfast(repo, "seal")
+    last = records(repo)[-1]
+    assert f'"seq":{last.seq}' in holdfast(repo, "prove", day_of(last), str(last.seq)).replace("\\", "")
     assert "Sound." in holdfast(repo, "check")
 
 

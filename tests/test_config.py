@@ -22,6 +22,9 @@ from holdfast.config.settings import (
     DEFAULT_SETTINGS,
     GATE_KEYS,
     KEYS,
+    PRICE_KEYS,
+    ROUTE_KEYS,
+    STEP_KEYS,
     Budgets,
     Config,
     DeclaredAgent,
@@ -378,14 +381,23 @@ def row(name: str, key: Key, *cells: str) -> str:
     return "| " + " | ".join([f"`{name}`", default, key.allowed, key.description, *cells]) + " |"
 
 
+ENTRIES = {
+    "gates": GATE_KEYS,
+    "agents": AGENT_KEYS,
+    "routes": ROUTE_KEYS,
+    "cascade": STEP_KEYS,
+    "prices": PRICE_KEYS,
+}
+
+
 def reference() -> str:
     """The tables of the documentation, from the Structs."""
     lines = ["| key | default | allowed | meaning | variable |", "|---|---|---|---|---|"]
     lines += [row(key.name, key, f"`{key.variable}`") for key in KEYS.values()]
-    lines += ["", "Each entry of `gates`:", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
-    lines += [row(key.name, key) for key in GATE_KEYS.values()]
-    lines += ["", "Each entry of `agents`:", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(row(key.name, key) for key in AGENT_KEYS.values())])
+    for name, keys in ENTRIES.items():
+        lines += ["", f"Each entry of `{name}`:", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
+        lines += [row(key.name, key) for key in keys.values()]
+    return "\n".join(lines)
 
 
 BEGIN, END = "<!-- settings: begin -->\n", "\n<!-- settings: end -->"

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import errors
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import disk
+from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Record
 from holdfast.durable.pairing import OpenIntent
 from holdfast.durable.root import create_root
+from holdfast.engine.intake import project, take_in
 from holdfast.engine.recover import recover
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Verdict
+from holdfast.stores.backlog import Backlog
 from holdfast.stores.files import FileLedger
 from holdfast.testing.recorder import Recorder
-from ledger_contract import added
-from support import each_disk, record, scratch
+from ledger_contract import added, move
+from support import each_disk, record, scratch, some_disks
 
 
 class FileEffect:
@@ -226,13 +230,13 @@ def test_a_second_power_cut_during_recovery_changes_nothing() -> None:
 
         seen = 0
         # Thousands of pairs could be tried; these are spread evenly over both.
-        for first, root in itertools.islice(each_disk(record(base, work), limit=3), 0, None, 9):
+        for first, root in some_disks(record(base, work), 15):
 
             def again(recorder: Recorder, root: Path = root) -> None:
                 with open_ledger(root) as ledger:
                     recover(ledger, EFFECTS, time.time(), 3600)
 
-            for _, twice in itertools.islice(each_disk(record(root, again), limit=3), 0, None, 23):
+            for _, twice in some_disks(record(root, again), 6):
                 with open_ledger(twice) as ledger:
                     recover(ledger, EFFECTS, time.time(), 3600)
                     assert ledger.pairing.open_intents() == []
@@ -242,3 +246,92 @@ def test_a_second_power_cut_during_recovery_changes_nothing() -> None:
                     assert kinds == ["task_publish_confirmed"]
                 seen += 1
         assert seen > 30
+
+
+# -- each operation of several steps, cut, and its recovery cut too ----------------------------------------------------
+
+
+@contextlib.contextmanager
+def session(base: Path) -> Iterator[tuple[FileLedger, Backlog]]:
+    """As a short run of the product: recovers, takes the files in, and puts them where they belong."""
+    with open_ledger(base) as ledger:
+        backlog, blobs = Backlog(ledger.layout.backlog), Blobs(ledger.layout.cas)
+        recover(ledger, {}, time.time(), 3600)
+        take_in(ledger, backlog, blobs)
+        yield ledger, backlog
+        take_in(ledger, backlog, blobs)
+        project(ledger, backlog)
+
+
+def outcome(base: Path) -> object:
+    """Where a start comes to: each task with its attempts and text, and where its file stands."""
+    with session(base) as (ledger, backlog):
+        pass
+    tasks = {name: (str(task.state), task.attempts, task.definition) for name, task in ledger.state.tasks.items()}
+    places = {path.stem: path.parent.name for path in backlog.folder.glob("*/*.yaml")}
+    entries = [entry for _, entry in Chain(ledger.layout.wal).entries()]
+    closed = sorted(entry.inputs["task"] for entry in entries if entry.decision_type == "task_closed")
+    return tasks, places, closed
+
+
+Step = Callable[[FileLedger, Backlog], object]
+
+
+def moving(event: TaskEvent) -> Step:
+    return lambda ledger, backlog: ledger.append(ledger.epoch, [move(ledger, "old", event)])
+
+
+def adding(text: bytes, name: str, folder: str = "open") -> Step:
+    return lambda ledger, backlog: backlog.add(text, name, folder)
+
+
+def taking_in(ledger: FileLedger, backlog: Backlog) -> None:
+    take_in(ledger, backlog, Blobs(ledger.layout.cas))
+
+
+def claiming(ledger: FileLedger, backlog: Backlog) -> None:
+    ledger.claim("worker", "old", lease_s=60)
+
+
+OPERATIONS: dict[str, list[Step]] = {
+    "add": [adding(b"goal: more\n", "more"), taking_in],
+    "claim": [claiming, project],
+    "close": [claiming, moving(TaskEvent.FAST_COMPLETION), moving(TaskEvent.JANITOR_VERIFIED_AND_MERGED), project],
+    "checkpoint": [claiming, moving(TaskEvent.IMMEDIATE_FAILURE), lambda ledger, backlog: ledger.save()],
+    "import": [
+        adding(b"goal: c\nresult:\n  commit: abc\n", "c", "closed"),
+        adding(b"goal: f\nerror:\n  message: broke\n", "f", "failed"),
+        taking_in,
+    ],
+}
+
+
+@pytest.mark.parametrize("moments", [12, pytest.param(60, marks=pytest.mark.crash)], ids=["some", "many"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_and_its_recovery_both_cut_come_to_what_uncut_ones_do(operation: str, moments: int) -> None:
+    """Up to the step that was acknowledged, or further."""
+    steps = OPERATIONS[operation]
+    with scratch() as base:
+        with session(base) as (_, backlog):
+            backlog.add(b"goal: old\n", "old")
+
+        def run(root: Path, count: int, done: Callable[[int], object]) -> None:
+            with session(root) as (ledger, backlog):
+                for number, step in enumerate(steps[:count], 1):
+                    step(ledger, backlog)
+                    done(number)
+
+        uncut = []
+        for count in range(len(steps) + 1):
+            with scratch() as other:
+                shutil.copytree(base, other, dirs_exist_ok=True)
+                run(other, count, lambda number: None)
+                uncut.append(outcome(other))
+        recorded = record(base, lambda recorder: run(base, len(steps), recorder.mark))
+        seen = []
+        for said, first in some_disks(recorded, moments):
+            for _, second in some_disks(record(first, lambda _, root=first: outcome(root)), 6):
+                found = outcome(second)
+                assert found in uncut[len(said) :]
+                seen.append(found)
+        assert uncut[0] in seen and uncut[-1] in seen

@@ -38,12 +38,13 @@ def tree(repo: Path, commit: str) -> str:
 def test_turns_are_listed_with_what_each_did_and_cost(repo: Path) -> None:
     failed(repo, script="write a.txt one\nspend 0.25 70\nwrite b.txt two\n")
     table = holdfast(repo, "turns", "a").splitlines()
-    assert table[0].split() == ["TURN", "TOOL", "FILES", "USD", "TOKENS", "SECONDS", "SNAPSHOT"]
-    assert [line.split()[:5] for line in table[1:]] == [
-        ["1", "write", "a.txt", "0.00", "0"],
-        ["2", "write", "b.txt", "0.25", "70"],
+    assert table[0].split() == ["TURN", "TOOL", "FILES", "USD", "COST", "TOKENS", "SECONDS", "SNAPSHOT"]
+    assert [line.split()[:6] for line in table[1:]] == [
+        ["1", "write", "a.txt", "0.00", "-", "0"],
+        ["2", "write", "b.txt", "0.25", "reported", "70"],
     ]
     told = ask(repo, "turns", "a.1")
+    assert [line["cost"] for line in told["turns"]] == ["", "reported"]
     assert told["attempt"] == "a.1"
     assert [line["snapshot"] for line in told["turns"]] == [git(repo, "rev-parse", f"{REFS}/turn-{n}") for n in (1, 2)]
     assert "nobody has worked on it yet" not in holdfast(repo, "turns", "a")

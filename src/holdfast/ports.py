@@ -152,8 +152,8 @@ class Agent(Protocol):
     def find(self) -> str | None:
         """Where its program is; None where it is not installed."""
 
-    def version(self) -> str:
-        """What the program says that it is; empty where it does not say."""
+    def version(self, wait_s: float) -> str:
+        """What the program says that it is; empty where it does not say, or not in time."""
 
     def is_signed_in(self) -> bool | None:
         """None where it cannot be told without asking the model."""

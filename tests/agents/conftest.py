@@ -28,17 +28,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kit" in metafunc.fixturenames:
-        metafunc.parametrize("kit", KITS, ids=lambda kit: kit.name)
+        metafunc.parametrize("kit", getattr(metafunc.module, "ONLY", KITS), ids=lambda kit: kit.name)
+
+
+def _is_done_otherwise(item: Any, row: str, kit: Kit) -> bool:
+    return not hasattr(item.module, "ONLY") and (row in kit.own or item.originalname in kit.own)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
+    for item in list(items):
         marker, kit = (
             item.get_closest_marker("row"),
             getattr(item, "callspec", None) and item.callspec.params.get("kit"),
         )
         if marker is not None and isinstance(kit, Kit):
             assert marker.args[0] in ROWS
+            if _is_done_otherwise(item, marker.args[0], kit):
+                items.remove(item)
+                continue
             item.user_properties.append(("cell", [marker.args[0], kit.name]))
             if why := kit.cannot.get(marker.args[0]):
                 item.add_marker(pytest.mark.skip(why))

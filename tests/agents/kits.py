@@ -21,7 +21,9 @@ class Kit:
     `environ(model)` reaches `holdfast run`, and by `settings` (agent_env) the CLI. `prepare(home, model)` writes the
     CLI's own files into the test's HOME. `secrets`: variables without which it is not signed in. `usd(in, out)`: what
     the tokens cost. `counts_aside`: its requests beside the work are in its own count. `mcp_tool(server, tool)`: a call
-    of an MCP server's tool. `cannot_mend`: why it does not get over an answer that broke off.
+    of an MCP server's tool. `cannot_mend`: why it does not get over an answer that broke off. `ends`: the calls by
+    which the model says that all is done. `keeps`: the CLI keeps its conversation, and goes on with it by itself.
+    `own`: rows, or tests, that are done otherwise, in a file test_NAME.py of its own.
     """
 
     name: str
@@ -33,6 +35,9 @@ class Kit:
     settings: Mapping[str, Any] = field(default_factory=dict)
     prepare: Callable[[Path, ModelServer], None] = lambda home, model: None
     has_tools: bool = True
+    ends: tuple[Call, ...] = ()
+    keeps: bool = True
+    own: tuple[str, ...] = ()
     counts_aside: bool = False
     mcp_tool: Callable[[str, str], Call] | None = None
     cannot_mend: str = ""
@@ -94,4 +99,40 @@ CODEX = Kit(
     usd=lambda tokens_in, tokens_out: (1.75 * tokens_in + 14 * tokens_out) / 1e6,
 )
 
-KITS = (CLAUDE, CODEX)
+# -- Aider ------------------------------------------------------------------------------------------------------------
+
+
+def _block(path: Path, text: str) -> Call:
+    """An edit as Aider wants it: what is to be replaced (nothing: the file is new), and by what."""
+    return Call("", text=f"{path.name}\n```\n<<<<<<< SEARCH\n=======\n{text}>>>>>>> REPLACE\n```\n")
+
+
+AIDER = Kit(
+    "aider",
+    edit=_block,
+    shell=lambda command: Call("", text=f"```bash\n{command}\n```"),
+    environ=lambda model: {"OPENAI_API_BASE": f"{model.url}/v1", "OPENAI_API_KEY": "key-of-the-test"},
+    secrets=("OPENAI_API_KEY",),
+    settings={"model": "openai/gpt-4.1"},
+    usd=lambda tokens_in, tokens_out: (2 * tokens_in + 8 * tokens_out) / 1e6,
+    has_tools=False,
+    keeps=False,
+    own=("lands", "turns", "spend", "adopted", "resumed", "woken", "limited", "test_a_refusal_is_a_failed_attempt"),
+)
+
+
+# -- mini-swe-agent ---------------------------------------------------------------------------------------------------
+
+MINI = Kit(
+    "mini",
+    edit=lambda path, text: Call("bash", command=f"cat > {path.name} <<'END'\n{text}END\n"),
+    shell=lambda command: Call("bash", command=command),
+    environ=lambda model: {"OPENAI_API_BASE": f"{model.url}/v1", "OPENAI_API_KEY": "key-of-the-test"},
+    secrets=("OPENAI_API_KEY",),
+    settings={"model": "openai/gpt-4.1"},
+    usd=lambda tokens_in, tokens_out: (2 * tokens_in + 8 * tokens_out) / 1e6,
+    ends=(Call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),),
+    keeps=False,
+)
+
+KITS = (CLAUDE, CODEX, AIDER, MINI)

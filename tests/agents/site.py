@@ -41,7 +41,7 @@ class Site:
         self.home.mkdir(parents=True)
         self.repo.mkdir()
         self.layout = Layout(self.repo / ".sdd")
-        self.model = ModelServer(steps, has_tools=kit.has_tools)
+        self.model = ModelServer(steps, has_tools=kit.has_tools, ends=kit.ends)
         kit.prepare(self.home, self.model)
         self.path = [*bins(), "/usr/local/bin", "/usr/bin", "/bin"]
         self.environ = {"HOME": str(self.home), "LANG": "C.UTF-8", **kit.environ(self.model)}

@@ -42,20 +42,11 @@ class Cli:
 
         return shutil.which(self.program)
 
-    def version(self) -> str:
-        import subprocess
+    def version(self, wait_s: float = VERSION_S_MAX) -> str:
+        from holdfast.agents.asking import first_line
 
         found = self.find()
-        if found is None:
-            return ""
-        try:
-            asked = subprocess.run(
-                [found, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=VERSION_S_MAX, check=False
-            )
-        except (OSError, subprocess.SubprocessError):
-            return ""
-        lines = asked.stdout.decode(errors="replace").split("\n")
-        return lines[0].strip() if asked.returncode == 0 else ""
+        return "" if found is None else first_line([found, "--version"], wait_s)
 
     def is_signed_in(self) -> bool | None:
         return None

@@ -22,7 +22,7 @@ class _Plain:
     def find(self) -> str | None:
         return shutil.which("sh")
 
-    def version(self) -> str:
+    def version(self, wait_s: float = 0.0) -> str:
         return ""
 
     def is_signed_in(self) -> bool | None:
@@ -63,6 +63,7 @@ class Declared(_Plain):
     def __init__(self, declared: DeclaredAgent) -> None:
         self._declared = declared
         self.name = declared.name
+        self.can = Can(cost="reported" if "spent.usd" in declared.events else "")
 
     def find(self) -> str | None:
         return shutil.which(self._declared.command[0])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from holdfast.agents.aider import Aider
 from holdfast.agents.claude import Claude
 from holdfast.agents.codex import Codex
 from holdfast.agents.command import Command, Declared
+from holdfast.agents.mini import Mini
 from holdfast.agents.scripted import Scripted
 from holdfast.config.mcp import McpServer
 from holdfast.config.settings import Config
 from holdfast.ports import Agent
 
-CLIS: tuple[Callable[[Sequence[McpServer]], Agent], ...] = (Claude, Codex)
+CLIS: tuple[Callable[[Sequence[McpServer]], Agent], ...] = (Claude, Codex, Aider, Mini)
 
 
 def agents(config: Config, servers: Sequence[McpServer] = ()) -> dict[str, Agent]:

@@ -20,7 +20,7 @@ class Scripted:
     def find(self) -> str | None:
         return sys.executable
 
-    def version(self) -> str:
+    def version(self, wait_s: float = 0.0) -> str:
         return ""
 
     def is_signed_in(self) -> bool | None:

@@ -23,7 +23,19 @@ def _codex(launch: Launch) -> Stream:
     return CodexStream(launch.counted, launch.model)
 
 
-_CLIS: dict[str, Callable[[Launch], Stream]] = {"claude": _claude, "codex": _codex}
+def _aider(launch: Launch) -> Stream:
+    from holdfast.agents.aider import AiderStream
+
+    return AiderStream(launch.model)
+
+
+def _mini(launch: Launch) -> Stream:
+    from holdfast.agents.mini import MiniStream
+
+    return MiniStream(launch.model)
+
+
+_CLIS: dict[str, Callable[[Launch], Stream]] = {"claude": _claude, "codex": _codex, "aider": _aider, "mini": _mini}
 
 
 def stream_of(order: Order) -> Stream:

@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resolve": ("holdfast.cli.moves:resolve", "Decide what is parked or abandoned."),
     "history": ("holdfast.cli.journal:history", "Tell a task's whole story from the journal."),
     "log": ("holdfast.cli.journal:log", "Show the journal, filtered, followed, or as of a moment."),
+    "agents": ("holdfast.cli.agents:agents", "List the agents: installed, signed in, what each can do."),
     "doctor": ("holdfast.cli.doctor:doctor", "Look for what is wrong, and say what to type."),
     "gc": ("holdfast.cli.gc:gc", "Remove what is of no use any more."),
     "check": ("holdfast.cli.proof:check", "Prove that everything fits together."),

@@ -121,15 +121,22 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
 def _agents_part(app: App) -> Part:
     """All that are known; one that is missing is a finding only where an open task asks for it."""
     from holdfast.agents.registry import agents
+    from holdfast.agents.survey import survey
     from holdfast.cli.overview import look
     from holdfast.engine.health import Finding, Part
 
     known = agents(app.config)
-    absent = {name: why for name in sorted(known) if (why := preflight.missing_agent(known, name))}
-    here = [name for name in sorted(known) if name not in absent]
-    fact = f"{', '.join(here) or 'none'} here" + (f"; {', '.join(absent)} missing" if absent else "")
+    found = {each.name: each for each in survey(known)}
+    here, absent = ([name for name in sorted(found) if bool(found[name].path) is is_here] for is_here in (True, False))
+    strangers = [name for name in here if found[name].signed_in is False]
+    fact = f"{', '.join(here) or 'none'} here"
+    fact += f"; {', '.join(absent)} missing" if absent else ""
+    fact += f"; {', '.join(strangers)} not signed in" if strangers else ""
     findings = []
     for name, made in preflight.wanted_agents(app, look(app)).items():
         if why := preflight.missing_agent(known, name, made):
             findings.append(Finding(f"{why} The task {made.id} asks for it.", f"holdfast edit {made.id} --agent NAME"))
+        elif name in strangers:
+            said = f"{name} is not signed in, and the task {made.id} asks for it. {found[name].sign_in}."
+            findings.append(Finding(said, "holdfast agents"))
     return Part("agents", fact, findings)

@@ -27,6 +27,8 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
     from holdfast.agents.registry import agents
     from holdfast.cli.overview import look
     from holdfast.config import mcp
+    from holdfast.domain.definition import Definition
+    from holdfast.domain.routing import choose
 
     app.expect_initialised()
     for check in GIT_CHECKS.values():
@@ -34,10 +36,11 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
     known, overview = agents(app.config, mcp.read(app.layout.mcp_servers)), look(app)
     wanted = wanted_agents(app, overview)
     if with_goal:
-        wanted.setdefault(app.config.agent, _example(app.config.agent))
+        goal = choose(Definition("example", goal="example"), app.config).agent
+        wanted.setdefault(goal, _example(goal))
     missing = {name: why for name, made in wanted.items() if (why := missing_agent(known, name, made))}
     is_idle = missing.keys() == wanted.keys() and not any(row.state in _UNDER_WAY for row in overview.rows.values())
-    if missing and (is_idle or (with_goal and app.config.agent in missing)):
+    if missing and (is_idle or (with_goal and goal in missing)):
         raise NoAgent(missing=" ".join(missing.values()))
     return list(_about_checkout(app))
 
@@ -98,17 +101,15 @@ def _about_checkout(app: App) -> Iterator[str]:
 # -- agents -----------------------------------------------------------------------------------------------------------
 
 
-def agent_name(app: App, made: Definition) -> str:
-    return made.agent or ("command" if made.command else "scripted" if made.script else app.config.agent)
-
-
 def wanted_agents(app: App, overview: Overview) -> dict[str, Definition]:
-    """The agents that open tasks ask for, each with one such task."""
+    """The agents that would take the open tasks, each with one such task."""
+    from holdfast.domain.routing import choose
+
     rows = (row for row in overview.rows.values() if row.state is TaskState.OPEN and row.id in overview.files)
     wanted: dict[str, Definition] = {}
     for row in rows:
         made = overview.files[row.id].definition
-        wanted.setdefault(agent_name(app, made), made)
+        wanted.setdefault(choose(made, app.config, overview.view.state.tasks.get(row.id)).agent, made)
     return wanted
 
 

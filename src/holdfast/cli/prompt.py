@@ -41,18 +41,19 @@ def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: b
 
 def _prompt(app: App, name: str) -> str:
     from holdfast.agents.registry import agents
+    from holdfast.domain.routing import choose
     from holdfast.durable.blobs import Blobs
     from holdfast.engine.prompt import Words
     from holdfast.engine.prompt import prompt as words_of
-    from holdfast.engine.start import agent_name
 
     overview = look(app)
     file = overview.files.get(name)
     if file is None:
         raise unknown(name, overview.rows)
     task = _next(overview.view.state.tasks.get(name) or Task(name, TaskState.OPEN, "", 0.0, 0.0))
-    agent = agents(app.config).get(agent_name(file.definition, app.config))
-    resumes = bool(task.session and agent is not None and agent.resumes)
+    chosen = choose(file.definition, app.config, task).agent
+    agent = agents(app.config).get(chosen)
+    resumes = bool(task.session and chosen == task.worked_by and agent is not None and agent.resumes)
     words = Words(app.layout, Blobs(app.layout.cas), app.config)
     return words_of(words, task, file.definition, _conflicts(app, task), resumes=resumes)
 

@@ -66,7 +66,7 @@ def words(entry: Entry) -> str:
     usual = {**USUAL, "parked": 0} if entry.decision_type == "wal_replay_completed" else USUAL
     given = {name: value for name, value in entry.inputs.items() if value not in ("", 0.0) or name not in usual}
     told = template.format_map(_Facts({name: _fact(value) for name, value in {**usual, **given}.items()}))
-    return told + _outcome(entry.inputs)
+    return told + _chosen(entry.inputs) + _outcome(entry.inputs)
 
 
 def reason(entry: Entry) -> str:
@@ -121,6 +121,12 @@ def _fact(value: object) -> str:
     if isinstance(value, dict) and {"run", "seq"} <= value.keys():
         return f"{value['run']}:{value['seq']}"
     return compact(value)
+
+
+def _chosen(inputs: dict[str, Any]) -> str:
+    """With which model, and why by this agent, where the entry says so."""
+    model, why = inputs.get("model"), inputs.get("why")
+    return (f", model {compact(model)}" if model else "") + (f" ({compact(why)})" if why else "")
 
 
 def _outcome(inputs: dict[str, Any]) -> str:

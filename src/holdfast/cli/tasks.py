@@ -13,6 +13,7 @@ from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, Row, look, moment, tell_problems, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "WAITS", "TITLE")
@@ -79,10 +80,13 @@ def list_tasks(ctx: click.Context, states: Sequence[str], labels: Sequence[str],
 @click.pass_context
 def show(ctx: click.Context, task: str, as_json: bool) -> None:
     """Show one task: definition, state, and why it waits."""
-    overview = look(find_app(ctx))
+    app = find_app(ctx)
+    overview = look(app)
     if task not in overview.rows and not any(task in each.tasks for each in overview.problems):
         raise unknown(task, overview.rows)
     facts = _facts(overview, task)
+    if facts.get("state") is TaskState.OPEN and facts["definition"]:
+        facts["next"] = choose(facts["definition"], app.config, overview.view.state.tasks.get(task))
     if as_json:
         print_json(facts)
     else:
@@ -134,6 +138,8 @@ def _cut(cell: str) -> str:
 
 def _facts(overview: Overview, name: str) -> dict[str, Any]:
     """What is known of a task, by name; what its state does not have is left out."""
+    from holdfast.cli.costs import cost_of_attempts
+
     row, task, file = overview.rows.get(name), overview.view.state.tasks.get(name), overview.files.get(name)
     facts: dict[str, Any] = {"id": name}
     if row is not None:
@@ -141,6 +147,8 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
     if task is not None:
         facts |= {key: value for key, value in msgspec.structs.asdict(task).items() if key not in ("id", "definition")}
         facts["pinned"] = task.definition
+        attempts = (f"{name}.{number}" for number in range(1, task.attempts + 1))
+        facts["cost"] = cost_of_attempts(map(overview.view.layout.attempt_files, attempts))
     problems = [each for each in overview.problems if name in each.tasks]
     files = {str(overview.view.layout.backlog / each.file) for each in problems if each.file}
     facts["files"] = [str(file.path)] if file else sorted(files)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.domain.state import Task
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
-_COLUMNS = ("TURN", "TOOL", "FILES", "USD", "TOKENS", "SECONDS", "SNAPSHOT")
+_COLUMNS = ("TURN", "TOOL", "FILES", "USD", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
 _SHORT = 12
 
 
@@ -38,14 +38,19 @@ class _Attempt(msgspec.Struct, frozen=True):
 def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the turns of an attempt: what each did, and cost.
 
-    Of a task, its last attempt is meant. A turn's snapshot is a git commit, under refs/holdfast/attempts/.
+    Of a task, its last attempt is meant. A cost is reported by the agent, or estimated from its tokens. A turn's
+    snapshot is a git commit, under refs/holdfast/attempts/.
     """
+    from holdfast.cli.costs import cost_of_turns
     from holdfast.engine.turns import all_turns
 
     attempt = _attempt(ctx, name)
     lines = all_turns(attempt.app.layout.attempt_files(attempt.id))
+    costs = cost_of_turns(attempt.app.layout.attempt_files(attempt.id))
+    cost = [costs.get((line.start, line.turn), "") for line in lines]
     if as_json:
-        print_json({"task": attempt.task.id, "attempt": attempt.id, "turns": lines})
+        facts = [{**msgspec.structs.asdict(line), "cost": word} for line, word in zip(lines, cost, strict=True)]
+        print_json({"task": attempt.task.id, "attempt": attempt.id, "turns": facts})
         return
     rows = [
         (
@@ -53,11 +58,12 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
             line.tool,
             ", ".join(line.files) or "-",
             f"{line.usd:.2f}",
+            word or "-",
             str(line.tokens),
             f"{line.seconds:.1f}",
             line.snapshot[:_SHORT],
         )
-        for line in lines
+        for line, word in zip(lines, cost, strict=True)
     ]
     if rows:
         # People and agents named the files: no control character reaches the terminal.

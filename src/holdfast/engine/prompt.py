@@ -1,7 +1,8 @@
 """What an agent is told: the task, how it will be judged, where it may work, and what became of it so far.
 
 The words are a template, `config/prompt.md` in the data root where there is one. An agent that can resume its
-conversation knows what it did; for one that cannot, its history is told from `traces.jsonl`.
+conversation knows what it did, but perhaps not its last turn; for one that cannot, its history is told from
+`traces.jsonl`.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def prompt(words: Words, task: Task, made: Definition, conflicts: list[str], *, 
         "feedback": feedback or _forked(made),
         "conflicts": _listed(conflicts),
         "interrupted": _interrupted(task),
-        "history": "" if resumes else _history(words.layout, task),
+        "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
     }
     own = words.layout.prompt_template
     return render(template(words.layout), values, str(own) if own.exists() else "of the prompt")
@@ -199,6 +200,15 @@ def _history(layout: Layout, task: Task) -> str:
     if len(text) <= HISTORY_CHARS_MAX:
         return text
     return "(the beginning is left out)\n" + text[-HISTORY_CHARS_MAX:].partition("\n")[2]
+
+
+def _last_turn(layout: Layout, task: Task) -> str:
+    """The end of what was saved: an agent that was killed may not have written down its last call's result."""
+    files = layout.attempt_files(task.attempt)
+    if not task.starts or not task.turn or not files.traces.exists():
+        return ""
+    records = [line.record for line in jsonl.Ledger(files.traces).read()]
+    return "\n".join(_trace(record) for record in records if record.get("turn") == task.turn)
 
 
 def _trace(record: dict[str, object]) -> str:

@@ -59,32 +59,37 @@ def repair(
     clock: Callable[[], float] = time.time,
     say: Callable[[str], None] = lambda line: None,
 ) -> Repaired:
-    with holding(layout, clock), without_run(layout, "repair", say, clock) as facts:
+    with holding(layout, clock):
         Chain(layout.wal).settle()
         reading = Reading(layout)
         if reading.flaw is not None:
             raise reading.flaw
-        damaged = [projection for projection in reading.projections if projection.flaw]
-        quarantined = [_set_aside(layout, projection) for projection in damaged]
-        rebuilt = []
-        if reading.chain.end is not None:
-            files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
-            checkpoint.write(reading.chain, files, reading.chain.end, reading.state, reading.pairing)
-            rebuilt = [str(path) for path in (files.tasks, files.uncommitted, files.idempotency)]
-        drifts = drift_of(reading.state.tasks, backlog.scan())
-        left = []
-        for drift in drifts:
-            try:
-                _put_right(backlog, Blobs(layout.cas), drift, reading.state.tasks[drift.task])
-            except HoldfastError as error:
-                left.append((drift, f"{drift.task}: {error}"))
-        mended = [drift for drift in drifts if drift not in [each for each, _ in left]]
-        moved = [drift.task for drift in mended if drift.kind != "missing"]
-        put_back = [drift.task for drift in mended if drift.kind == "missing"]
-        rebuilt += _rebuild_attempts(layout, reading.state.tasks.values())
-        repaired = Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
-        facts.update({name: len(items) for name, items in msgspec.structs.asdict(repaired).items()})
+        with without_run(layout, "repair", say, clock) as facts:
+            repaired = _rebuild(layout, backlog, reading)
+            facts.update({name: len(items) for name, items in msgspec.structs.asdict(repaired).items()})
         return repaired
+
+
+def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repaired:
+    damaged = [projection for projection in reading.projections if projection.flaw]
+    quarantined = [_set_aside(layout, projection) for projection in damaged]
+    rebuilt = []
+    if reading.chain.end is not None:
+        files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+        checkpoint.write(reading.chain, files, reading.chain.end, reading.state, reading.pairing)
+        rebuilt = [str(path) for path in (files.tasks, files.uncommitted, files.idempotency)]
+    drifts = drift_of(reading.state.tasks, backlog.scan())
+    left = []
+    for drift in drifts:
+        try:
+            _put_right(backlog, Blobs(layout.cas), drift, reading.state.tasks[drift.task])
+        except HoldfastError as error:
+            left.append((drift, f"{drift.task}: {error}"))
+    mended = [drift for drift in drifts if drift not in [each for each, _ in left]]
+    moved = [drift.task for drift in mended if drift.kind != "missing"]
+    put_back = [drift.task for drift in mended if drift.kind == "missing"]
+    rebuilt += _rebuild_attempts(layout, reading.state.tasks.values())
+    return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
 
 
 def _rebuild_attempts(layout: Layout, tasks: Iterable[Task]) -> list[str]:

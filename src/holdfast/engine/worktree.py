@@ -37,6 +37,8 @@ WORKTREE_POINTS = tuple(
     f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
 )
 _SCRATCH = ".scratch"
+# Caches that a tool makes in any worktree, whatever it is told. They are nobody's work.
+_CACHES = (".aider.tags.cache.v3", ".aider.tags.cache.v4")
 _COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock")
 
 
@@ -57,12 +59,12 @@ class Worktrees:
 
     @property
     def exclude(self) -> tuple[str, ...]:
-        """The data root as a path in the repository: never part of a snapshot or a candidate."""
+        """The data root as a path in the repository, and caches: never part of a snapshot or a candidate."""
         try:
             inside = self._layout.root.resolve().relative_to(self._repo.resolve())
         except ValueError:
-            return ()
-        return (str(inside),) if inside.parts else ()
+            return _CACHES
+        return (str(inside), *_CACHES) if inside.parts else _CACHES
 
     def path(self, task: str) -> Path:
         return self._layout.worktree(task)

@@ -1,0 +1,51 @@
+"""Asking a program for a line, whatever the program is: it may hang, print without end, or leave others behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+OUTPUT_BYTES_MAX = 1 << 16
+
+
+def first_line(argv: Sequence[str], wait_s: float) -> str:
+    """The first line that it prints before it ends well; empty where it does not, or not in time."""
+    try:
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
+        )
+    except OSError:
+        return ""
+    with child:
+        try:
+            text = _read(child, time.monotonic() + wait_s)
+        finally:
+            # It has not been waited for yet, so the group is still its own.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+    return text.decode(errors="replace").partition("\n")[0].strip() if child.returncode == 0 else ""
+
+
+def _read(child: subprocess.Popen[bytes], deadline: float) -> bytes:
+    assert child.stdout is not None
+    output, text = child.stdout.fileno(), b""
+    ended = os.pidfd_open(child.pid)
+    watched = [output, ended]
+    try:
+        while len(text) < OUTPUT_BYTES_MAX and (left := deadline - time.monotonic()) > 0:
+            ready = select.select(watched, [], [], left)[0]
+            if output in ready:
+                data = os.read(output, OUTPUT_BYTES_MAX)
+                text += data
+                if not data:
+                    watched = [ended]
+            elif ended in ready:
+                break
+    finally:
+        os.close(ended)
+    return text

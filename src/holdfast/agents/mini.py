@@ -1,0 +1,203 @@
+"""mini-swe-agent: `mini` with an agent class that prints each message of its trajectory, as a line, when it is added.
+
+The class is a file of the attempt's; mini finds it by `--agent-class`, which it has for such. It asks nobody anything,
+reads the task from a file, and leaves it to Holdfast to wait for a rate limit. Everything else is mini's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents import prices, said
+from holdfast.agents.aider import KEYS
+from holdfast.agents.cli import VERSION_S_MAX, Cli, has_any
+from holdfast.domain.agent_events import (
+    QUOTA,
+    REFUSED,
+    AgentEvent,
+    Finished,
+    RateLimited,
+    Said,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.domain.attempt import Can, Launch
+
+if TYPE_CHECKING:
+    from holdfast.ports import Work
+
+# More calls than any answer has: behind them none is told any more, and the memory stays as it is.
+CALLS_MAX = 1000
+_SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+_CLASS = """\
+import json
+import os
+import pathlib
+
+# It was only for finding this file: the commands that the model runs have no use for it.
+os.environ.pop("PYTHONPATH", None)
+
+import litellm
+from minisweagent.agents.default import DefaultAgent
+
+
+def tell(message):
+    print(json.dumps(message, default=str), flush=True)
+
+
+class Agent(DefaultAgent):
+    def __init__(self, model, *more, **config):
+        super().__init__(model, *more, **config)
+        model.abort_exceptions = [*getattr(model, "abort_exceptions", ()), litellm.exceptions.RateLimitError]
+        if hasattr(model.config, "model_kwargs"):
+            model.config.model_kwargs = {"max_retries": 0, **model.config.model_kwargs}
+
+    def run(self, task="", **more):
+        return super().run(pathlib.Path(task).read_text(encoding="utf-8"), **more)
+
+    def add_messages(self, *messages):
+        for message in messages:
+            tell(message)
+        return super().add_messages(*messages)
+
+    def handle_uncaught_exception(self, error):
+        headers = getattr(getattr(error, "response", None), "headers", None) or {}
+        tell({"role": "error", "retry_after": headers.get("retry-after")})
+        return super().handle_uncaught_exception(error)
+"""
+
+
+class Mini(Cli):
+    name = "mini"
+    title = "mini-swe-agent"
+    program = "mini"
+    can = Can(resume=False, cost="reported", mcp=False)
+    install = "`pipx install mini-swe-agent && pipx inject mini-swe-agent mcp`"
+    sign_in = "Run `mini-extra config setup`, or set the key of the model's provider, such as OPENAI_API_KEY"
+
+    def version(self, wait_s: float = VERSION_S_MAX) -> str:
+        """It has no option for that, but says it before everything else."""
+        from holdfast.agents.asking import first_line
+
+        found = self.find()
+        line = "" if found is None else first_line([found, "--help"], wait_s)
+        return line.partition(" version ")[2].removesuffix(".")
+
+    def is_signed_in(self) -> bool | None:
+        return True if has_any(*KEYS) else None
+
+    def launch(self, work: Work) -> Launch:
+        argv = [self.program, "--agent-class", "holdfast_mini.Agent", "--task", "{files}/prompt.md"]
+        # What it may cost is for Holdfast to say.
+        argv += ["--yolo", "--exit-immediately", "--cost-limit", "0", "--output", "{files}/trajectory.json"]
+        argv += ["--model", work.model] if work.model else []
+        env = {
+            "PYTHONPATH": "{files}",
+            "MSWEA_CONFIGURED": "true",
+            "MSWEA_SILENT_STARTUP": "1",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            # From the sixth on it would wait for a minute each time.
+            "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "5",
+        }
+        files = {"prompt.md": work.prompt, "holdfast_mini.py": _CLASS}
+        return Launch(tuple(argv), env=env, files=files, stream=self.name, model=work.model)
+
+    def stream(self) -> MiniStream:
+        return MiniStream()
+
+
+class MiniStream:
+    def __init__(self, model: str = "") -> None:
+        self._model = model
+        self._open: dict[str, None] = {}
+        self._calls = 0
+        self._retry_s = 0.0
+        self._is_finished = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        record = said.line(line)
+        more = said.inner(record, "extra")
+        match said.text(record, "role"):
+            case "assistant":
+                return tuple(self._answer(record, more))
+            case "tool":
+                return tuple(self._ended(record, more))
+            case "user" if "response" in more:
+                return tuple(self._unfit(more))
+            case "error":
+                self._retry_s = _seconds(record.get("retry_after"))
+            case "exit" if not self._is_finished:
+                return tuple(self._exit(said.text(record, "content"), more))
+        return ()
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+
+    def _answer(self, record: dict[str, Any], more: dict[str, Any]) -> Iterator[AgentEvent]:
+        if text := said.text(record, "content"):
+            yield Said(text)
+        yield from self._spent(more)
+        for action in said.each(more, "actions")[:CALLS_MAX]:
+            command = said.text(action, "command")
+            if command.strip() != _SUBMIT:
+                self._calls += 1
+                call = said.text(action, "tool_call_id") or f"call {self._calls}"
+                self._open[call] = None
+                yield ToolStarted("bash", call, command)
+
+    def _ended(self, record: dict[str, Any], more: dict[str, Any]) -> Iterator[AgentEvent]:
+        call = said.text(record, "tool_call_id")
+        if call in self._open:
+            del self._open[call]
+            output = said.text(more, "raw_output") or said.as_text(record.get("content"))
+            yield ToolEnded(call, more.get("returncode") == 0, output)
+
+    def _unfit(self, more: dict[str, Any]) -> Iterator[AgentEvent]:
+        """An answer without a call: mini asks for another one, unless the model will not."""
+        yield from self._spent(more)
+        for choice in said.each(more, "response", "choices")[:1]:
+            text = said.text(choice, "message", "content") or said.text(choice, "message", "refusal")
+            if text:
+                yield Said(text)
+            if choice.get("finish_reason") == "content_filter" or said.text(choice, "message", "refusal"):
+                self._is_finished = True
+                yield Finished(False, f"The model refused: {text}", REFUSED)
+
+    def _spent(self, more: dict[str, Any]) -> Iterator[AgentEvent]:
+        usage, cost = said.inner(more, "response", "usage"), said.number(more, "cost")
+        tokens = said.count(usage, "prompt_tokens"), said.count(usage, "completion_tokens")
+        if cost or any(tokens):
+            model = said.text(more, "response", "model") or self._model
+            read = said.count(usage, "prompt_tokens_details", "cached_tokens")
+            usd = cost or prices.usd(model, *tokens, read=read)
+            yield Spent(usd, *tokens, model, estimated=not cost)
+
+    def _exit(self, content: str, more: dict[str, Any]) -> Iterator[AgentEvent]:
+        self._is_finished = True
+        status, told = said.text(more, "exit_status"), content.strip() or said.text(more, "exit_status")
+        # A command that submits beside its work has no message of its own; one that failed may not have ended.
+        for call in tuple(self._open):
+            del self._open[call]
+            yield ToolEnded(call, status == "Submitted", content)
+        low = told.lower()
+        match status:
+            case "Submitted":
+                yield Finished(True, content.strip())
+            case "AuthenticationError" | "PermissionDeniedError":
+                yield Mini.not_signed_in(told)
+            case "RateLimitError" if "quota" in low:
+                yield Finished(False, told, QUOTA)
+            case "RateLimitError":
+                yield RateLimited(time.time() + self._retry_s if self._retry_s else 0.0, told)
+            case "ContentPolicyViolationError":
+                yield Finished(False, f"The model refused: {told}", REFUSED)
+            case _:
+                yield Finished(False, told or "mini-swe-agent has failed, and did not say why.")
+
+
+def _seconds(value: Any) -> float:
+    return float(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 8 else 0.0

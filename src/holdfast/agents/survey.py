@@ -1,0 +1,49 @@
+"""What is known of every agent without asking a model: whether it is here, which version, and signed in or not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from holdfast.domain.attempt import Can
+from holdfast.ports import Agent
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """`path` is empty where the program is not installed, `version` where it does not say.
+
+    `signed_in`: None where it cannot be told. `install` and `sign_in` are what to do. `declared`: by the settings.
+    """
+
+    name: str
+    path: str
+    version: str
+    signed_in: bool | None
+    can: Can
+    install: str
+    sign_in: str
+    declared: bool
+
+
+def survey(known: Mapping[str, Agent], declared: Collection[str] = (), *, wait_s: float = 0.0) -> list[Facts]:
+    """All at the same time. `wait_s`: how long a program may take to say its version; 0: none is asked."""
+    if not known:
+        return []
+    with ThreadPoolExecutor(len(known)) as pool:
+        return list(pool.map(lambda name: _facts(known[name], name in declared, wait_s), known))
+
+
+def _facts(agent: Agent, declared: bool, wait_s: float) -> Facts:
+    path = agent.find() or ""
+    version = agent.version(wait_s) if path and wait_s else ""
+    return Facts(agent.name, path, version, _signed_in(agent), agent.can, agent.install, agent.sign_in, declared)
+
+
+def _signed_in(agent: Agent) -> bool | None:
+    try:
+        return agent.is_signed_in()
+    except (OSError, RuntimeError):
+        # There is no home, or it is closed to us.
+        return None

@@ -1,0 +1,36 @@
+"""Whether a cost was reported by the agent, or estimated from its tokens: an attempt's spend.jsonl tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.durable import jsonl
+from holdfast.layout import Attempt
+
+REPORTED, ESTIMATED, PARTLY = "reported", "estimated", "partly estimated"
+
+
+def cost_of_turns(files: Attempt) -> dict[tuple[int, int], str]:
+    """By start and turn; one that cost nothing is not there."""
+    lines: dict[tuple[int, int], list[bool]] = {}
+    for line in _lines(files):
+        lines.setdefault((line["start"], line["turn"]), []).append(bool(line.get("estimated")))
+    return {turn: _word(each) for turn, each in lines.items()}
+
+
+def cost_of_attempts(attempts: Iterable[Attempt]) -> str:
+    """Of all of them together. What a start reported last makes even what was estimated on the way."""
+    last = {(files.root, line["start"]): bool(line.get("estimated")) for files in attempts for line in _lines(files)}
+    return _word(list(last.values()))
+
+
+def _lines(files: Attempt) -> Iterator[dict[str, Any]]:
+    if files.spend.exists():
+        yield from (line.record for line in jsonl.Ledger(files.spend).read())
+
+
+def _word(estimated: list[bool]) -> str:
+    if not estimated:
+        return ""
+    return ESTIMATED if all(estimated) else PARTLY if any(estimated) else REPORTED

@@ -1,0 +1,165 @@
+"""Aider does a message with one answer: its rows of the matrix are those of the others with fewer steps.
+
+An answer that names a file of the repository gets that file, and so is followed by another one: README.md is that here.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.kits import AIDER, Kit
+from agents.site import Site
+from engine_support import git
+from holdfast.domain.task import TaskState
+from holdfast.engine.check import live_owner
+from model_server import Step
+
+ONLY = (AIDER,)
+GATE = [{"command": "grep -q right a.txt"}]
+
+
+@functools.cache
+def done() -> Site:
+    site = Site(Path(tempfile.mkdtemp(prefix="holdfast-agent-")), AIDER)
+    file = site.add(verify=GATE)
+    edits = [AIDER.edit(file, "right\n"), AIDER.edit(file.with_name("b.txt"), "more\n")]
+    site.model.then(
+        Step("I want to see README.md. Grüße! ✓", usage=(1000, 50), chunk=1),
+        Step("I write the files.", edits, usage=(1200, 20)),
+    )
+    with site:
+        site.run()
+    return site
+
+
+@pytest.mark.row("lands")
+def test_a_task_lands(kit: Kit) -> None:
+    site = done()
+    assert site.task.state is TaskState.CLOSED and site.task.starts == 1
+    assert site.landed() == "right" and site.landed("b.txt") == "more"
+    assert site.model.left == 0 and len(site.model.requests) == 2
+    assert git(site.repo, "ls-tree", "--name-only", "main").split() == [".gitignore", "README.md", "a.txt", "b.txt"]
+    assert not site.layout.worktree("T").exists(), "something that is no work was left in it"
+    site.sound()
+
+
+@pytest.mark.row("turns")
+def test_the_edits_of_an_answer_are_a_turn_with_its_snapshot(kit: Kit) -> None:
+    site = done()
+    (turn,), provenance = site.records("turns"), site.records("provenance")
+    assert turn["files"] == ["a.txt", "b.txt"] and turn["tool"] == "edit"
+    assert {"a.txt", "b.txt"} <= set(git(site.repo, "ls-tree", "--name-only", turn["snapshot"]).splitlines())
+    assert [(each["file"], each["snapshot"]) for each in provenance] == [
+        ("a.txt", turn["snapshot"]),
+        ("b.txt", turn["snapshot"]),
+    ]
+    assert any("Grüße! ✓" in each.get("text", "") for each in site.records("traces"))
+
+
+@pytest.mark.row("spend")
+def test_the_spend_is_what_the_server_counted(kit: Kit) -> None:
+    site = done()
+    into, out, usd = site.spent()
+    assert (into, out) == site.model.counted == (2200, 70)
+    assert usd == pytest.approx(kit.usd(into, out)) and site.task.usd == pytest.approx(usd)
+
+
+@pytest.mark.row("adopted")
+def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_path: Path) -> None:
+    with Site(tmp_path, kit) as site:
+        file = site.add(verify=GATE)
+        site.model.then(Step("I look at README.md."), Step("Now.", [kit.edit(file, "right\n")], hold=True))
+        run = site.begin()
+        site.until(lambda: site.model.is_holding, "the second answer")
+        run.kill()
+        run.wait()
+        again = site.begin()
+        site.until(
+            lambda: (owner := live_owner(site.layout.lock)) is not None and owner.pid == again.pid, "the next run"
+        )
+        site.model.release()
+        site.finished(again)
+        assert site.task.state is TaskState.CLOSED and site.task.starts == 1
+        assert len(site.model.requests) == 2 and site.landed() == "right"
+        assert site.spent()[:2] == site.model.counted
+        site.sound()
+
+
+@pytest.mark.row("resumed")
+def test_a_killed_agent_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
+    """It keeps no conversation that can be gone on with after a kill: its history is told from the traces."""
+    with Site(tmp_path, kit) as site:
+        file = site.add(file="a.py", verify=[{"command": "grep -q right a.py"}])
+        wrong, right = kit.edit(file.with_name("a.py"), "def f(:\n"), kit.edit(file.with_name("b.py"), "right = 1\n")
+        # Its linter finds the error, and asks the model again.
+        site.model.then(
+            Step("First-4711.", [wrong]),
+            Step("Never heard.", hold=True),
+            Step("Again.", [right, kit.edit(file.with_name("c.py"), "x = 1\n")]),
+        )
+        site.add(verify=[{"command": "grep -q right b.py"}])
+        run = site.begin()
+        site.until(lambda: site.model.is_holding, "the second answer")
+        site.until(lambda: site.records("turns"), "the first turn")
+        site.kill_agent()
+        site.finished(run)
+        first, _, third = site.model.requests[:3]
+        assert not first.has("First-4711.") and third.has("You said: First-4711."), "its history was not told"
+        assert third.has("Applied edit to a.py")
+        assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
+        refs = git(site.repo, "for-each-ref", "--format=%(refname)", "refs/holdfast/attempts/T.1")
+        assert "orphan-1" in refs and "a.py" in git(site.repo, "ls-tree", "--name-only", "main")
+        assert site.spent()[:2] == site.model.counted
+        site.sound()
+
+
+@pytest.mark.row("woken")
+def test_a_failed_gate_is_told_with_the_history(kit: Kit, tmp_path: Path) -> None:
+    with Site(tmp_path, kit) as site:
+        file = site.add(verify=[{"command": "grep right a.txt || { echo it-is-$((41 + 1)); false; }"}])
+        again = Step("Oh.", [kit.edit(file.with_name("b.txt"), "x\n")])
+        again.calls = [type(again.calls[0])("", text=_replaced("a.txt", "wrong", "right"))]
+        site.model.then(Step("I think it is done.", [kit.edit(file, "wrong\n")]), again)
+        site.run()
+        second = site.model.requests[1]
+        assert second.has("You said: I think it is done."), "its history was not told"
+        assert second.has("it-is-42"), "the gate's output was not told"
+        assert site.task.state is TaskState.CLOSED and site.task.attempts == 2 and site.landed() == "right"
+        assert site.spent()[:2] == site.model.counted
+        site.sound()
+
+
+def _replaced(name: str, old: str, new: str) -> str:
+    return f"{name}\n```\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n```\n"
+
+
+@pytest.mark.row("limited")
+def test_a_rate_limit_is_waited_for(kit: Kit, tmp_path: Path) -> None:
+    with Site(tmp_path, kit, rate_limit_pause_s=6) as site:
+        file = site.add(verify=GATE)
+        site.model.then(Step(status=429, headers={"retry-after": "8"}), Step("Now.", [kit.edit(file, "right\n")]))
+        run = site.begin()
+        site.until(lambda: site.state.tasks["T"].not_before > 0 if site.state.tasks else False, "the pause")
+        not_before = site.task.not_before
+        assert not_before > time.time() and site.task.state is TaskState.OPEN
+        site.finished(run)
+        assert site.model.requests[1].at >= not_before and site.task.attempts == 1
+        assert len(site.model.requests) == 2
+        assert site.task.state is TaskState.CLOSED and site.landed() == "right"
+        site.sound()
+
+
+@pytest.mark.row("failures")
+def test_a_refusal_is_a_failed_attempt(kit: Kit, tmp_path: Path) -> None:
+    """Aider does not look at how an answer ended, only at a server that refuses."""
+    step = Step(status=400, error="invalid_request_error: content_policy_violation", again=True)
+    with Site(tmp_path, kit, [step], max_attempts=2) as site:
+        site.add()
+        assert "refused" in site.run(code=20)
+        assert site.task.state is TaskState.FAILED and site.task.attempts == 2
+        assert site.task.outcome["kind"] == "refused" and len(site.model.requests) <= 4

@@ -1,0 +1,182 @@
+"""`holdfast agents`: what is here, told of whatever stands on the PATH; and the examples of docs/agents.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine_support import holdfast, landed, layout, make_repo, settings, sound
+from holdfast.agents.asking import OUTPUT_BYTES_MAX, first_line
+from holdfast.agents.prices import AS_OF, PRICES
+from holdfast.agents.registry import agents
+from holdfast.config import mcp
+from holdfast.config.layers import load
+from holdfast.config.settings import Config
+
+PAGE = Path(__file__).parent.parent / "docs" / "agents.md"
+UNSIGNED = dict.fromkeys(
+    ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "CODEX_API_KEY"), ""
+) | dict.fromkeys(("CLAUDE_CONFIG_DIR", "CODEX_HOME"), "")
+
+
+def program(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo")
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder that is all of the PATH, with what Holdfast itself needs."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name in ("git", "sh", "sleep", "cat", "yes"):
+        found = next(Path(each) / name for each in os.defpath.split(":") if (Path(each) / name).exists())
+        (folder / name).symlink_to(found)
+    return folder
+
+
+def ask(repo: Path, tools: Path, *args: str) -> dict[str, dict[str, Any]]:
+    told = holdfast(repo, "agents", "--json", *args, env={**UNSIGNED, "PATH": str(tools)})
+    return {each["name"]: each for each in msgspec.json.decode(told)["agents"]}
+
+
+def test_what_is_here_and_what_is_not(repo: Path, tools: Path) -> None:
+    claude = program(tools, "claude", "echo '2.1.7 (Claude Code)'; echo more")
+    settings(repo, agents=[{"name": "mine", "command": ["cat"]}, {"name": "ghost", "command": ["no-such-program"]}])
+    found = ask(repo, tools)
+    assert found.keys() == {*agents(Config()), "mine", "ghost"}
+    assert (found["claude"]["path"], found["claude"]["version"]) == (str(claude), "2.1.7 (Claude Code)")
+    assert found["claude"]["can"] == {"resume": True, "cost": "reported", "mcp": True}
+    assert (found["codex"]["path"], found["codex"]["version"]) == ("", "")
+    assert found["mine"]["declared"] and found["mine"]["path"] == str(tools / "cat")
+    assert found["mine"]["signed_in"] is None and not found["claude"]["declared"]
+    told = holdfast(repo, "agents", env={**UNSIGNED, "PATH": str(tools)})
+    assert re.search(r"^mine \(settings\) +\S+/cat +- +unknown +no +- +no$", told, re.MULTILINE)
+    assert "codex is not installed: `npm install -g @openai/codex`" in told
+    assert "ghost is not installed" in told and "claude is not signed in: Run `claude`" in told
+
+
+def test_signed_in_is_told_from_files_and_variables(repo: Path, tools: Path) -> None:
+    for name in ("claude", "codex"):
+        program(tools, name, "echo 1")
+    assert ask(repo, tools)["claude"]["signed_in"] is False
+    (repo.parent / ".claude").mkdir()
+    (repo.parent / ".claude" / ".credentials.json").write_text("{}")
+    found = ask(repo, tools)
+    assert found["claude"]["signed_in"] is True and found["codex"]["signed_in"] is False
+    (repo.parent / ".codex").mkdir()
+    (repo.parent / ".codex" / "auth.json").write_text("{}")
+    assert ask(repo, tools)["codex"]["signed_in"] is True
+
+
+@pytest.mark.parametrize("broken", ["exec sleep 1000", "sleep 1000 & exec sleep 1000", "exec yes", "echo 1; exit 3"])
+def test_a_broken_program_stops_nothing(repo: Path, tools: Path, broken: str) -> None:
+    """Its own end is that of the command: had it been waited for, this test would not end."""
+    program(tools, "claude", f'echo $$ > "{repo.parent}/pid"; {broken}')
+    program(tools, "codex", "echo codex-cli 1.2")
+    found = ask(repo, tools, "--wait", "2")
+    assert (found["claude"]["path"], found["claude"]["version"]) == (str(tools / "claude"), "")
+    assert found["codex"]["version"] == "codex-cli 1.2"
+    assert not Path("/proc", (repo.parent / "pid").read_text().strip()).exists()
+
+
+def test_who_answers_and_leaves_somebody_behind_is_not_waited_for(tmp_path: Path) -> None:
+    path = program(tmp_path, "p", f'sleep 1000 & echo $! > "{tmp_path}/left"; echo v7')
+    assert first_line([str(path)], 60) == "v7"
+    left, deadline = Path("/proc", (tmp_path / "left").read_text().strip()), time.monotonic() + 30
+    while left.exists() and "Z" not in (left / "stat").read_text().rpartition(")")[2][:3]:
+        assert time.monotonic() < deadline, "it lives on"
+        time.sleep(0.01)
+    assert first_line([str(tmp_path / "nobody")], 60) == ""
+    endless = program(tmp_path, "q", f"head -c {2 * OUTPUT_BYTES_MAX} /dev/zero")
+    assert len(first_line([str(endless)], 60)) <= 2 * OUTPUT_BYTES_MAX
+
+
+def test_without_waiting_no_program_is_started(repo: Path, tools: Path) -> None:
+    program(tools, "claude", f'touch "{repo.parent}/was-run"; echo 1')
+    assert ask(repo, tools, "--wait", "0")["claude"]["version"] == ""
+    assert not (repo.parent / "was-run").exists()
+    assert ask(repo, tools)["claude"]["version"] == "1" and (repo.parent / "was-run").exists()
+
+
+def test_doctor_tells_the_same(repo: Path, tools: Path) -> None:
+    program(tools, "claude", "echo 1")
+    (layout(repo).backlog_open / "t.yaml").write_text("goal: x\n")
+    told = holdfast(repo, "doctor", code=20, env={**UNSIGNED, "PATH": str(tools)})
+    assert "claude not signed in" in told and "codex" in told.partition(" missing")[0]
+    assert "claude is not signed in, and the task t asks for it. Run `claude`" in told
+    env = {**UNSIGNED, "PATH": str(tools), "ANTHROPIC_API_KEY": "key"}
+    assert "not signed in, and" not in holdfast(repo, "doctor", code=None, env=env)
+
+
+def test_prices_are_shown_with_their_date_and_the_settings_win(repo: Path) -> None:
+    settings(repo, prices={"gpt-5": {"input": 7, "output": 9}, "mine": {"input": 1, "output": 2, "cached": 0.5}})
+    told = msgspec.json.decode(holdfast(repo, "agents", "--prices", "--json"))
+    found = {each["model"]: each for each in told["prices"]}
+    assert told["as_of"] == AS_OF and found.keys() == {*PRICES, "mine"}
+    assert (found["gpt-5"]["input"], found["gpt-5"]["cached"], found["gpt-5"]["as_of"]) == (7, 7, "settings")
+    assert (found["gpt-5.4"]["output"], found["gpt-5.4"]["as_of"]) == (PRICES["gpt-5.4"][3], AS_OF)
+    assert f"as of {AS_OF}" in holdfast(repo, "agents", "--prices")
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def example(name: str) -> str:
+    found = re.search(rf"<!-- example: {name} -->\n```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_declared_agent_of_the_page_does_a_task(repo: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    (tmp_path / "output").write_text(example("output"))
+    program(
+        folder, "mycli", f'echo "$*" > "{tmp_path}/args"; cat > "{tmp_path}/told"; echo x > y; cat "{tmp_path}/output"'
+    )
+    layout(repo).settings.write_text(example("declared"))
+    (layout(repo).backlog_open / "t.yaml").write_text("goal: Mend the parser.\n")
+    holdfast(repo, "run", "--plain", env={"PATH": f"{folder}:{os.environ['PATH']}"})
+    assert landed(repo) == ["t"] and (tmp_path / "args").read_text() == "run --json --model large\n"
+    assert "Mend the parser." in (tmp_path / "told").read_text()
+    turns = msgspec.json.decode(holdfast(repo, "turns", "t", "--json"))["turns"]
+    assert [(line["tool"], line["session"], line["files"]) for line in turns] == [("edit", "s-17", ["y"])]
+    shown = msgspec.json.decode(holdfast(repo, "show", "t", "--json"))
+    assert (shown["usd"], shown["tokens"], shown["cost"]) == (0.02, 1280, "reported")
+    assert (shown["worked_by"], shown["model"], shown["why"]) == ("mycli", "large", "the default")
+    sound(repo)
+
+
+def test_the_other_examples_of_the_page_are_settings(repo: Path) -> None:
+    for name in ("rules", "prices"):
+        layout(repo).settings.write_text(example(name))
+        config = load(repo, environ={}).config
+        assert (len(config.routes), len(config.cascade), len(config.prices)) == (
+            (2, 3, 0) if name == "rules" else (0, 0, 2)
+        )
+    layout(repo).mcp_servers.write_text(example("servers"))
+    assert [each.name for each in mcp.read(layout(repo).mcp_servers)] == ["docs", "tracker"]
+
+
+def test_the_page_has_a_place_for_the_matrix() -> None:
+    sys.path.insert(0, str(Path(__file__).parent / "agents"))
+    try:
+        import matrix
+    finally:
+        sys.path.pop(0)
+    page = PAGE.read_text()
+    assert page.count(matrix.BEGIN) == 1 and page.index(matrix.BEGIN) < page.index(matrix.END)
