@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from engine_support import holdfast, landed, layout, make_repo, settings, sound
-from holdfast.agents.asking import OUTPUT_BYTES_MAX, first_line
+from holdfast.agents.asking import first_line
 from holdfast.agents.prices import AS_OF, PRICES
 from holdfast.agents.registry import agents
 from holdfast.config import mcp
@@ -102,12 +102,10 @@ def test_who_answers_and_leaves_somebody_behind_is_not_waited_for(tmp_path: Path
         assert time.monotonic() < deadline, "it lives on"
         time.sleep(0.01)
     assert first_line([str(tmp_path / "nobody")], 60) == ""
-    endless = program(tmp_path, "q", f"head -c {2 * OUTPUT_BYTES_MAX} /dev/zero")
-    assert len(first_line([str(endless)], 60)) <= 2 * OUTPUT_BYTES_MAX
 
 
 def test_without_waiting_no_program_is_started(repo: Path, tools: Path) -> None:
-    program(tools, "claude", f'touch "{repo.parent}/was-run"; echo 1')
+    program(tools, "claude", f'echo x > "{repo.parent}/was-run"; echo 1')
     assert ask(repo, tools, "--wait", "0")["claude"]["version"] == ""
     assert not (repo.parent / "was-run").exists()
     assert ask(repo, tools)["claude"]["version"] == "1" and (repo.parent / "was-run").exists()

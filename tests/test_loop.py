@@ -303,7 +303,7 @@ def test_stopping_leaves_the_agents_at_work(repo: Path) -> None:
     agent_pid(repo, "t.1")
     assert "has ended" in holdfast(repo, "stop")
     process.communicate()
-    assert process.returncode == 0 and alive(repo, "t.1")
+    assert process.returncode == 20 and alive(repo, "t.1")
     go.touch()
     holdfast(repo, "run")
     assert landed(repo) == ["t"]
@@ -390,3 +390,51 @@ def test_a_sandbox_that_is_not_there_is_told_and_nothing_starts(repo: Path) -> N
     add(repo, "a", "write a.txt x", sandbox="cage")
     out = holdfast(repo, "run", code=20)
     assert "no sandbox 'cage'" in out and state(repo).tasks["a"].attempts == 0
+
+
+# -- what must not pass as done ---------------------------------------------------------------------------------------
+
+
+def test_conflict_markers_do_not_land(repo: Path) -> None:
+    """A command cannot resolve a conflict: what it leaves on top of the markers is not taken for its work."""
+    go = gate(repo, "go")
+    (layout(repo).backlog_open / "a.yaml").write_text(
+        f"title: a\nmax_attempts: 2\ncommand: while [ ! -e {go} ]; do sleep 0.05; done; echo mine >> README.md\n"
+    )
+    process = begin(repo)
+    agent_pid(repo, "a.1")
+    (repo / "README.md").write_text("A small project.\ntheirs\n")
+    git(repo, "commit", "-qam", "meanwhile")
+    go.touch()
+    out = process.communicate()[0]
+    assert process.returncode == 20 and "conflict_markers" in out, out
+    assert "<<<<<<<" not in file(repo, "README.md") and landed(repo) == []
+
+
+def test_work_lands_where_the_run_began_whatever_is_checked_out_meanwhile(repo: Path) -> None:
+    go = gate(repo, "go")
+    add(repo, "t", f"write a.txt x\n{waits(go)}")
+    process = begin(repo)
+    agent_pid(repo, "t.1")
+    git(repo, "checkout", "-q", "-b", "side")
+    go.touch()
+    out = process.communicate()[0]
+    assert process.returncode == 0 and "landed on main" in out and landed(repo, "main") == ["t"], out
+    assert landed(repo, "side") == [] and not (repo / "a.txt").exists()
+
+
+def test_what_cannot_be_gone_on_with_is_given_up(repo: Path) -> None:
+    script = "write a.txt 1\nrun echo /nonexistent > $(git rev-parse --git-dir)/commondir\nwrite b.txt 1"
+    add(repo, "t", script, max_attempts=1)
+    out = holdfast(repo, "run", code=20)
+    assert state(repo).tasks["t"].state is TaskState.FAILED, out
+
+
+def test_what_was_undone_is_done_again(repo: Path) -> None:
+    add(repo, "t", "write a.txt 1\nwrite b.txt 2\nonce ../marker: fail\nwrite c.txt 3", max_attempts=1)
+    holdfast(repo, "run", code=20)
+    holdfast(repo, "undo", "t", "--turn", "1")
+    holdfast(repo, "resume", "t")
+    holdfast(repo, "run")
+    assert [file(repo, f"{name}.txt") for name in "abc"] == ["1", "2", "3"] and landed(repo) == ["t"]
+    sound(repo)

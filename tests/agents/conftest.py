@@ -81,4 +81,4 @@ def _version(program: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     numbers = [word for word in told.stdout.split() if word[:1].isdigit()]
-    return numbers[0] if numbers else ""
+    return numbers[0].rstrip(".") if numbers else ""

@@ -6,6 +6,7 @@ matrix in test_matrix.py are then run for it; `cannot` says why a row cannot wor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +100,59 @@ CODEX = Kit(
     usd=lambda tokens_in, tokens_out: (1.75 * tokens_in + 14 * tokens_out) / 1e6,
 )
 
+# -- Gemini CLI -------------------------------------------------------------------------------------------------------
+
+
+def _gemini_home(home: Path, model: ModelServer) -> None:
+    (home / ".gemini").mkdir(exist_ok=True)
+    auth = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    (home / ".gemini" / "settings.json").write_text(json.dumps(auth))
+
+
+GEMINI = Kit(
+    "gemini",
+    edit=lambda path, text: Call("write_file", file_path=str(path), content=text),
+    shell=lambda command: Call("run_shell_command", command=command),
+    environ=lambda model: {"GEMINI_API_KEY": "key-of-the-test", "GOOGLE_GEMINI_BASE_URL": model.url},
+    secrets=("GEMINI_API_KEY",),
+    settings={"model": "gemini-2.5-pro"},
+    prepare=_gemini_home,
+    usd=lambda tokens_in, tokens_out: (1.25 * tokens_in + 10 * tokens_out) / 1e6,
+)
+
+
+# -- opencode ---------------------------------------------------------------------------------------------------------
+
+
+def _opencode_home(home: Path, model: ModelServer) -> None:
+    folder = home / ".config" / "opencode"
+    folder.mkdir(parents=True, exist_ok=True)
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{model.url}/v1", "apiKey": "{env:OPENAI_API_KEY}"},
+        "models": {"small": {"cost": {"input": 3, "output": 15}}},
+    }
+    (folder / "opencode.json").write_text(json.dumps({"provider": {"loopback": provider}}))
+
+
+OPENCODE = Kit(
+    "opencode",
+    edit=lambda path, text: Call("write", filePath=str(path), content=text),
+    shell=lambda command: Call("bash", command=command, description="a command"),
+    environ=lambda model: {
+        "OPENAI_API_KEY": "key-of-the-test",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    },
+    secrets=("OPENAI_API_KEY",),
+    mcp_tool=lambda server, tool: Call(f"{server}_{tool}"),
+    settings={"agent_env": ["OPENCODE_DISABLE_*"], "model": "loopback/small"},
+    prepare=_opencode_home,
+    usd=lambda tokens_in, tokens_out: (3 * tokens_in + 15 * tokens_out) / 1e6,
+)
+
+
 # -- Aider ------------------------------------------------------------------------------------------------------------
 
 
@@ -135,4 +189,4 @@ MINI = Kit(
     keeps=False,
 )
 
-KITS = (CLAUDE, CODEX, AIDER, MINI)
+KITS = (CLAUDE, CODEX, GEMINI, OPENCODE, AIDER, MINI)

@@ -12,7 +12,9 @@ ALWAYS = (
     # What it takes to reach a model.
     "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR",
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE", "CODEX_HOME", "CODEX_API_KEY",
-    "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "OPENROUTER_API_KEY",
+    "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GEMINI_CLI_HOME", "GOOGLE_GENAI_USE_*",
+    "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION", "GOOGLE_APPLICATION_CREDENTIALS",
+    "OPENROUTER_API_KEY", "OPENCODE_API_KEY", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 )  # fmt: skip
 # The way back to the orchestrator. They differ from run to run, so they are no part of the order.
@@ -25,7 +27,7 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
         "HOLDFAST_TASK": order.task,
         "HOLDFAST_ATTEMPT": order.attempt,
         "HOLDFAST_WORKTREE": order.worktree,
-        "HOLDFAST_TURN": str(order.turn),
+        "HOLDFAST_TURN": str(order.done),
     }
     if order.launch.prompt:
         told["HOLDFAST_PROMPT_FILE"] = str(files.prompt)

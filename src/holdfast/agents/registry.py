@@ -8,13 +8,15 @@ from holdfast.agents.aider import Aider
 from holdfast.agents.claude import Claude
 from holdfast.agents.codex import Codex
 from holdfast.agents.command import Command, Declared
+from holdfast.agents.gemini import Gemini
 from holdfast.agents.mini import Mini
+from holdfast.agents.opencode import Opencode
 from holdfast.agents.scripted import Scripted
 from holdfast.config.mcp import McpServer
 from holdfast.config.settings import Config
 from holdfast.ports import Agent
 
-CLIS: tuple[Callable[[Sequence[McpServer]], Agent], ...] = (Claude, Codex, Aider, Mini)
+CLIS: tuple[Callable[[Sequence[McpServer]], Agent], ...] = (Claude, Codex, Gemini, Opencode, Aider, Mini)
 
 
 def agents(config: Config, servers: Sequence[McpServer] = ()) -> dict[str, Agent]:

@@ -72,8 +72,8 @@ class Runner:
         self._verdict: Verdict | None = None
         self._record: Record | None = None
         self._child: Child | None = None
-        self._line = b""
-        self._is_too_long = False
+        self._rest: dict[int, bytes] = {}
+        self._too_long: set[int] = set()
         self._code: int | None = None
         self._is_attending = False
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -193,8 +193,8 @@ class Runner:
         if data:
             self._watch.heard(time.monotonic())
             self._record.write_output(data)
-            if fd == self._child.stdout:
-                self._take_lines(data)
+            if fd == self._child.stdout or self._order.launch.reads_errors:
+                self._take_lines(fd, data)
         return bool(data)
 
     def _hear_hooks(self, child: Child) -> None:
@@ -210,15 +210,16 @@ class Runner:
                 return
             hook.answer(call)
 
-    def _take_lines(self, data: bytes) -> None:
-        *lines, rest = (self._line + data).split(b"\n")
+    def _take_lines(self, fd: int, data: bytes) -> None:
+        *lines, rest = (self._rest.get(fd, b"") + data).split(b"\n")
         for line in lines:
-            if not self._is_too_long:
+            if fd not in self._too_long:
                 for event in self._stream.read(line.removesuffix(b"\r")):
                     self._take(event)
-            self._is_too_long = False
-        self._is_too_long = self._is_too_long or len(rest) > LINE_BYTES_MAX
-        self._line = b"" if self._is_too_long else rest
+            self._too_long.discard(fd)
+        if len(rest) > LINE_BYTES_MAX:
+            self._too_long.add(fd)
+        self._rest[fd] = b"" if fd in self._too_long else rest
 
     def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
         """`is_waiting`: the agent does nothing until it is told to go on."""

@@ -23,6 +23,19 @@ def _codex(launch: Launch) -> Stream:
     return CodexStream(launch.counted, launch.model)
 
 
+def _gemini(launch: Launch) -> Stream:
+    from holdfast.agents.gemini import GeminiStream
+
+    argv = launch.argv
+    return GeminiStream(launch.counted, launch.model, argv[argv.index("--resume") + 1] if "--resume" in argv else "")
+
+
+def _opencode(launch: Launch) -> Stream:
+    from holdfast.agents.opencode import OpencodeStream
+
+    return OpencodeStream(launch.model)
+
+
 def _aider(launch: Launch) -> Stream:
     from holdfast.agents.aider import AiderStream
 
@@ -35,7 +48,14 @@ def _mini(launch: Launch) -> Stream:
     return MiniStream(launch.model)
 
 
-_CLIS: dict[str, Callable[[Launch], Stream]] = {"claude": _claude, "codex": _codex, "aider": _aider, "mini": _mini}
+_CLIS: dict[str, Callable[[Launch], Stream]] = {
+    "claude": _claude,
+    "codex": _codex,
+    "gemini": _gemini,
+    "opencode": _opencode,
+    "aider": _aider,
+    "mini": _mini,
+}
 
 
 def stream_of(order: Order) -> Stream:

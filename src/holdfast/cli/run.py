@@ -92,7 +92,7 @@ def run(
         left = _left(loop, wanted)
         shown.end(loop, left)
         is_all = not left and not loop.board.problems
-    ctx.exit(0 if is_all or loop.stopping else TASKS_LEFT)
+    ctx.exit(0 if is_all else TASKS_LEFT)
 
 
 def _add(app: App, goal: str) -> str:

@@ -31,6 +31,7 @@ class Launch(msgspec.Struct, frozen=True):
     `references`: names of variables; where `files` and `env` have `${NAME}` of one of these, the runner puts the value
     of its own environment: so a secret is never part of the order.
     `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits there (agents/hook.py).
+    `reads_errors`: the stream is given the lines of the agent's standard error, too.
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
@@ -44,6 +45,7 @@ class Launch(msgspec.Struct, frozen=True):
     files: dict[str, str] = {}
     references: tuple[str, ...] = ()
     has_hook: bool = False
+    reads_errors: bool = False
     counted: tuple[int, int] = (0, 0)
     stream: str = ""
     model: str = ""
@@ -64,8 +66,9 @@ class Limits(msgspec.Struct, frozen=True):
 class Order(msgspec.Struct, frozen=True):
     """All that a runner needs for one start. It is kept as a blob, which the intent names: no secret is in it.
 
-    `turn`: how many turns the attempt has completed. `private`: the folder for the snapshots' own files. `passed_on`:
-    names of variables that reach the agent. `exclude`: paths in the worktree that are never part of a snapshot.
+    `turn`: the last turn that the attempt has completed, `done`: how many of its turns were not undone. `private`: the
+    folder for the snapshots' own files. `passed_on`: names of variables that reach the agent. `exclude`: paths in the
+    worktree that are never part of a snapshot.
     `prices`: of models, in place of those that are known, as in agents/prices.py.
     """
 
@@ -78,6 +81,7 @@ class Order(msgspec.Struct, frozen=True):
     base: str
     private: str
     turn: int = 0
+    done: int = 0
     limits: Limits = Limits()
     passed_on: tuple[str, ...] = ()
     include: tuple[str, ...] = ()

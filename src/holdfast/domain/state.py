@@ -66,6 +66,8 @@ class Task(msgspec.Struct):
     verified: str = ""
     verified_on: str = ""
     landed: str = ""
+    # Turns of this attempt whose work was undone: what it has done is as much as its turn number less these.
+    undone: int = 0
     worked_on: str = ""
     again: bool = False
     worked_by: str = ""
@@ -202,7 +204,7 @@ class State:
         """A claim of the attempt that the task had before continues it, and costs no attempt."""
         if moved.attempt != task.attempt:
             task.attempts, task.resumes = task.attempts + 1, 0
-            task.starts = task.turn = task.offset = 0
+            task.starts = task.turn = task.offset = task.undone = 0
             task.worked_on, task.failed = task.definition, ""
         if task.worked_by not in ("", moved.agent):
             # Another agent cannot go on with it.
@@ -253,6 +255,11 @@ class State:
         task = self._open_task(forked.task)
         task.candidate, task.feedback = forked.candidate, forked.feedback
         task.continues, task.session = False, ""
+
+    def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
+        task = self._task(undone.task)
+        if undone.attempt == task.attempt:
+            task.undone = max(task.turn - undone.turn, 0)
 
     def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
         task = self._open_task(resumed.task)
@@ -317,6 +324,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskFlagged: State._flag,
     entries.TurnCompleted: State._expect_turn,
     entries.AttemptForked: State._fork,
+    entries.TurnUndone: State._undo,
     entries.AttemptResumed: State._resume,
     entries.SpawnIntended: State._intend_start,
     entries.EffectClosed: State._close_effect,

@@ -33,6 +33,7 @@ from holdfast.durable.pairing import Executed, OpenIntent, Pairing
 FORMAT = 2
 _SHA_FIELD = b',"sha256":"'
 _TAIL = len(_SHA_FIELD) + 64 + 2
+_decode_executed = msgspec.json.Decoder(Executed).decode
 
 
 class Fold(Protocol):
@@ -146,7 +147,7 @@ def _load(files: Files, fold: Fold) -> tuple[Position, _Runs, Pairing]:
         raise _Unusable(f"the checkpoint was folded by another version than {fold.version}")
     try:
         fold.load(bodies[0])
-        executed = [msgspec.json.decode(line, type=Executed) for line in bodies[2]]
+        executed = list(map(_decode_executed, bodies[2]))
     except (msgspec.MsgspecError, ValueError, LookupError) as error:
         raise _Unusable(f"the checkpoint does not read ({error})") from error
     return tasks.position, tasks.runs, Pairing(index.open, executed)

@@ -38,7 +38,7 @@ def finish(shop: Workshop, task: Task) -> Finished:
             shop.move(task, TaskEvent.APPROVAL_REQUESTED, TransitionReason.APPROVAL_REQUIRED, agent=task.agent)
             shop.note(task.id, "waits for `holdfast approve`")
             return Finished.APPROVAL
-        branch = merge.target_branch(shop.repo, shop.config)
+        branch = shop.branch
         if blockers := _blockers(shop, task, branch):
             raise LandingWaits(task=task.id, paths=", ".join(blockers[:5]))
         try:
@@ -68,7 +68,7 @@ def _verify(shop: Workshop, task: Task) -> Finished | None:
 
 def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
-    branch = merge.target_branch(shop.repo, shop.config)
+    branch = shop.branch
     target = merge.newest(shop.repo, branch)
     if task.verified and task.verified_on == target:
         return None
@@ -96,7 +96,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
 
 def land_again(shop: Workshop, task: Task) -> verify.Verdict | None:
     """Verifies and lands what has landed before and was lost; None when it is there again. The task stays closed."""
-    branch = merge.target_branch(shop.repo, shop.config)
+    branch = shop.branch
     while True:
         if (verdict := judge(shop, task)) is not None:
             return verdict
@@ -127,7 +127,7 @@ def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
 
 
 def _refresh_and_close(shop: Workshop, task: Task) -> None:
-    branch = merge.target_branch(shop.repo, shop.config)
+    branch = shop.branch
     left = _refresh(shop, task, branch)
     # Before the task is closed: nobody comes back to one that is.
     shop.worktrees.remove(task.id, landed=task.candidate)
@@ -136,4 +136,7 @@ def _refresh_and_close(shop: Workshop, task: Task) -> None:
 
 def _close(shop: Workshop, task: Task, outcome: dict[str, object]) -> None:
     shop.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
-    shop.note(task.id, f"landed as {task.landed[:12]}" if task.landed else "closed: all its subtasks have landed")
+    branch = shop.branch.removeprefix("refs/heads/")
+    shop.note(
+        task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else "closed: all its subtasks have landed"
+    )

@@ -13,6 +13,7 @@ import math
 import queue
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -58,6 +59,7 @@ BEAT_S = 10.0
 # Only the death of a runner that an earlier orchestrator began comes without a sign.
 LOOK_S = 1.0
 TRY_AGAIN_S = 2.0
+FAILURES_MAX = 4
 # What leaves nothing to go on with: the next start rebuilds from what is on disk.
 FATAL = (DiskError, JournalClosed, JournalCorrupt, StaleEpoch)
 
@@ -91,6 +93,7 @@ class Loop:
         self._results: queue.SimpleQueue[tuple[str, Finished | BaseException]] = queue.SimpleQueue()
         self._beat_at = 0.0
         self._told: dict[str, str] = {}
+        self._failures: Counter[str] = Counter()
 
     # -- the outer circle ---------------------------------------------------------------------------------------------
 
@@ -184,10 +187,20 @@ class Loop:
             except FATAL:
                 raise
             except HoldfastError as error:
-                # Planned again at once, it would fail at once.
-                self._hold(command.task, str(error), soon=True)
+                self._take_failure(command, error)
         self.board.keep_up()
         return bool(commands)
+
+    def _take_failure(self, command: Command, error: HoldfastError) -> None:
+        """What cannot be done now is tried again in a moment, and given up when it fails again and again."""
+        self._failures[command.task] += 1
+        task = self.board.task(command.task)
+        event = _GIVEN_UP.get(task.state)
+        if event is None or self._failures[command.task] < FAILURES_MAX:
+            self._hold(command.task, str(error), soon=self._failures[command.task] < FAILURES_MAX)
+            return
+        del self._failures[command.task]
+        self.shop.fail(task, event, AbortReason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
 
     def _perform(self, command: Command) -> None:
         task = self.board.task(command.task)
@@ -312,6 +325,11 @@ class Loop:
         return max(0.01, min(moments) - now)
 
 
+# How a task is given up whose attempt can be neither taken nor continued.
+_GIVEN_UP: dict[TaskState, TaskEvent] = {
+    TaskState.IN_PROGRESS: TaskEvent.AGENT_REPORTS_FAILURE,
+    TaskState.ORPHANED: TaskEvent.UNRECOVERABLE,
+}
 _REASONS: dict[TaskEvent, str] = {
     TaskEvent.DEPENDENCY_RESOLVED: TransitionReason.DEPENDENCY_MET,
     TaskEvent.ALL_SUBTASKS_COMPLETED: TransitionReason.SUBTASKS_COMPLETED,

@@ -49,6 +49,8 @@ class Merged(msgspec.Struct, frozen=True):
     conflicts: list[str] = []
 
 
+MARKER = ": leftover conflict marker"
+
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
@@ -97,6 +99,25 @@ def identity(repo: Path, config: Config) -> Identity:
 def changed(repo: Path, old: str, new: str) -> list[str]:
     """Every path that differs between two commits or trees, a rename under both its names."""
     return [path for _, path in _changes(git.discover(repo), old, new)]
+
+
+def conflict_markers(repo: Path, old: str, new: str) -> list[str]:
+    """The files in which `new` has the beginning of a conflict that `old` has not.
+
+    A line of `=======` alone is no sign of one: it underlines a heading just as well.
+    """
+    repository = git.discover(repo)
+    only_markers = "core.whitespace=-blank-at-eol,-blank-at-eof,-space-before-tab,-indent-with-non-tab,-tab-in-indent"
+    asked = ("-c", only_markers, "-c", "core.quotePath=false", "diff-tree", "-r", "--check", old, new)
+    told = repository.run(*asked, codes=(0, 2)).line.split("\n")
+    places = [place.rpartition(":") for line in told if (place := line.removesuffix(MARKER)) != line]
+    found = []
+    for path in dict.fromkeys(path for path, _, _ in places):
+        lines = repository.run("cat-file", "blob", f"{new}:{path}", codes=(0, 128)).out.split(b"\n")
+        numbers = [int(number) for name, _, number in places if name == path]
+        if any(lines[number - 1 : number] and lines[number - 1].startswith(b"<<<<<<< ") for number in numbers):
+            found.append(path)
+    return found
 
 
 def _tree(repository: git.Repository, commit: str) -> str:

@@ -164,6 +164,11 @@ def _forked(made: Definition) -> str:
 def _interrupted(task: Task) -> str:
     if not task.starts:
         return ""
+    if task.undone:
+        return (
+            f"You have worked on this before. A person put the worktree back to what turn {task.turn - task.undone} "
+            "left. Look at what is there, then go on from it."
+        )
     return (
         f"You have worked on this before and were interrupted after turn {task.turn}. The worktree is as that turn "
         "left it, or later. Look at what is there, then go on."

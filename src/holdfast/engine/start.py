@@ -87,6 +87,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         base,
         str(shop.worktrees.private(task.id)),
         task.turn,
+        task.turn - task.undone,
         _limits(shop, made, caps),
         tuple(shop.config.agent_env),
         exclude=shop.worktrees.exclude,
@@ -122,7 +123,7 @@ def _ready_worktree(shop: Workshop, task: Task) -> tuple[str, list[str]]:
     if task.starts:
         shop.worktrees.prepare(task.id, task.base)
         return task.base, []
-    target = merge.newest(shop.repo, merge.target_branch(shop.repo, shop.config))
+    target = merge.newest(shop.repo, shop.branch)
     shop.worktrees.prepare(task.id, target)
     tree, conflicts = target, []
     begun = task.candidate if task.feedback and task.candidate else forked_candidate(shop, shop.board.worked_on(task))

@@ -33,7 +33,16 @@ from holdfast.points import point
 from holdfast.ports import DidNotHappen, Happened, InDoubt
 from holdfast.ports import Verdict as Answer
 
-Kind = Literal["passed", "no_candidate", "conflict", "empty_change", "paths_violated", "gate_failed", "gate_timed_out"]
+Kind = Literal[
+    "passed",
+    "no_candidate",
+    "conflict",
+    "conflict_markers",
+    "empty_change",
+    "paths_violated",
+    "gate_failed",
+    "gate_timed_out",
+]
 
 VERIFY_POINTS = tuple(
     f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
@@ -192,6 +201,10 @@ class Verify:
             told = [git.readable(name) for name in outside]
             detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
             return Verdict(*names, False, "paths_violated", detail, [], told)
+        if marked := merge.conflict_markers(self._repo, target, merged):
+            told = [git.readable(name) for name in marked]
+            detail = f"it leaves conflict markers in {_listed(told)}"
+            return Verdict(*names, False, "conflict_markers", detail, [], told)
         return self._run(wanted, files, pinned.gates)
 
     def _pinned(self, digest: str) -> _Pinned:
@@ -311,6 +324,9 @@ def feedback(verdict: Verdict, blobs: Blobs) -> str:
                 "Your worktree is now at the newest target, with your work merged into it. Look for the conflict "
                 "markers (<<<<<<<, =======, >>>>>>>), keep what both sides meant, remove the markers, and test again."
             )
+        case "conflict_markers":
+            parts.append(f"These files still have the markers of a conflict (<<<<<<<, =======, >>>>>>>):\n{files}")
+            parts.append("Keep what both sides meant, remove the markers, and test again.")
         case "paths_violated":
             parts.append(f"These files must stay as they are in the target:\n{files}")
             parts.append("Undo your changes to them, and reach the goal within the paths that the task allows.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.entry import Record
+from holdfast.engine import merge
 from holdfast.engine.board import Board
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
@@ -44,6 +46,11 @@ class Workshop:
     missing_sandbox: Callable[[str], str]
     clock: Callable[[], float]
     note: Note = field(default=_say_nothing)
+
+    @functools.cached_property
+    def branch(self) -> str:
+        """Where work lands, for the whole run: whoever checks out another branch meanwhile does not move it."""
+        return merge.target_branch(self.repo, self.config)
 
     @property
     def ledger(self) -> Ledger:

@@ -1,0 +1,253 @@
+"""Gemini CLI: `gemini --output-format stream-json`.
+
+Its stream tells the tokens at its end only; what each answer took is in Gemini CLI's own record of the conversation,
+which is read along. That it waits for a rate limit stands in what it prints beside the stream.
+
+It is given neither hooks nor MCP servers: it takes a settings file that is neither the user's nor the project's only
+where root owns it and every folder above it. Servers in the user's own ~/.gemini/settings.json are used as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents import prices, said
+from holdfast.agents.cli import Cli, has_any, home
+from holdfast.domain.agent_events import (
+    QUOTA,
+    REFUSED,
+    AgentEvent,
+    Finished,
+    RateLimited,
+    Said,
+    SessionBegan,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.domain.attempt import Can, Launch
+
+if TYPE_CHECKING:
+    from holdfast.ports import Work
+
+# A shorter pause Gemini CLI may make by itself; it never makes a longer one than the most.
+RETRY_S_MAX, WAIT_S_MAX = 5.0, 400.0
+# The exit code of a start without a sign-in.
+EXIT_AUTH = 41
+TEXT_CHARS_MAX = 1 << 20
+CHAT_LINE_BYTES_MAX = 8 << 20
+# More answers than any conversation has: behind them none is counted any more, and the memory stays as it is.
+ANSWERS_MAX = 100_000
+_RETRY = re.compile(r"(?:Attempt \d+ failed|Suggested retry after).*Retrying after (\d{1,9})ms")
+_LIMITED = re.compile(r"Attempt (\d{1,3}) failed with (?:status )?429")
+_AFTER = re.compile(r"(?:retry|reset)[a-z ]{0,20} (?:in|after) ((?:[\d.]{1,9}(?:ms|[dhms])\s?){1,5})", re.IGNORECASE)
+_UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+class Gemini(Cli):
+    name = "gemini"
+    title = "Gemini CLI"
+    program = "gemini"
+    can = Can(resume=True, cost="estimated", mcp=False)
+    install = "`npm install -g @google/gemini-cli`"
+    sign_in = "Run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
+
+    def is_signed_in(self) -> bool | None:
+        if has_any("GEMINI_API_KEY", "GOOGLE_API_KEY"):
+            return True
+        return (_folder() / "oauth_creds.json").exists()
+
+    def launch(self, work: Work) -> Launch:
+        argv = [self.program, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
+        argv += ["--model", work.model] if work.model else []
+        argv += ["--resume", work.session] if work.session else []
+        return Launch(
+            tuple(argv),
+            stdin=work.prompt,
+            # One process: the one that works is the one that is watched.
+            env={"GEMINI_CLI_NO_RELAUNCH": "true"},
+            reads_errors=True,
+            counted=work.counted,
+            stream=self.name,
+            model=work.model,
+        )
+
+    def stream(self) -> GeminiStream:
+        return GeminiStream()
+
+
+def _folder() -> Path:
+    return home("GEMINI_CLI_HOME", "") / ".gemini"
+
+
+class GeminiStream:
+    def __init__(self, counted: tuple[int, int] = (0, 0), model: str = "", session: str = "") -> None:
+        """`session`: the one that is gone on with. It is looked at before the agent starts."""
+        self._model = model
+        self._chat = Chat(_folder(), session)
+        before = self._chat.answers()
+        into, out = sum(each[1] for each in before), sum(each[2] for each in before)
+        self._untold = max(into - counted[0], 0), max(out - counted[1], 0)
+        self._told = (0, 0)
+        self._text = ""
+        self._has_done = False
+        self._is_finished = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        record = said.line(line)
+        kind = said.text(record, "type")
+        if kind == "message":
+            return tuple(self._message(record))
+        if not kind:
+            return tuple(self._beside(line))
+        return (*self._words(), *self._event(kind, record))
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        rest = (*self._words(), *self._answers())
+        if self._is_finished:
+            return rest
+        if code == EXIT_AUTH:
+            return (*rest, Gemini.not_signed_in(""))
+        return (*rest, Finished(False, f"It ended with code {code}, before its last word."))
+
+    # -- the kinds of lines -------------------------------------------------------------------------------------------
+
+    def _event(self, kind: str, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        match kind:
+            case "init":
+                yield from self._init(said.text(record, "session_id"), said.text(record, "model"))
+            case "tool_use" if call := said.text(record, "tool_id"):
+                self._has_done = True
+                yield ToolStarted(
+                    said.text(record, "tool_name") or "tool", call, said.as_text(record.get("parameters"))
+                )
+            case "tool_result" if call := said.text(record, "tool_id"):
+                yield from self._answers()
+                output = said.text(record, "output") or said.text(record, "error", "message")
+                yield ToolEnded(call, record.get("status") == "success", output)
+            case "error":
+                yield Said(said.text(record, "message"))
+            case "result":
+                yield from self._result(record)
+
+    def _message(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        """A message comes in pieces, and ends where something else begins."""
+        if record.get("role") == "assistant":
+            self._text += said.text(record, "content")
+            if len(self._text) > TEXT_CHARS_MAX or not record.get("delta"):
+                yield from self._words()
+
+    def _words(self) -> Iterator[AgentEvent]:
+        if self._text:
+            self._has_done = True
+            text, self._text = self._text, ""
+            yield Said(text)
+
+    def _init(self, session: str, model: str) -> Iterator[AgentEvent]:
+        self._model = model or self._model
+        if not session:
+            return
+        yield SessionBegan(session, self._model)
+        if session != self._chat.session:
+            self._chat = Chat(_folder(), session)
+        # What an earlier start did not live to tell.
+        if any(self._untold):
+            yield self._spent(self._model, *self._untold)
+            self._untold = (0, 0)
+
+    def _answers(self) -> Iterator[AgentEvent]:
+        for model, tokens_in, tokens_out, read in self._chat.answers():
+            self._told = self._told[0] + tokens_in, self._told[1] + tokens_out
+            yield self._spent(model or self._model, tokens_in, tokens_out, read)
+
+    def _spent(self, model: str, tokens_in: int, tokens_out: int, read: int = 0) -> Spent:
+        cost = prices.usd(model, tokens_in, tokens_out, read=read)
+        return Spent(cost, tokens_in, tokens_out, model, estimated=True)
+
+    def _result(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+        yield from self._answers()
+        stats = said.inner(record, "stats")
+        into, total = said.count(stats, "input_tokens"), said.count(stats, "total_tokens")
+        tokens_in, tokens_out = max(into - self._told[0], 0), max(total - into - self._told[1], 0)
+        if tokens_in or tokens_out:
+            read = said.count(stats, "cached") * tokens_in // max(into, 1)
+            self._told = self._told[0] + tokens_in, self._told[1] + tokens_out
+            yield self._spent(self._model, tokens_in, tokens_out, read)
+        if self._is_finished:
+            return
+        self._is_finished = True
+        if record.get("status") != "success":
+            yield _trouble(said.text(record, "error", "message"))
+        elif self._has_done:
+            yield Finished(True)
+        else:
+            yield Finished(False, "The model refused: it ended without a word and without a deed.", REFUSED)
+
+    def _beside(self, line: bytes) -> Iterator[AgentEvent]:
+        """What it prints beside its stream."""
+        text = line[:4096].decode(errors="replace")
+        if (retry := _RETRY.match(text)) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
+            yield RateLimited(
+                time.time() + min(wait_s, WAIT_S_MAX), f"The model's rate limit lasts for {wait_s:.0f} s."
+            )
+        elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
+            yield RateLimited(0.0, "The model's server answered 429, and 429 again.")
+
+
+def _trouble(told: str) -> Finished | RateLimited:
+    low = told.lower()
+    if re.search(r'"code": ?40[13]\b|unauthenticated|permission_denied|api key', low):
+        return Gemini.not_signed_in(told)
+    if "429" in low or "resource_exhausted" in low or "quota" in low or "rate limit" in low:
+        if after := _AFTER.search(told):
+            parts = re.findall(r"(\d{1,6}(?:\.\d{1,6})?)(ms|[dhms])", after[1])
+            return RateLimited(time.time() + sum(float(number) * _UNIT_S[unit] for number, unit in parts), told)
+        is_long = "daily" in low or "billing" in low or "limit: 0" in low
+        return Finished(False, told, QUOTA) if is_long else RateLimited(0.0, told)
+    return Finished(False, told or "Gemini CLI has failed, and did not say why.")
+
+
+class Chat:
+    """The record that Gemini CLI itself keeps of a conversation: a line for each answer, with its tokens."""
+
+    def __init__(self, folder: Path, session: str) -> None:
+        self.session = session
+        self._folder = folder
+        self._path: Path | None = None
+        self._offset = 0
+        self._seen: set[str] = set()
+
+    def answers(self) -> list[tuple[str, int, int, int]]:
+        """Those that are new since it was asked last: model, tokens in and out, and how many of those in were cached."""
+        if not re.fullmatch(r"[0-9a-fA-F-]{8,64}", self.session):
+            return []
+        found = []
+        try:
+            if self._path is None:
+                name = f"tmp/*/chats/session-*-{self.session[:8]}.jsonl"
+                self._path = next(iter(sorted(self._folder.glob(name))), None)
+            if self._path is None:
+                return []
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                while (line := file.readline(CHAT_LINE_BYTES_MAX)).endswith(b"\n") or len(line) == CHAT_LINE_BYTES_MAX:
+                    self._offset += len(line)
+                    if b'"tokens"' in line and (answer := self._answer(said.line(line))):
+                        found.append(answer)
+        except (OSError, RuntimeError):
+            # It is Gemini CLI's own: where it cannot be read, the stream's last line has the sum.
+            return found
+        return found
+
+    def _answer(self, record: dict[str, Any]) -> tuple[str, int, int, int] | None:
+        """An answer stands there again when its tools have ended."""
+        name, tokens = said.text(record, "id"), said.inner(record, "tokens")
+        if record.get("type") != "gemini" or not tokens or name in self._seen or len(self._seen) >= ANSWERS_MAX:
+            return None
+        self._seen.add(name)
+        into, total = said.count(tokens, "input"), said.count(tokens, "total")
+        return said.text(record, "model"), into, max(total - into, 0), said.count(tokens, "cached")
