@@ -14,7 +14,7 @@ Each request takes the next step; after the last one every answer is a plain tex
 the CLI's own business (a title, a summary): it is answered with a word, listed in `model.aside`, counted in
 `model.counted_aside`, and takes no step; `has_tools=False` says that this CLI never offers tools. `ends`: the calls by
 which this CLI is told that all is done, where a mere text is not enough. Counting tokens beforehand is answered with a
-number. Everything else is 404.
+number. A request without a key is 401, everything else 404.
 
 What a step can do beside text and tool calls: see `Step`. `Step(hold=True)` keeps the answer back after its headers
 until `model.release()`; `model.is_holding` says that somebody waits for it.
@@ -34,6 +34,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 HOLD_S_MAX = 300.0
+KEYS = ("Authorization", "x-api-key", "x-goog-api-key")
 AFTER_THE_LAST = "There is nothing left to do."
 
 
@@ -268,7 +269,9 @@ def _chat(step: Step, body: dict[str, Any], number: int) -> tuple[list[Event], d
 
 
 def _gemini(step: Step, body: dict[str, Any], number: int) -> tuple[list[Event], dict[str, Any]]:
-    parts: list[dict[str, Any]] = [{"text": part} for part in _pieces(step.text)] if step.text else []
+    # What is held back for safety is not sent.
+    text = "" if step.refused else step.text
+    parts: list[dict[str, Any]] = [{"text": part} for part in _pieces(text)] if text else []
     parts += [{"functionCall": {"name": call.name, "args": call.args}} for call in step.calls]
     usage = {
         "promptTokenCount": step.usage[0], "candidatesTokenCount": step.usage[1], "totalTokenCount": sum(step.usage)
@@ -326,6 +329,9 @@ def _handler(model: ModelServer) -> type[BaseHTTPRequestHandler]:
             found = _api(self.path)
             if self.path.partition("?")[0].endswith(("count_tokens", ":countTokens")):
                 self._json(200, {"input_tokens": 42, "totalTokens": 42})
+            elif not any((self.headers.get(name) or "").removeprefix("Bearer").strip() for name in KEYS):
+                model.others.append(f"POST {self.path} without a key")
+                self._json(401, {"error": {"type": "authentication_error", "message": "there is no key"}})
             elif found is None:
                 model.others.append(f"POST {self.path}")
                 self._json(404, {"error": {"type": "not_found", "message": self.path}})
@@ -433,5 +439,10 @@ def _error(api: str, step: Step) -> dict[str, Any]:
     if api == "gemini":
         words = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 429: "RESOURCE_EXHAUSTED"}
         told = words.get(step.status, "INTERNAL")
-        return {"error": {"code": step.status, "message": step.error, "status": told}}
+        wait = {
+            "@type": "type.googleapis.com/google.rpc.RetryInfo",
+            "retryDelay": f"{step.headers.get('retry-after')}s",
+        }
+        details = [wait] if "retry-after" in step.headers else []
+        return {"error": {"code": step.status, "message": step.error, "status": told, "details": details}}
     return {"error": {"type": kind, "code": kind, "message": step.error}}

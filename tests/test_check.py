@@ -35,7 +35,8 @@ from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
 
 SECRET = "a key for tests, not for anything else"
-SECTIONS = ["chain", "tasks", "backlog", "attempts", "intents", "idempotency", "closings", "blobs", "audit"]
+SECTIONS = ["chain", "tasks", "backlog", "attempts", "snapshots", "landings"]
+SECTIONS += ["intents", "idempotency", "closings", "blobs", "audit"]
 PROJECTIONS = ["runtime/tasks.jsonl", "runtime/wal/uncommitted.idx.json", "runtime/wal/idempotency.jsonl"]
 SECTION_OF = dict(zip(PROJECTIONS, ["tasks", "intents", "idempotency"], strict=True))
 
@@ -100,7 +101,7 @@ def layout(whole: Path, tmp_path: Path) -> Layout:
 
 
 def judge(layout: Layout, **options: Any) -> CheckReport:
-    return check(layout, Backlog(layout.backlog), KEY, **options)
+    return check(layout, Backlog(layout.backlog), KEY, repo=layout.root.parent, **options)
 
 
 def findings(layout: Layout) -> dict[str, list[str]]:

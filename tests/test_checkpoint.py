@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint_support import build, files, intent, recover, view
 from holdfast import errors
 from holdfast.durable import checkpoint, disk, pairing
 from holdfast.durable.archive import archive_ended_runs
 from holdfast.durable.chain import Chain
-from holdfast.durable.checkpoint import Files, Recovered
 from holdfast.durable.entry import Record, Ref
 from holdfast.durable.journal import Journal
 from holdfast.durable.pairing import Pairing
@@ -22,34 +22,6 @@ from support import each_disk, each_fault, record, scratch
 
 class NewerCounts(Counts):
     version = 2
-
-
-def files(root: Path) -> Files:
-    return Files(root / "tasks.jsonl", root / "uncommitted.idx.json", root / "idempotency.jsonl")
-
-
-def recover(root: Path, fold: type[Counts] = Counts) -> tuple[Counts, Recovered]:
-    found, recovered = checkpoint.recover(Chain(root), files(root), fold)
-    assert isinstance(found, Counts)
-    return found, recovered
-
-
-def intent(journal: Journal, name: str) -> Ref:
-    return journal.append("task_spawn_intent", {"task": name}, committed=False)
-
-
-def build(root: Path, run: str = "000001-a", previous: Ref | None = None) -> Journal:
-    """Two intents, one of them closed, and a request with a key."""
-    journal = Journal.start(root, run, previous)
-    closed = intent(journal, "one")
-    intent(journal, "two")
-    journal.append("task_spawn_confirmed", {"intent": closed})
-    journal.append("task_added", {"idempotency_key": "k1"})
-    return journal
-
-
-def view(fold: Counts, recovered: Recovered) -> object:
-    return fold.counts, recovered.pairing.open_intents(), recovered.pairing.executed(), recovered.end
 
 
 def test_without_a_checkpoint_one_scan_finds_everything(tmp_path: Path) -> None:
@@ -125,7 +97,7 @@ def damage(root: Path) -> Iterable[tuple[str, Path]]:
             ("flipped", content[:40] + bytes([content[40] ^ 1]) + content[41:]),
             ("zeros", bytes(len(content))),
             ("grown", content + b"{}\n"),
-            ("other format", content.replace(b'{"format":2', b'{"format":9')),
+            ("other format", content.replace(b'{"format":3', b'{"format":9')),
         ):
             assert damaged != content, label
             (root / name).write_bytes(damaged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -82,9 +83,14 @@ def test_a_lost_landing_names_the_command_that_brings_it_back(repo: Path) -> Non
     landed = git(repo, "rev-parse", "HEAD")
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     finding = only_finding(repo, "landings")
-    assert finding["next"] == f"git merge {landed}"
-    subprocess.run(shlex.split(finding["next"]), cwd=repo, check=True, capture_output=True)
-    assert findings(repo) == {}
+    assert finding["next"] == "holdfast promote one" and f"`git merge {landed}`" in finding["said"]
+    # What lands later does not hide it.
+    add(repo, "two", "write y hi")
+    run = type_in(repo, "run")
+    assert run.returncode == 0 and "landing of one on refs/heads/main is lost" in run.stdout + run.stderr
+    assert only_finding(repo, "landings") == finding | {"said": only_finding(repo, "landings")["said"]}
+    assert type_in(repo, *shlex.split(finding["next"])[1:]).returncode == 0
+    assert findings(repo) == {} and (repo / "x").exists() and (repo / "y").exists()
 
 
 def test_what_crashes_leave_behind_is_found(repo: Path) -> None:
@@ -113,6 +119,6 @@ def test_a_clock_that_was_set_back_is_found(repo: Path) -> None:
 
 def test_a_missing_agent_counts_only_where_a_task_asks_for_it(repo: Path) -> None:
     (repo / ".sdd/config/settings.yaml").write_text("agents: [{name: ghost, command: [no-such-program]}]\n")
-    assert findings(repo) == {} and "ghost missing" in type_in(repo, "doctor").stdout
+    assert findings(repo) == {} and re.search(r"agents .*\bghost\b.* missing", type_in(repo, "doctor").stdout)
     add(repo, "one", "write x hi", "agent: ghost\n")
     assert only_finding(repo, "agents")["next"] == "holdfast edit one --agent NAME"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.domain.state import Landing
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
 from holdfast.durable import disk
 from holdfast.engine.land import LAND_POINTS, Land, lost_landings
 from holdfast.ports import DidNotHappen, Happened
@@ -141,12 +143,53 @@ def test_every_point_is_reached_and_a_kill_there_ends_the_same(tmp_path: Path) -
         git(repo, "fsck", "--strict", "--no-dangling")
 
 
+def landed(name: str, commit: str, branch: str = MAIN) -> Task:
+    return Task(name, TaskState.CLOSED, "", 1.0, 1.0, landed=commit, landed_on=branch)
+
+
 def test_a_lost_landing_is_named(repo: Path, inputs: dict[str, str]) -> None:
     Land(repo).perform(intent("land", **inputs))
-    landings = {MAIN: Landing("t-1", inputs["new"])}
-    assert lost_landings(repo, landings) == []
+    tasks = [landed("t-1", inputs["new"])]
+    assert lost_landings(repo, tasks) == lost_landings(repo, []) == {}
     git(repo, "update-ref", MAIN, inputs["old"])
-    [said] = lost_landings(repo, landings)
+    said = lost_landings(repo, tasks)["t-1"]
     assert "landing of t-1 on refs/heads/main is lost" in said and f"`git merge {inputs['new']}`" in said
-    [said] = lost_landings(repo, {"refs/heads/other": Landing("t-2", "1" * 40)})
-    assert "is gone" in said and "not in the repository any more" in said
+    said = lost_landings(repo, [landed("t-2", "1" * 40, "refs/heads/other")])["t-2"]
+    assert "the branch is gone" in said and "neither the branch nor the commit is in the repository" in said
+    said = lost_landings(repo, [landed("t-2", "1" * 40)])["t-2"]
+    assert f"is at {inputs['old']}" in said and "not in the repository any more" in said
+
+
+def test_every_landing_is_looked_at_also_those_before_the_last(repo: Path) -> None:
+    first = git(repo, "rev-parse", MAIN)
+    lost = commit_on(repo, first, b="beta\n")
+    kept = commit_on(repo, first, c="gamma\n")
+    git(repo, "update-ref", MAIN, kept)
+    tasks = [landed("t-0", first), landed("t-1", lost), landed("t-2", kept)]
+    assert list(lost_landings(repo, tasks)) == ["t-1"]
+    git(repo, "update-ref", "refs/heads/other", lost)
+    git(repo, "checkout", "-q", "--detach")
+    git(repo, "branch", "-q", "-D", "main")
+    tasks = [landed("t-0", first), landed("t-2", kept), landed("t-1", lost, "refs/heads/other")]
+    told = lost_landings(repo, tasks)
+    assert list(told) == ["t-0", "t-2"]
+    assert all("the branch is gone" in said and f"`git branch main {kept}`" in said for said in told.values())
+
+
+def test_many_landings_cost_no_more_git_than_one(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = [git(repo, "rev-parse", MAIN)]
+    for number in range(5):
+        commits.append(commit_on(repo, commits[-1], b=f"{number}\n"))
+    git(repo, "update-ref", MAIN, commits[2])
+    real, counted, wrapper = shutil.which("git"), tmp_path / "counted", tmp_path / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\necho >> {counted}\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+
+    def calls(names: list[str]) -> int:
+        counted.write_text("")
+        lost_landings(repo, [landed(commit, commit) for commit in names])
+        return len(counted.read_text().splitlines())
+
+    assert 0 < calls(commits[:1]) == calls(commits)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents import sandbox as sandboxes
 from holdfast.domain.entries import VerifyIntended
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.entry import GENESIS, Entry
@@ -25,13 +26,19 @@ def as_intent(inputs: dict[str, Any]) -> OpenIntent:
 
 def effect(repo: Path, grace_s: float = 0.3) -> Verify:
     layout = Layout(repo / ".sdd")
-    return Verify(repo, layout, Blobs(layout.cas), grace_s=grace_s)
+    return Verify(repo, layout, Blobs(layout.cas), grace_s=grace_s, confine=sandboxes.gate)
 
 
 def intent(
-    repo: Path, target: str, merged: str, *gates: Gate, paths: tuple[str, ...] = (), candidate: str | None = None
+    repo: Path,
+    target: str,
+    merged: str,
+    *gates: Gate,
+    paths: tuple[str, ...] = (),
+    candidate: str | None = None,
+    sandbox: str = "none",
 ) -> OpenIntent:
-    digest = verify.pin(gates, paths, Blobs(Layout(repo / ".sdd").cas))
+    digest = verify.pin(gates, paths, Blobs(Layout(repo / ".sdd").cas), sandbox)
     candidate = merged if candidate is None else candidate
     intended = VerifyIntended("T-1", "T-1.1", candidate, target, merged, digest, all(g.repeatable for g in gates))
     return as_intent(msgspec.to_builtins(intended))

@@ -42,6 +42,9 @@ KILLS = 6
 STEPS = 4
 # In which of its lives the orchestrator sees an agent die, and before which one a runner dies while nobody looks.
 AGENT_DIES_IN, RUNNER_DIES_BEFORE = 2, 4
+# From which life on it dies while a task is being verified or landed, and how long that moment is waited for.
+LANDING_DIES_FROM, EFFECT_WAIT_S = 4, 8.0
+UNDER_WAY = {"task_verify_intent", "task_land_intent", "task_land_confirmed", "task_refresh_intent"}
 # How often one is killed while it starts, in the middle of its own recovery perhaps.
 DIES_YOUNG = 0.3
 DEADLINE_S = 300.0
@@ -237,7 +240,8 @@ def live_and_die(demo: Demo) -> int:
     """Returns the code with which the last life ended."""
     demo.start()
     for life in range(1, KILLS + 1):
-        if not wait(demo, demo.chance.uniform(0.3, 2.2)):
+        moment = demo.chance.uniform(0.3, 2.2)
+        if not (wait(demo, moment) if life < LANDING_DIES_FROM else await_effect(demo, life - LANDING_DIES_FROM + 1)):
             break
         if life >= AGENT_DIES_IN and not demo.kills["agent"] and demo.kill_one("agent"):
             wait(demo, demo.chance.uniform(0.2, 1.0))
@@ -251,6 +255,18 @@ def live_and_die(demo: Demo) -> int:
         demo.start_again()
     assert demo.run is not None
     return demo.run.wait(DEADLINE_S)
+
+
+def await_effect(demo: Demo, landed: int) -> bool:
+    """Until so many have landed and the next is being verified or landed; False where the life ended by itself."""
+    deadline = time.monotonic() + EFFECT_WAIT_S
+    while time.monotonic() < deadline:
+        kinds = [entry.decision_type for _, entry in demo.entries()]
+        if kinds.count("task_land_confirmed") >= landed and kinds[-1] in UNDER_WAY:
+            return True
+        if not wait(demo, 0.01):
+            return False
+    return True
 
 
 def wait(demo: Demo, seconds: float) -> bool:

@@ -123,7 +123,7 @@ class App:
     def session(
         self, *, take_over: bool = False, patience_s: float = PATIENCE_S, say: Say = lambda line: None
     ) -> Iterator[Session]:
-        """Owns the data root for a while: recovers, takes in what people did to the files, and projects at the end.
+        """Owns the data root for a while: takes in what people did to the files, recovers, and projects at the end.
 
         While another short session has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
         """
@@ -133,9 +133,10 @@ class App:
 
         with self.owned(take_over=take_over, patience_s=patience_s, say=say) as (layout, ledger):
             backlog, blobs = Backlog(layout.backlog), Blobs(layout.cas)
+            # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
+            report = take_in(ledger, backlog, blobs)
             effects = self._effects(layout, blobs) if ledger.pairing.open_intents() else {}
             counts, closed = recover(ledger, effects, self.clock(), self.config.replay_age_max_s)
-            report = take_in(ledger, backlog, blobs)
             yield Session(ledger, backlog, blobs, self.config, counts, closed, report)
             project(ledger, backlog)
 

@@ -37,7 +37,9 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
     worktrees = Worktrees(repo, layout)
     return {
         "spawn": Spawn(layout, RUNNER),
-        "verify": Verify(repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s),
+        "verify": Verify(
+            repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s, confine=sandbox.gate
+        ),
         "land": Land(repo),
         "refresh": Refresh(),
     }
@@ -49,13 +51,16 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
     with app.owned(take_over=take_over, patience_s=patience_s, say=lambda line: note("", line)) as (layout, ledger):
         blobs = Blobs(layout.cas)
         effects = build_effects(app.repo, layout, app.config, blobs)
-        for lost in lost_landings(app.repo, ledger.state.landings):
+        for lost in lost_landings(app.repo, ledger.state.tasks.values()).values():
             note("", lost)
+        board = Board(ledger, Backlog(layout.backlog), blobs, app.config)
+        ledger.on_change = board.note_change
+        # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
+        for task, words in board.take_in().told():
+            note(task, words)
         _, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
         for each in closed:
             note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
-        board = Board(ledger, Backlog(layout.backlog), blobs, app.config)
-        ledger.on_change = board.note_change
         spawn = effects["spawn"]
         assert isinstance(spawn, Spawn)
         known = agents(app.config, mcp.read(layout.mcp_servers))

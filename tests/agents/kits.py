@@ -156,6 +156,12 @@ OPENCODE = Kit(
 # -- Aider ------------------------------------------------------------------------------------------------------------
 
 
+def _litellm(model: ModelServer) -> Mapping[str, str]:
+    """Its library looks for prices elsewhere, and several times, before it takes those that it has."""
+    at = {"OPENAI_API_BASE": f"{model.url}/v1", "OPENAI_API_KEY": "key-of-the-test"}
+    return at | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+
+
 def _block(path: Path, text: str) -> Call:
     """An edit as Aider wants it: what is to be replaced (nothing: the file is new), and by what."""
     return Call("", text=f"{path.name}\n```\n<<<<<<< SEARCH\n=======\n{text}>>>>>>> REPLACE\n```\n")
@@ -165,9 +171,9 @@ AIDER = Kit(
     "aider",
     edit=_block,
     shell=lambda command: Call("", text=f"```bash\n{command}\n```"),
-    environ=lambda model: {"OPENAI_API_BASE": f"{model.url}/v1", "OPENAI_API_KEY": "key-of-the-test"},
+    environ=_litellm,
     secrets=("OPENAI_API_KEY",),
-    settings={"model": "openai/gpt-4.1"},
+    settings={"agent_env": ["LITELLM_*"], "model": "openai/gpt-4.1"},
     usd=lambda tokens_in, tokens_out: (2 * tokens_in + 8 * tokens_out) / 1e6,
     has_tools=False,
     keeps=False,
@@ -181,9 +187,9 @@ MINI = Kit(
     "mini",
     edit=lambda path, text: Call("bash", command=f"cat > {path.name} <<'END'\n{text}END\n"),
     shell=lambda command: Call("bash", command=command),
-    environ=lambda model: {"OPENAI_API_BASE": f"{model.url}/v1", "OPENAI_API_KEY": "key-of-the-test"},
+    environ=_litellm,
     secrets=("OPENAI_API_KEY",),
-    settings={"model": "openai/gpt-4.1"},
+    settings={"agent_env": ["LITELLM_*"], "model": "openai/gpt-4.1"},
     usd=lambda tokens_in, tokens_out: (2 * tokens_in + 8 * tokens_out) / 1e6,
     ends=(Call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),),
     keeps=False,

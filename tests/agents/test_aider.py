@@ -17,7 +17,7 @@ from agents.site import Site
 from engine_support import git
 from holdfast.domain.task import TaskState
 from holdfast.engine.check import live_owner
-from model_server import Step
+from model_server import Call, Step
 
 ONLY = (AIDER,)
 GATE = [{"command": "grep -q right a.txt"}]
@@ -94,15 +94,14 @@ def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_p
 def test_a_killed_agent_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
     """It keeps no conversation that can be gone on with after a kill: its history is told from the traces."""
     with Site(tmp_path, kit) as site:
-        file = site.add(file="a.py", verify=[{"command": "grep -q right a.py"}])
-        wrong, right = kit.edit(file.with_name("a.py"), "def f(:\n"), kit.edit(file.with_name("b.py"), "right = 1\n")
+        file = site.add(verify=GATE)
         # Its linter finds the error, and asks the model again.
+        wrong = kit.edit(file.with_name("a.py"), "def f(:\n")
         site.model.then(
             Step("First-4711.", [wrong]),
             Step("Never heard.", hold=True),
-            Step("Again.", [right, kit.edit(file.with_name("c.py"), "x = 1\n")]),
+            Step("Again.", [kit.edit(file, "right\n")]),
         )
-        site.add(verify=[{"command": "grep -q right b.py"}])
         run = site.begin()
         site.until(lambda: site.model.is_holding, "the second answer")
         site.until(lambda: site.records("turns"), "the first turn")
@@ -122,9 +121,8 @@ def test_a_killed_agent_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
 def test_a_failed_gate_is_told_with_the_history(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         file = site.add(verify=[{"command": "grep right a.txt || { echo it-is-$((41 + 1)); false; }"}])
-        again = Step("Oh.", [kit.edit(file.with_name("b.txt"), "x\n")])
-        again.calls = [type(again.calls[0])("", text=_replaced("a.txt", "wrong", "right"))]
-        site.model.then(Step("I think it is done.", [kit.edit(file, "wrong\n")]), again)
+        mended = "a.txt\n```\n<<<<<<< SEARCH\nwrong\n=======\nright\n>>>>>>> REPLACE\n```\n"
+        site.model.then(Step("I think it is done.", [kit.edit(file, "wrong\n")]), Step("Oh.", [Call("", text=mended)]))
         site.run()
         second = site.model.requests[1]
         assert second.has("You said: I think it is done."), "its history was not told"
@@ -132,10 +130,6 @@ def test_a_failed_gate_is_told_with_the_history(kit: Kit, tmp_path: Path) -> Non
         assert site.task.state is TaskState.CLOSED and site.task.attempts == 2 and site.landed() == "right"
         assert site.spent()[:2] == site.model.counted
         site.sound()
-
-
-def _replaced(name: str, old: str, new: str) -> str:
-    return f"{name}\n```\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n```\n"
 
 
 @pytest.mark.row("limited")

@@ -106,7 +106,7 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
     with Site(tmp_path, kit) as site:
         file = site.add(verify=GATE)
         site.model.then(
-            Step("First.", [kit.shell("echo right > a.txt; echo marker-$((40 + 2))")]),
+            Step("First.", [kit.shell("echo right > a.txt; printf 'marker-%d' 052")]),
             Step("Never heard.", hold=True),
             Step("Again.", [kit.shell("echo second > b.txt")]),
             Step("Done."),
@@ -133,7 +133,7 @@ def test_a_failed_gate_wakes_the_same_conversation(kit: Kit, tmp_path: Path) -> 
     with Site(tmp_path, kit) as site:
         file = site.add(verify=[{"command": "grep right a.txt || { echo it-is-$((41 + 1)); false; }"}])
         site.model.then(
-            Step("First.", [kit.shell("echo wrong > a.txt; echo marker-$((40 + 2))")]),
+            Step("First.", [kit.shell("echo wrong > a.txt; printf 'marker-%d' 052")]),
             Step("I think it is done."),
             Step("Oh.", [kit.shell("echo right > a.txt")]),
             Step("Now it is done."),

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.domain.attempt import Order
 from holdfast.durable import disk, process
-from holdfast.durable.attempts import Running
+from holdfast.durable.attempts import PRIVATE, Running
 from holdfast.layout import Attempt
 from holdfast.points import point
 
@@ -34,7 +34,7 @@ class Child:
             point("runner.process.before")
             me = process.current()
             running = Running(order.attempt, order.start, runner, me, os.getpgid(0))
-            disk.replace(files.process, msgspec.json.encode(running) + b"\n")
+            disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
             point("runner.process.after")
 
         stdin = disk.in_memory(order.launch.stdin.encode())

@@ -7,6 +7,7 @@ last line has the cost as Claude Code counts it, and what was counted before is 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,11 @@ class Claude(Cli):
     def is_signed_in(self) -> bool | None:
         if has_any("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
             return True
-        return (home("CLAUDE_CONFIG_DIR", ".claude") / ".credentials.json").exists()
+        if (home("CLAUDE_CONFIG_DIR", ".claude") / ".credentials.json").exists():
+            return True
+        # With another provider the cloud's own sign-in counts, and on a Mac the keychain.
+        elsewhere = sys.platform == "darwin" or has_any("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
+        return None if elsewhere else False
 
     def launch(self, work: Work) -> Launch:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]

@@ -40,7 +40,7 @@ class Command(_Plain):
         return _not_found(_argv(definition)[0], f"the `command:` of {definition.id}")
 
     def launch(self, work: Work) -> Launch:
-        return Launch(_argv(work.definition), prompt=work.prompt)
+        return Launch(_argv(work.definition), prompt=work.prompt, uses_model=False)
 
     def stream(self) -> Stream:
         return OneCall(())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ SPENDS_MAX = 1000
 OPEN_MAX = 10_000
 _CUT = "\n… (cut)"
 _RECORD_CHARS = 100
+# The longest that a rate limit is believed to last.
+PAUSE_S_MAX = 7 * 86_400.0
 
 
 class Conversation:
@@ -133,6 +136,23 @@ class Conversation:
             return False
         self.state = TURN.next(self.state, TurnEvent.TOOL_COMPLETED)
         return True
+
+
+def honest(event: AgentEvent, now: float) -> tuple[AgentEvent, str]:
+    """The event as it may be counted, and what was refused of it, as a sentence: no agent earns by its work, and none
+    says that a limit lasts for ever."""
+    if isinstance(event, Spent):
+        told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
+        wrong = {name: value for name, value in told.items() if not (math.isfinite(value) and value >= 0)}
+        if wrong:
+            named = ", ".join(f"{name} {value}" for name, value in wrong.items())
+            return msgspec.structs.replace(event, **dict.fromkeys(wrong, 0)), f"Counted as 0: {named}."
+    elif isinstance(event, RateLimited) and not 0 <= event.until <= now + PAUSE_S_MAX:
+        # Neither a number nor a time: then nobody knows how long it lasts.
+        until = now + PAUSE_S_MAX if event.until > now else 0.0
+        told_until = f"A rate limit until {event.until} counts as one until {until:.0f}."
+        return msgspec.structs.replace(event, until=until), told_until
+    return event, ""
 
 
 def _together(one: Spent, other: Spent) -> Spent:

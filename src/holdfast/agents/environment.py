@@ -9,7 +9,9 @@ from holdfast.layout import Attempt
 
 ALWAYS = (
     "PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL",
-    # What it takes to reach a model.
+)  # fmt: skip
+# What it takes to reach a model: for agents that talk to one.
+MODELS = (
     "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR",
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE", "CODEX_HOME", "CODEX_API_KEY",
     "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GEMINI_CLI_HOME", "GOOGLE_GENAI_USE_*",
@@ -39,7 +41,8 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
         for name, value in order.launch.env.items()
         if not name.startswith(OURS)
     }
-    return {**passed_on(order.passed_on, environ), **given, **told}
+    names = (*MODELS, *order.passed_on) if order.launch.uses_model else order.passed_on
+    return {**passed_on(names, environ), **given, **told}
 
 
 def referred(text: str, names: Iterable[str], environ: Mapping[str, str]) -> str:

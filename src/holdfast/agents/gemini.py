@@ -93,7 +93,7 @@ class GeminiStream:
         into, out = sum(each[1] for each in before), sum(each[2] for each in before)
         self._untold = max(into - counted[0], 0), max(out - counted[1], 0)
         self._told = (0, 0)
-        self._text = ""
+        self._text = self._error = self._new = ""
         self._has_done = False
         self._is_finished = False
 
@@ -121,7 +121,7 @@ class GeminiStream:
             case "init":
                 yield from self._init(said.text(record, "session_id"), said.text(record, "model"))
             case "tool_use" if call := said.text(record, "tool_id"):
-                self._has_done = True
+                yield from self._answered()
                 yield ToolStarted(
                     said.text(record, "tool_name") or "tool", call, said.as_text(record.get("parameters"))
                 )
@@ -129,8 +129,9 @@ class GeminiStream:
                 yield from self._answers()
                 output = said.text(record, "output") or said.text(record, "error", "message")
                 yield ToolEnded(call, record.get("status") == "success", output)
-            case "error":
-                yield Said(said.text(record, "message"))
+            case "error" if error := said.text(record, "message"):
+                self._error = error
+                yield Said(error)
             case "result":
                 yield from self._result(record)
 
@@ -143,7 +144,7 @@ class GeminiStream:
 
     def _words(self) -> Iterator[AgentEvent]:
         if self._text:
-            self._has_done = True
+            yield from self._answered()
             text, self._text = self._text, ""
             yield Said(text)
 
@@ -151,13 +152,21 @@ class GeminiStream:
         self._model = model or self._model
         if not session:
             return
-        yield SessionBegan(session, self._model)
-        if session != self._chat.session:
-            self._chat = Chat(_folder(), session)
+        if session == self._chat.session:
+            yield SessionBegan(session, self._model)
+        else:
+            self._chat, self._new = Chat(_folder(), session), session
         # What an earlier start did not live to tell.
         if any(self._untold):
             yield self._spent(self._model, *self._untold)
             self._untold = (0, 0)
+
+    def _answered(self) -> Iterator[AgentEvent]:
+        """A conversation can be gone on with from the first answer on; one without any is thrown away."""
+        self._has_done = True
+        if self._new:
+            yield SessionBegan(self._new, self._model)
+            self._new = ""
 
     def _answers(self) -> Iterator[AgentEvent]:
         for model, tokens_in, tokens_out, read in self._chat.answers():
@@ -181,7 +190,7 @@ class GeminiStream:
             return
         self._is_finished = True
         if record.get("status") != "success":
-            yield _trouble(said.text(record, "error", "message"))
+            yield _trouble(said.text(record, "error", "message") or self._error)
         elif self._has_done:
             yield Finished(True)
         else:
@@ -200,6 +209,8 @@ class GeminiStream:
 
 def _trouble(told: str) -> Finished | RateLimited:
     low = told.lower()
+    if "blocked" in low and ("safety" in low or "prohibited" in low):
+        return Finished(False, f"The model refused: {told}", REFUSED)
     if re.search(r'"code": ?40[13]\b|unauthenticated|permission_denied|api key', low):
         return Gemini.not_signed_in(told)
     if "429" in low or "resource_exhausted" in low or "quota" in low or "rate limit" in low:
@@ -222,7 +233,7 @@ class Chat:
         self._seen: set[str] = set()
 
     def answers(self) -> list[tuple[str, int, int, int]]:
-        """Those that are new since it was asked last: model, tokens in and out, and how many of those in were cached."""
+        """Those that are new since it was asked last: model, tokens in and out, those of the cache among the former."""
         if not re.fullmatch(r"[0-9a-fA-F-]{8,64}", self.session):
             return []
         found = []

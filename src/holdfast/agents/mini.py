@@ -29,7 +29,7 @@ from holdfast.domain.attempt import Can, Launch
 if TYPE_CHECKING:
     from holdfast.ports import Work
 
-# More calls than any answer has: behind them none is told any more, and the memory stays as it is.
+# More calls than are ever at work: behind them none is told any more, and the memory stays as it is.
 CALLS_MAX = 1000
 _SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
@@ -65,7 +65,7 @@ class Agent(DefaultAgent):
         return super().add_messages(*messages)
 
     def handle_uncaught_exception(self, error):
-        headers = getattr(getattr(error, "response", None), "headers", None) or {}
+        headers = getattr(error, "litellm_response_headers", None) or {}
         tell({"role": "error", "retry_after": headers.get("retry-after")})
         return super().handle_uncaught_exception(error)
 """
@@ -97,6 +97,7 @@ class Mini(Cli):
         argv += ["--model", work.model] if work.model else []
         env = {
             "PYTHONPATH": "{files}",
+            "COLUMNS": "10000",
             "MSWEA_CONFIGURED": "true",
             "MSWEA_SILENT_STARTUP": "1",
             "MSWEA_COST_TRACKING": "ignore_errors",
@@ -141,9 +142,9 @@ class MiniStream:
         if text := said.text(record, "content"):
             yield Said(text)
         yield from self._spent(more)
-        for action in said.each(more, "actions")[:CALLS_MAX]:
+        for action in said.each(more, "actions"):
             command = said.text(action, "command")
-            if command.strip() != _SUBMIT:
+            if command.strip() != _SUBMIT and len(self._open) < CALLS_MAX:
                 self._calls += 1
                 call = said.text(action, "tool_call_id") or f"call {self._calls}"
                 self._open[call] = None
@@ -192,7 +193,11 @@ class MiniStream:
             case "RateLimitError" if "quota" in low:
                 yield Finished(False, told, QUOTA)
             case "RateLimitError":
+                self._is_finished = False
                 yield RateLimited(time.time() + self._retry_s if self._retry_s else 0.0, told)
+            case "InternalServerError" if "missing credentials" in low:
+                # The library of its library has no other name for that.
+                yield Mini.not_signed_in(told)
             case "ContentPolicyViolationError":
                 yield Finished(False, f"The model refused: {told}", REFUSED)
             case _:

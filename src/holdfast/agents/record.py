@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents import sandbox
 from holdfast.agents.conversation import Conversation
 from holdfast.domain.attempt import Exit, Order, TurnLine
 from holdfast.durable import disk
+from holdfast.durable.attempts import PRIVATE
 from holdfast.durable.jsonl import Ledger
 from holdfast.durable.snapshot import Snapshot, Snapshots
 from holdfast.errors import DiskError
@@ -36,13 +38,14 @@ def step(name: str) -> Iterator[None]:
 class Record:
     def __init__(self, files: Attempt, order: Order) -> None:
         self._files, self._order = files, order
-        self._snapshots = Snapshots(Path(order.worktree), Path(order.private), order.include, order.exclude)
+        worktree, private, index = Path(order.worktree), Path(order.private), sandbox.own_index(order)
+        self._snapshots = Snapshots(worktree, private, order.include, order.exclude, index)
         with contextlib.ExitStack() as undo:
             self._turns, self._traces, self._spend, self._provenance, self._events = (
-                undo.enter_context(Ledger(path))
+                undo.enter_context(Ledger(path, mode=PRIVATE))
                 for path in (files.turns, files.traces, files.spend, files.provenance, files.events)
             )
-            self._output = disk.open_append(files.output)
+            self._output = disk.open_append(files.output, mode=PRIVATE)
             undo.callback(self._output.close)
             self._close = undo.pop_all()
         self._pending: list[dict[str, Any]] = []
@@ -54,7 +57,16 @@ class Record:
             self._last = self._take(f"start-{self._order.start}").commit
 
     def write_output(self, data: bytes) -> None:
-        """Durable with the next turn."""
+        """Durable with the next turn. Beyond the most that is kept, the log says so once, and grows no more."""
+        most = self._order.limits.output_bytes_max
+        if self._output.size > most:
+            return
+        room = most - self._output.size
+        if len(data) > room:
+            data = (
+                data[:room]
+                + f"\n[holdfast: output_bytes_max, {most} bytes, is reached: the rest was not kept]\n".encode()
+            )
         self._output.append(data)
 
     def note(self, event: dict[str, Any]) -> None:
@@ -146,4 +158,4 @@ def _spent(talk: Conversation) -> Iterator[dict[str, Any]]:
 
 def write_exit(files: Attempt, exit: Exit) -> None:
     with step("exit"):
-        disk.replace(files.exit, msgspec.json.encode(exit) + b"\n")
+        disk.replace(files.exit, msgspec.json.encode(exit) + b"\n", PRIVATE)

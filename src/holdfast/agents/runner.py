@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.agents import environment, hook, sandbox, verdicts
 from holdfast.agents.child import Child
-from holdfast.agents.conversation import Conversation, as_record
+from holdfast.agents.conversation import Conversation, as_record, honest
 from holdfast.agents.limits import Verdict, Watch
 from holdfast.agents.record import Record, step, write_exit
 from holdfast.agents.streams import stream_of
@@ -101,14 +101,14 @@ class Runner:
         self._record.begin()
         argv = order.launch.argv
         if order.launch.prompt:
-            disk.replace(self._files.prompt, order.launch.prompt.encode())
+            disk.replace(self._files.prompt, order.launch.prompt.encode(), attempts.PRIVATE)
             argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
         if order.launch.files:
             self._write_files()
             argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
-        self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files.root), env, self._lock)
+        self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock)
         self._turn_began = time.monotonic()
         self._watch = Watch(order.limits, self._turn_began)
         self._next_beat = self._next_flush = 0.0
@@ -173,6 +173,8 @@ class Runner:
         if now >= self._next_beat:
             self._next_beat = now + self._order.limits.heartbeat_s
             attempts.beat(self._files)
+            assert self._child is not None
+            attempts.bury_orphans(self._child.pid)
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_S
             self._record.flush()
@@ -225,6 +227,9 @@ class Runner:
         """`is_waiting`: the agent does nothing until it is told to go on."""
         assert self._record is not None
         now = time.monotonic()
+        event, refused = honest(event, time.time())
+        if refused:
+            self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": refused})
         has_turned = self._talk.take(event)
         self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
         found: Verdict | None = None
@@ -274,7 +279,7 @@ class Runner:
             return
         with step("end_processes"):
             # The agent is a zombie until it is reaped, so its group cannot be anybody else's meanwhile.
-            attempts.end_processes(self._files, self._order.attempt, self._order.limits.grace_s)
+            attempts.end_processes(self._files, self._order.attempt, self._order.limits.grace_s, descendants=True)
             self._code = self._reap()
 
     def _reap(self) -> int:
@@ -299,7 +304,13 @@ class Runner:
         finally:
             if self._record is not None:
                 self._record.close()
+        if self._child is not None and (lost := verdicts.lost(self._order, self._files)):
+            self._verdict = Verdict(Ending.WORKTREE_LOST, lost)
         exit = self._exit(snapshot)
+        # With the folder the start was lost: it is taken again, unless recovery was first.
+        is_ours = self._files.start(self._order.start).exists()
+        if not is_ours and not attempts.claim_start(self._files, self._order.start, attempts.RUNNER):
+            return exit
         write_exit(self._files, exit)
         if exit.ending is Ending.STOPPED:
             disk.unlink(self._files.stop, missing_ok=True)
@@ -317,25 +328,7 @@ class Runner:
         self._record.rest(self._talk)
 
     def _judge(self) -> Verdict:
-        """How it ended. What the agent says counts only where its process ended as it should."""
-        talk, code = self._talk, self._code
-        finished = talk.finished
-        if self._verdict is not None:
-            is_over = self._verdict.ending is Ending.DONE and finished is not None and not finished.ok
-            return Verdict(Ending.FAILED, finished.detail) if is_over and finished else self._verdict
-        if talk.rate_limited is not None and not (finished and finished.ok):
-            return verdicts.rate_limited(talk)
-        if finished is not None and (cannot := verdicts.cannot(finished)) is not None:
-            return cannot
-        if code is not None and code < 0:
-            return Verdict(Ending.CRASHED, f"The agent was killed by {verdicts.signal_name(-code)}.")
-        if code is not None and code > 128 and self._order.sandbox != "none":
-            return Verdict(Ending.CRASHED, f"The agent was killed by {verdicts.signal_name(code - 128)}.")
-        if finished is not None and not finished.ok:
-            return Verdict(Ending.FAILED, finished.detail or "The agent said that it has failed.")
-        if code:
-            return Verdict(Ending.FAILED, f"The agent ended with code {code}.")
-        return Verdict(Ending.DONE, (finished.detail if finished else "") or "The agent has finished.")
+        return verdicts.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
 
     def _exit(self, snapshot: str) -> Exit:
         verdict, code = self._judge(), self._code
@@ -363,6 +356,7 @@ class Runner:
 def main(arguments: list[str]) -> int:
     root, attempt, number, digest = arguments
     os.nice(NICE)
+    attempts.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     layout, start = Layout(Path(root)), int(number)
     files = layout.attempt_files(attempt)

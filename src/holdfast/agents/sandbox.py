@@ -1,18 +1,40 @@
-"""Confining an agent with bubblewrap: it reads everything, and writes in its worktree and where git needs it to.
+"""Confining an agent or a gate with bubblewrap: it reads everything, and writes in its worktree and a /tmp of its own.
 
-Of the repository these are open to it: the objects, into which anybody may add, and the worktree's own index and HEAD.
-Branches, configuration and hooks are not. /tmp is its own, empty, and gone with it.
+    <private>/own/<attempt>/git       the agent's own git dir: its index, HEAD and settings, begun as a copy
+    <private>/own/<attempt>/objects   the objects that it makes; they refer to the repository's for all others
+    <private>/own/<attempt>/store     empty; inside, the repository's objects stand here, to be read
+
+Inside, these two lie over the worktree's git dir and the repository's objects, so that git works as ever: a commit goes
+into its own folders, and what it writes there, settings and filters too, is never read by a git of ours. Of the
+repository nothing is open to it, nor is the worktree's `.git`, which says where the repository is. A snapshot is of the
+files, so it holds what was committed, too.
+
+It sees no process but its own, has no capability, and no terminal. Agents that keep conversations below the home need
+`sandbox_writable`; no path named there opens the repository's git dir or the data root.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.domain.attempt import Order
-from holdfast.durable import git
+from holdfast.durable import disk, git
+from holdfast.durable.snapshot import files_below
+from holdfast.errors import NotWritable
+from holdfast.layout import Attempt
 
 KINDS = ("none", "bwrap")
 PROGRAM = "bwrap"
+OWN = "own"
+_FIXED = (
+    "--die-with-parent", "--unshare-pid", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
+    # With the terminal in hand it could type for its user.
+    "--dev-bind", "/dev/null", "/dev/tty", "--proc", "/proc", "--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp",
+)  # fmt: skip
+# Sockets of the user's session: who may speak to its manager may start anything.
+_HIDDEN = Path("/run/user")
 
 
 def missing(kind: str, path: str | None = None) -> str:
@@ -29,16 +51,69 @@ def missing(kind: str, path: str | None = None) -> str:
     return ""
 
 
-def wrapped(order: Order, argv: tuple[str, ...], files: Path) -> tuple[str, ...]:
-    """The command line of the confined agent. `files`: the attempt's folder, which it may read wherever it is."""
+def own_index(order: Order) -> Path | None:
+    """The index that a confined agent's git writes; None where it has the worktree's."""
+    return None if order.sandbox == "none" else _own(order) / "git" / "index"
+
+
+def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, ...]:
+    """The command line of the agent, confined as its order says; what it needs for that is made first."""
     if order.sandbox == "none":
         return argv
-    repository = git.discover(Path(order.worktree))
-    # Later ones lie on top of earlier ones, and a folder below /tmp has to come after it.
-    seen = [("--ro-bind", path) for path in (repository.common_dir, *repository.stores[1:], files)]
-    open_to_it = (repository.worktree, repository.git_dir, repository.stores[0])
-    binds = [*seen, *(("--bind", path) for path in open_to_it)]
-    flat = [part for option, path in binds for part in (option, str(path), str(path))]
-    fixed = ("--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/tmp")
-    own_folder = ("--setenv", "TMPDIR", "/tmp")
-    return (PROGRAM, *fixed, *own_folder, *flat, "--chdir", order.worktree, "--", *argv)
+    repository, own = git.discover(Path(order.worktree)), _own(order)
+    _make_own(repository, own)
+    store = repository.stores[0].resolve()
+    binds = [
+        ("--bind", own / "git", repository.git_dir),
+        ("--ro-bind", store, own / "store"),
+        ("--bind", own / "objects", store),
+    ]
+    if order.launch.has_hook:
+        # A hook speaks to the runner by a file there.
+        binds.append(("--bind", files.agent, files.agent))
+    return _confined(argv, repository, files.root.parent.parent, order.sandbox_writable, binds)
+
+
+def gate(argv: Sequence[str], folder: Path, root: Path, writable: Sequence[str]) -> tuple[str, ...]:
+    """The command line of a confined gate in `folder`, a worktree. `root`: the data root."""
+    return _confined(argv, git.discover(folder), root, writable, [])
+
+
+def _confined(
+    argv: Sequence[str],
+    repository: git.Repository,
+    root: Path,
+    writable: Sequence[str],
+    more: list[tuple[str, Path, Path]],
+) -> tuple[str, ...]:
+    """Later ones lie on top of earlier ones: what must stay shut comes after what the settings open, and after /tmp."""
+    opened = [Path(os.path.expanduser(name)) for name in writable]
+    if gone := [path for path in opened if not path.is_absolute() or not path.exists()]:
+        raise NotWritable(path=gone[0])
+    worktree = repository.worktree
+    shut = (repository.common_dir, *repository.stores, root)
+    binds = [("--bind", path, path) for path in opened]
+    binds += [("--ro-bind", path, path) for path in shut]
+    binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
+    hidden = ("--tmpfs", str(_HIDDEN)) if _HIDDEN.is_dir() else ()
+    flat = [str(part) for bind in binds for part in bind]
+    return (PROGRAM, *_FIXED, *hidden, *flat, "--chdir", str(worktree), "--", *argv)
+
+
+def _own(order: Order) -> Path:
+    return Path(order.private) / OWN / order.attempt
+
+
+def _make_own(repository: git.Repository, own: Path) -> None:
+    """Once for each attempt: a later start finds what the earlier one committed. HEAD comes last: then it is whole."""
+    for folder in (own / "git", own / "objects" / "info", own / "store"):
+        disk.mkdir(folder)
+    stores = [own / "store", *repository.stores[1:]]
+    disk.replace(own / "objects" / "info" / "alternates", "".join(f"{store}\n" for store in stores).encode())
+    if (own / "git" / "HEAD").exists():
+        return
+    found = [path for path in files_below(repository.git_dir) if path.is_file() and path.suffix != ".lock"]
+    for path in sorted(found, key=lambda path: path.name == "HEAD" and path.parent == repository.git_dir):
+        target = own / "git" / path.relative_to(repository.git_dir)
+        disk.mkdir(target.parent)
+        disk.replace(target, path.read_bytes())

@@ -97,11 +97,14 @@ def _turn(verb: str, rest: str, call: str) -> None:
     name, _, text = rest.partition(" ")
     data = text.replace("\\n", "\n").encode() + b"\n"
     ok, output = True, ""
+    # What it starts inherits `alive.lock`, as it did itself.
     if verb == "run":
-        ended = subprocess.run(["sh", "-c", rest], capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        ended = subprocess.run(
+            ["sh", "-c", rest], capture_output=True, stdin=subprocess.DEVNULL, check=False, close_fds=False
+        )
         ok, output = ended.returncode == 0, (ended.stdout + ended.stderr).decode(errors="replace")
     elif verb == "spawn":
-        subprocess.Popen(["sh", "-c", rest], stdin=subprocess.DEVNULL)
+        subprocess.Popen(["sh", "-c", rest], stdin=subprocess.DEVNULL, close_fds=False)
     else:
         _change(verb, Path(name), data)
     # One that was sent before has nothing to do with this turn.

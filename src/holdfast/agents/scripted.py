@@ -31,7 +31,9 @@ class Scripted:
         return "" if definition.script else told
 
     def launch(self, work: Work) -> Launch:
-        return Launch((sys.executable, "-m", "holdfast.agents.script"), stdin=work.definition.script or "")
+        return Launch(
+            (sys.executable, "-m", "holdfast.agents.script"), stdin=work.definition.script or "", uses_model=False
+        )
 
     def stream(self) -> OwnEvents:
         return OwnEvents()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import signal
+from pathlib import Path
 
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.limits import Verdict
 from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, Finished
 from holdfast.domain.attempt import Ending, Order
+from holdfast.layout import Attempt
 
 
 def as_shell(code: int) -> int:
@@ -33,6 +35,39 @@ def cannot(finished: Finished) -> Verdict | None:
     """Why the agent cannot go on, however often it tries; None where it says no such thing."""
     ending = None if finished.ok else _CANNOT.get(finished.kind)
     return None if ending is None else Verdict(ending, finished.detail)
+
+
+def lost(order: Order, files: Attempt) -> str:
+    """What an agent has taken away, and could not go on without, as a sentence; empty where all is there."""
+    if not Path(order.worktree).is_dir():
+        return f"The agent's worktree {order.worktree} was deleted. Its turns are kept as snapshots."
+    if not files.start(order.start).exists():
+        return f"The attempt's folder {files.root} was deleted, and with it the record of what was said and done."
+    return ""
+
+
+def judge(verdict: Verdict | None, talk: Conversation, code: int | None, *, is_wrapped: bool) -> Verdict:
+    """How it ended. What the agent says counts only where its process ended as it should.
+
+    `is_wrapped`: its code comes by way of another process, which tells of a signal as a shell does.
+    """
+    finished = talk.finished
+    if verdict is not None:
+        is_over = verdict.ending is Ending.DONE and finished is not None and not finished.ok
+        return Verdict(Ending.FAILED, finished.detail) if is_over and finished else verdict
+    if talk.rate_limited is not None and not (finished and finished.ok):
+        return rate_limited(talk)
+    if finished is not None and (told := cannot(finished)) is not None:
+        return told
+    if code is not None and code < 0:
+        return Verdict(Ending.CRASHED, f"The agent was killed by {signal_name(-code)}.")
+    if code is not None and code > 128 and is_wrapped:
+        return Verdict(Ending.CRASHED, f"The agent was killed by {signal_name(code - 128)}.")
+    if finished is not None and not finished.ok:
+        return Verdict(Ending.FAILED, finished.detail or "The agent said that it has failed.")
+    if code:
+        return Verdict(Ending.FAILED, f"The agent ended with code {code}.")
+    return Verdict(Ending.DONE, (finished.detail if finished else "") or "The agent has finished.")
 
 
 def not_executed(order: Order, error: OSError) -> str:

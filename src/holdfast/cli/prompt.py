@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 
@@ -36,7 +38,9 @@ def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: b
     if as_json:
         print_json({"template": text} if task is None else {"task": task, "prompt": text})
     else:
-        click.echo(text, nl=False)
+        # A program gets it byte for byte; a terminal would obey what a stranger wrote into a title.
+        shown = "\n".join(map(plain, text.split("\n"))) if sys.stdout.isatty() else text
+        click.echo(shown, nl=False)
 
 
 def _prompt(app: App, name: str) -> str:

@@ -30,8 +30,9 @@ UNSOUND = 4
 @as_json
 @click.pass_context
 def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool) -> None:
-    """Reads the whole journal and holds everything else against it: the checkpoint, the backlog's folders, open
-    intents, executed keys, blobs, audit log and seals. Changes nothing, and may run beside `holdfast run`.
+    """Reads the whole journal and holds everything else against it: the checkpoint, the backlog's folders, the files
+    of every attempt, snapshots and landings in git, open intents, executed keys, blobs, audit log and seals. Changes
+    nothing, and may run beside `holdfast run`.
 
     --repair rebuilds only what follows from the journal; the journal itself is never touched. What was damaged is
     kept in quarantine/.
@@ -51,10 +52,11 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     if chain_only and with_repair:
         raise click.UsageError("--chain only looks at the journal, which --repair never touches: give one of the two.")
     layout = _layout(ctx, writing=with_repair)
+    repo = find_app(ctx).repo
     backlog = Backlog(layout.backlog)
     repaired = _repair(layout, backlog) if with_repair else None
     progress = _show_progress if sys.stderr.isatty() else None
-    report = run_check(layout, backlog, _key(layout), chain_only=chain_only, progress=progress)
+    report = run_check(layout, backlog, _key(layout), repo=repo, chain_only=chain_only, progress=progress)
     if progress is not None:
         click.echo("\r\033[K", err=True, nl=False)
     if as_json:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,9 +20,10 @@ from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
 from holdfast.domain.task import TaskState
 from holdfast.durable.lock import read_holder
+from holdfast.durable.process import is_stopped
 from holdfast.engine.check import live_owner
 from holdfast.engine.signals import AGENTS, LEAVE, Signals
-from holdfast.errors import DetachFailed, NobodyRuns, NotStopped
+from holdfast.errors import DetachFailed, Locked, NobodyRuns, NotStopped, RunsAlready, RunStopped
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -82,7 +85,7 @@ def run(
     # This one stays: what it has loaded so far is for good, and everything later is collected.
     gc.freeze()
     gc.enable()
-    with view(as_json, is_plain) as shown, workshop(app, shown.note, take_over=take_over) as shop:
+    with view(as_json, is_plain) as shown, _alone(app), workshop(app, shown.note, take_over=take_over) as shop:
         for remark in remarks:
             shown.note("", remark)
         _expect_known(shop.board, wanted)
@@ -93,6 +96,17 @@ def run(
         shown.end(loop, left)
         is_all = not left and not loop.board.problems
     ctx.exit(0 if is_all else TASKS_LEFT)
+
+
+@contextlib.contextmanager
+def _alone(app: App) -> Iterator[None]:
+    """Says how to go on where somebody else has the data root."""
+    try:
+        yield
+    except Locked as held:
+        if type(held) is not Locked or held.path != app.layout.lock:
+            raise
+        raise RunsAlready(holder=held.holder) from held
 
 
 def _add(app: App, goal: str) -> str:
@@ -177,6 +191,8 @@ def stop(ctx: click.Context, agents_too: bool, wait_s: float, as_json: bool) -> 
     Signals(app.layout).ask_to_stop(holder.run, AGENTS if agents_too else LEAVE)
     deadline = time.monotonic() + wait_s
     while holder.is_alive():
+        if is_stopped(holder.pid):
+            raise RunStopped(pid=holder.pid)
         if time.monotonic() >= deadline:
             raise NotStopped(pid=holder.pid, seconds=wait_s)
         time.sleep(0.02)

@@ -142,8 +142,13 @@ class Config(msgspec.Struct, frozen=True):
     agent: Annotated[Name, Meta(description="agent of a task that names none")] = "claude"
     model: Annotated[Text | None, Meta(description="model of a task that names none; null: the agent's choice")] = None
     sandbox: Annotated[
-        Literal["none", "bwrap"], Meta(description="how an agent is confined; bwrap: it writes in its worktree only")
+        Literal["none", "bwrap"],
+        Meta(description="how agents and gates are confined; bwrap: they write in their worktree only"),
     ] = "none"
+    sandbox_writable: Annotated[
+        tuple[Text, ...],
+        Meta(max_length=ENTRIES_MAX, description="paths that a sandbox leaves open for writing; ~ is the home"),
+    ] = ()
     max_attempts: Annotated[int, Meta(ge=1, le=100, description="tries that a task has in all")] = 3
     max_resumes: Annotated[
         int, Meta(ge=0, le=1000, description="times that one attempt is continued after a crash")
@@ -163,6 +168,7 @@ class Config(msgspec.Struct, frozen=True):
         Meta(description="turns in a row that change no file; null: no limit"),
     ] = 100
     stall_timeout_s: Annotated[Seconds, Meta(description="an agent without output for so long is ended")] = 900.0
+    output_bytes_max: Annotated[Bytes, Meta(description="what is kept of one attempt's output")] = 256 << 20
     rate_limit_pause_s: Annotated[
         Seconds, Meta(description="pause after a rate limit of which the agent does not say how long it lasts")
     ] = 60.0

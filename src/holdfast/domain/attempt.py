@@ -35,6 +35,7 @@ class Launch(msgspec.Struct, frozen=True):
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
+    `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
     """
 
     argv: tuple[str, ...]
@@ -49,10 +50,14 @@ class Launch(msgspec.Struct, frozen=True):
     counted: tuple[int, int] = (0, 0)
     stream: str = ""
     model: str = ""
+    uses_model: bool = True
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone."""
+    """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone.
+
+    `output_bytes_max`: what is kept of the output in all; the agent goes on all the same.
+    """
 
     caps: Caps = Caps()
     timeout_s: float = 7200.0
@@ -61,6 +66,7 @@ class Limits(msgspec.Struct, frozen=True):
     heartbeat_s: float = 5.0
     same_calls_max: int | None = None
     idle_turns_max: int | None = None
+    output_bytes_max: int = 256 << 20
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -88,6 +94,7 @@ class Order(msgspec.Struct, frozen=True):
     exclude: tuple[str, ...] = ()
     sandbox: str = "none"
     prices: dict[str, tuple[float, float, float, float]] = {}
+    sandbox_writable: tuple[str, ...] = ()
 
 
 class Ending(StrEnum):
@@ -107,6 +114,7 @@ class Ending(StrEnum):
     AUTH_MISSING = "auth_missing"
     QUOTA = "quota"
     RUNNER_FAILED = "runner_failed"
+    WORKTREE_LOST = "worktree_lost"
 
 
 class Exit(msgspec.Struct, frozen=True):

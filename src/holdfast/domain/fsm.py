@@ -101,6 +101,7 @@ class AbortReason(StrEnum):
     HEARTBEAT_LOST = "heartbeat_lost"
     RATE_LIMITED = "rate_limited"
     CIRCUIT_OPEN = "circuit_open"
+    WORKTREE_LOST = "worktree_lost"
     RECLAIMED = "reclaimed"
     SHUTDOWN = "shutdown"
     # What becomes of the work.
@@ -151,6 +152,7 @@ class TransitionReason(StrEnum):
     HEARTBEAT_LOST = AbortReason.HEARTBEAT_LOST
     RATE_LIMITED = AbortReason.RATE_LIMITED
     CIRCUIT_OPEN = AbortReason.CIRCUIT_OPEN
+    WORKTREE_LOST = AbortReason.WORKTREE_LOST
     RECLAIMED = AbortReason.RECLAIMED
     SHUTDOWN = AbortReason.SHUTDOWN
     AGENT_FAILED = AbortReason.AGENT_FAILED

@@ -30,6 +30,7 @@ class Task(msgspec.Struct):
     `turn` and `offset` are the last turn of this attempt and where its line ends. `used` is what this start has spent
     of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else. `worked_on` is the
     definition with which this attempt began. `again`: it failed, and the next attempt follows by itself.
+    `landed` is the commit that it landed as, and `landed_on` the branch.
     `worked_by`, `model` and `why` are of the last claim: its agent, also when that has the task no more, and the reason
     for it. `failed`: the kind of failure that the last attempt ended with. `session` is a conversation of `worked_by`.
     """
@@ -66,6 +67,7 @@ class Task(msgspec.Struct):
     verified: str = ""
     verified_on: str = ""
     landed: str = ""
+    landed_on: str = ""
     # Turns of this attempt whose work was undone: what it has done is as much as its turn number less these.
     undone: int = 0
     worked_on: str = ""
@@ -76,20 +78,12 @@ class Task(msgspec.Struct):
     failed: str = ""
 
 
-class Landing(msgspec.Struct, frozen=True):
-    """The last commit that was landed on a branch, and for which task."""
-
-    task: str
-    commit: str
-
-
 class _Head(msgspec.Struct, frozen=True):
     """What the state knows beside its tasks."""
 
     epoch: int
     run: Spend = Spend()
     days: dict[int, Spend] = {}
-    landings: dict[str, Landing] = {}
 
 
 DAYS_KEPT = 400
@@ -115,14 +109,13 @@ class State:
     `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970.
     """
 
-    version = 3
+    version = 4
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
         self.run = Spend()
         self.days: dict[int, Spend] = {}
-        self.landings: dict[str, Landing] = {}
 
     def apply(self, run: str, entry: EntryLike) -> None:
         if entry.decision_type == "turn_completed" and self._count_turn(entry):
@@ -140,17 +133,17 @@ class State:
         """A state to try entries on: it begins as this one, and leaves this one as it is."""
         trial = State()
         trial.tasks, trial.epoch, trial.run = _Overlay(self.tasks), self.epoch, self.run
-        trial.days, trial.landings = dict(self.days), dict(self.landings)
+        trial.days = dict(self.days)
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        yield _encode(_Head(self.epoch, self.run, self.days, self.landings))
+        yield _encode(_Head(self.epoch, self.run, self.days))
         for task in self.tasks.values():
             yield _encode(task)
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
-        self.epoch, self.run, self.days, self.landings = head.epoch, head.run, head.days, head.landings
+        self.epoch, self.run, self.days = head.epoch, head.run, head.days
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
 
     def _task(self, name: str) -> Task:
@@ -196,7 +189,7 @@ class State:
         task.again = target is TaskState.FAILED and moved.again
         if target is TaskState.DONE and moved.candidate:
             task.candidate, task.feedback = moved.candidate, ""
-            task.verified = task.verified_on = task.landed = ""
+            task.verified = task.verified_on = task.landed = task.landed_on = ""
         elif target is TaskState.FAILED:
             task.feedback, task.failed = moved.feedback, str(moved.outcome.get("kind", ""))
 
@@ -287,8 +280,7 @@ class State:
             case "task_verify_confirmed" if result.get("passed"):
                 task.verified, task.verified_on = str(result.get("merged", "")), str(result.get("target", ""))
             case "task_land_confirmed" if "new" in result:
-                task.landed = str(result["new"])
-                self.landings[str(result.get("branch", ""))] = Landing(task.id, task.landed)
+                task.landed, task.landed_on = str(result["new"]), str(result.get("branch", ""))
             case kind if kind.endswith(("_parked", "_abandoned")):
                 task.parked = f"{kind}: {closed.reason}"
 

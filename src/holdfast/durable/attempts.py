@@ -7,8 +7,10 @@
 - A runner takes `alive.lock` first and only then `start-<n>`: who sees a runner's start sees its lock held, too.
 - An attempt is dead only when the lock is free, whatever its files say.
 - A process is of an attempt when it says so in its environment (the attempt, and a worktree of this data root), when it
-  is in the group of the very agent that `process.json` names, or when the kernel shows the lock in its hands. It is
-  looked at again once a pidfd holds it, so that nobody else is ever signalled.
+  is in the group of the very agent that `process.json` names, or when the kernel shows the lock in its hands; to its
+  runner, which adopts what its parents leave behind (`adopt_orphans`), also when it descends from it. It is looked at
+  again once a pidfd holds it, so that nobody else is ever signalled.
+- What is in the folder is the user's text: it is for nobody else to read.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +37,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 RUNNER, RECOVERY = "runner", "recovery"
 POLL_S = 0.02
+# Of an attempt's files; its folder has the right to be entered, too.
+PRIVATE = 0o600
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Seen(StrEnum):
@@ -128,13 +133,18 @@ def _is_free(lock: Path) -> bool:
 # -- beginning --------------------------------------------------------------------------------------------------------
 
 
+def make_folder(files: Attempt) -> None:
+    disk.mkdir(files.root.parent)
+    disk.mkdir(files.root, 0o700)
+
+
 def claim_start(files: Attempt, start: int, who: str) -> bool:
     """Takes the start for good; False: somebody was first, and it is theirs."""
     me = process.current()
     line = msgspec.json.encode(Started(me.pid, me.start_ticks, me.boot_id, me.host, who)) + b"\n"
-    disk.mkdir(files.root)
+    make_folder(files)
     try:
-        disk.create(files.start(start), line)
+        disk.create(files.start(start), line, PRIVATE)
     except AlreadyExists:
         return False
     return True
@@ -142,8 +152,8 @@ def claim_start(files: Attempt, start: int, who: str) -> bool:
 
 def take_alive(files: Attempt, start: int, timeout_s: float) -> int | None:
     """The descriptor that holds `alive.lock`; None: the start is somebody's already, or the lock did not come free."""
-    disk.mkdir(files.root)
-    fd = disk.open_lock_file(files.alive)
+    make_folder(files)
+    fd = disk.open_lock_file(files.alive, PRIVATE)
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -162,6 +172,23 @@ def take_alive(files: Attempt, start: int, timeout_s: float) -> int | None:
 # -- ending -----------------------------------------------------------------------------------------------------------
 
 
+def adopt_orphans() -> None:
+    """From now on a process whose parent ends becomes a child of this one: whatever it does, it descends from here."""
+    import ctypes  # only runners need it, and it takes a while to load
+
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def bury_orphans(spare: int) -> None:
+    """Reaps adopted children that have ended; not `spare`, and only where nobody waits for another child of ours."""
+    seen = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, seen)) is not None and ended.si_pid != spare:
+            os.waitpid(ended.si_pid, 0)
+
+
 def end_all(files: Attempt, attempt: str, grace_s: float) -> None:
     """Ends every process of the attempt, its runner too, and returns when nothing is alive and the lock is free."""
     while True:
@@ -171,15 +198,17 @@ def end_all(files: Attempt, attempt: str, grace_s: float) -> None:
         time.sleep(POLL_S)
 
 
-def end_processes(files: Attempt, attempt: str, grace_s: float, spare: Collection[int] = ()) -> None:
+def end_processes(files: Attempt, attempt: str, grace_s: float, *, descendants: bool = False) -> None:
     """Asks every process of the attempt to end, kills what is left after `grace_s`, and returns when none is found.
 
-    A stopped process is woken, because it could not hear otherwise. This process and those in `spare` are left alone.
+    A stopped process is woken, because it could not hear otherwise. This process is left alone. `descendants`: all that
+    descends from it is of the attempt.
     """
-    members = _Members(files, attempt, {os.getpid(), *spare})
+    members = _Members(files, attempt, os.getpid() if descendants else 0)
     deadline = time.monotonic() + grace_s
     asked: set[tuple[int, int]] = set()
-    while found := members.find():
+    # One that was just being left to us may be missed by one look, not by two.
+    while found := members.find() or (descendants and members.find()):
         is_late = time.monotonic() >= deadline
         with contextlib.ExitStack() as stack:
             pidfds = [stack.enter_context(each) for each in map(members.held, found)]
@@ -210,8 +239,8 @@ def _await_one(pidfds: list[int]) -> None:
 class _Members:
     """Finds the processes of an attempt, each named by pid and start ticks."""
 
-    def __init__(self, files: Attempt, attempt: str, spared: set[int]) -> None:
-        self._files, self._spared = files, spared
+    def __init__(self, files: Attempt, attempt: str, top: int) -> None:
+        self._files, self._top = files, top
         self._mark = b"HOLDFAST_ATTEMPT=" + os.fsencode(attempt)
         # Two data roots may each have an attempt of this name.
         self._root = os.path.realpath(files.root.parent.parent)
@@ -220,8 +249,9 @@ class _Members:
         """The cheap signs first: whose descriptors are looked at only where nobody else is left."""
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         group = self._group()
-        living = [(pid, stat) for pid in pids if pid not in self._spared and (stat := _stat(pid)) is not None]
-        found = [(pid, stat.ticks) for pid, stat in living if stat.group == group or self._is_marked(pid)]
+        me = os.getpid()
+        living = [(pid, stat) for pid in pids if pid != me and (stat := _stat(pid)) is not None]
+        found = [(pid, stat.ticks) for pid, stat in living if self._is_member(pid, stat, group)]
         return found or [(pid, stat.ticks) for pid, stat in living if _holds(pid, self._files.alive)]
 
     @contextlib.contextmanager
@@ -236,14 +266,24 @@ class _Members:
         try:
             stat = _stat(pid)
             is_same = stat is not None and stat.ticks == ticks
-            is_member = (
-                is_same
-                and stat is not None
-                and (stat.group == self._group() or self._is_marked(pid) or _holds(pid, self._files.alive))
+            is_member = stat is not None and (
+                self._is_member(pid, stat, self._group()) or _holds(pid, self._files.alive)
             )
-            yield pidfd if is_member else None
+            yield pidfd if is_same and is_member else None
         finally:
             os.close(pidfd)
+
+    def _is_member(self, pid: int, stat: _Stat, group: int | None) -> bool:
+        return stat.group == group or self._is_marked(pid) or self._descends(stat)
+
+    def _descends(self, stat: _Stat) -> bool:
+        """A parent that ends while we look has left its children to us, and is found at the next look."""
+        above: _Stat | None = stat
+        while self._top and above is not None and above.parent > 1:
+            if above.parent == self._top:
+                return True
+            above = _stat(above.parent, dead_too=True)
+        return False
 
     def _group(self) -> int | None:
         """The agent's group, while its leader is there, if only as a zombie: later the number may be another's."""
@@ -269,6 +309,7 @@ class _Members:
 
 
 class _Stat(msgspec.Struct, frozen=True):
+    parent: int
     group: int
     ticks: int
 
@@ -282,7 +323,7 @@ def _stat(pid: int, *, dead_too: bool = False) -> _Stat | None:
     fields = text[text.rindex(b")") + 2 :].split()
     if fields[0] in (b"Z", b"X") and not dead_too:
         return None
-    return _Stat(int(fields[2]), int(fields[19]))
+    return _Stat(int(fields[1]), int(fields[2]), int(fields[19]))
 
 
 def _holds(pid: int, lock: Path) -> bool:

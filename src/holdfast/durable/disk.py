@@ -288,9 +288,9 @@ def rewrite(fd: int, data: bytes, path: Path) -> None:
     perform_sync(kernel.calls.fsync, fd, "sync", path)
 
 
-def open_lock_file(path: Path) -> int:
+def open_lock_file(path: Path, mode: int = 0o644) -> int:
     """A descriptor to flock: the file is created when missing and never truncated."""
-    return perform("open", path, kernel.calls.open, path, os.O_RDWR | os.O_CREAT, 0o644)
+    return perform("open", path, kernel.calls.open, path, os.O_RDWR | os.O_CREAT, mode)
 
 
 def close_lock_file(fd: int, path: Path) -> None:

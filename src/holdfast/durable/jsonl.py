@@ -59,7 +59,9 @@ class Ledger:
         retain_bytes_max: int | None = None,
         retain_age_s_max: float | None = None,
         clock: Callable[[], float] = time.time,
+        mode: int = 0o644,
     ) -> None:
+        self._mode = mode
         self.path = path
         self.upkeep_failure: DiskError | SegmentDamaged | None = None
         self._segments = Segments(path)
@@ -159,7 +161,7 @@ class Ledger:
         disk.mkdir(self.path.parent)
         with contextlib.ExitStack() as undo:
             # First of all: only who holds the live file may cut it, or pack what was cut.
-            live = disk.open_append(self.path, alone=True)
+            live = disk.open_append(self.path, alone=True, mode=self._mode)
             undo.callback(live.close)
             self._upkeep()
             self._base = newest_end(self._segments.listing())

@@ -36,6 +36,15 @@ def start_ticks(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped the process (SIGSTOP): it lives, and does nothing until it is told to go on."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
+
+
 @functools.cache
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

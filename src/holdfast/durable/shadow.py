@@ -69,8 +69,18 @@ class Staged(msgspec.Struct, frozen=True):
 
 
 class Shadow:
-    def __init__(self, worktree: Path, private: Path, include: Sequence[str], exclude: Sequence[str]) -> None:
+    def __init__(
+        self,
+        worktree: Path,
+        private: Path,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        index: Path | None = None,
+    ) -> None:
+        """`index`: of whoever works there, where it is not the worktree's own; what cannot be read says nothing."""
         self.repository = git.discover(worktree)
+        self._their_index = index or self.repository.git_dir / "index"
+        self._is_trusted = index is None
         self.worktree = self.repository.worktree
         self._include = [_relative(name, self.worktree) for name in include]
         self._exclude = [_relative(name, self.worktree) for name in exclude]
@@ -115,6 +125,14 @@ class Shadow:
 
     def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.Result:
         return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
+
+    def _run_user(self, *args: str) -> git.Result:
+        """Asks the user's index. A confined agent's is read as data alone: no other file of its git dir is."""
+        if not self._is_trusted and (self._their_index.is_symlink() or not self._their_index.is_file()):
+            return git.Result(0, b"", None)
+        env = {**self.repository.env, "GIT_INDEX_FILE": str(self._their_index)}
+        codes = (0,) if self._is_trusted else (0, 128)
+        return git.run(*args, cwd=self.worktree, env=env, codes=codes, inherit=self._inherited())
 
     def _inherited(self) -> tuple[int, ...]:
         """The lock, for git processes of the operation that holds it: another thread may only be looking."""
@@ -199,7 +217,7 @@ class Shadow:
         self._ignored = set(self.run(*_TRACKED_AND_IGNORED).fields())
         if self._unwanted():
             # The rules may have changed, and the user's index not.
-            self._tracked = set(self.run_real(*_TRACKED_AND_IGNORED).fields())
+            self._tracked = set(self._run_user(*_TRACKED_AND_IGNORED).fields())
         self._remove(dropped + self._unwanted())
         self._hold_absent()
 
@@ -236,11 +254,11 @@ class Shadow:
 
     def _read_user_index(self) -> None:
         """Asked again only when the user's index has changed."""
-        stamp = file_stamp(self.repository.git_dir / "index")
+        stamp = file_stamp(self._their_index)
         if stamp == self._user_index:
             return
-        self._tracked = set(self.run_real(*_TRACKED_AND_IGNORED).fields())
-        listed = [entry[2:] for entry in self.run_real("ls-files", "-z", "-s", "-t").fields() if entry[:2] == "S "]
+        self._tracked = set(self._run_user(*_TRACKED_AND_IGNORED).fields())
+        listed = [entry[2:] for entry in self._run_user("ls-files", "-z", "-s", "-t").fields() if entry[:2] == "S "]
         entries = {name: facts for facts, name in (entry.split("\t", 1) for entry in listed)}
         sparse = {name: facts for name, facts in entries.items() if not _is_below(name, self._exclude)}
         missing = self._missing({facts.split(" ")[1] for facts in sparse.values() if not facts.startswith(GITLINK)})

@@ -88,11 +88,18 @@ class Snapshots:
     """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds.
 
     `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` never
-    gets in either. Both are relative to the worktree.
+    gets in either. Both are relative to the worktree. `index`: that of who works there, where it is another than git's.
     """
 
-    def __init__(self, worktree: Path, private: Path, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
-        self._shadow = Shadow(worktree, private, include, exclude)
+    def __init__(
+        self,
+        worktree: Path,
+        private: Path,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        index: Path | None = None,
+    ) -> None:
+        self._shadow = Shadow(worktree, private, include, exclude, index)
         self._repository = self._shadow.repository
         self._no_tree = hashlib.new(self._repository.hash_name, b"tree 0\0").hexdigest()
         self._forget()

@@ -20,41 +20,20 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
-from holdfast.durable import jsonl, seals
+from holdfast.durable import seals
 from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
-from holdfast.engine import turns
+from holdfast.engine import check_work
 from holdfast.engine.absence import carried_off, only_away, without_file
 from holdfast.engine.intake import block_of, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
-from holdfast.errors import (
-    BlobCorrupt,
-    BlobMissing,
-    BlobUndescribed,
-    DiskError,
-    GitFailed,
-    GitUnusable,
-    NotABlobId,
-    TaskFileChanged,
-)
+from holdfast.engine.section import LOOK, REPAIR, RESTORE, RUN, Draft
+from holdfast.engine.section import Section as Section
+from holdfast.errors import DiskError, GitFailed, GitUnusable, NotAWorktree, TaskFileChanged
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, BacklogScan, TaskFile
-
-REPAIR = "`holdfast check --repair` rebuilds it"
-RUN = "the next `holdfast run` settles it"
-RESTORE = "restore it from a backup"
-LOOK = "look at it with `holdfast log`"
-
-
-class Section(msgspec.Struct, frozen=True):
-    name: str
-    counted: dict[str, int]
-    findings: list[str]
-    notes: list[str]
-    # Why it was not checked, or not all of it.
-    not_checked: str = ""
 
 
 class CheckReport(msgspec.Struct, frozen=True):
@@ -74,30 +53,16 @@ class Drift(msgspec.Struct, frozen=True):
     file: str = ""
 
 
-class _Draft:
-    """A section in the making. `passing` holds what is a finding only if nothing moves."""
-
-    def __init__(self, name: str, **counted: int) -> None:
-        self.name, self.counted = name, counted
-        self.findings: list[str] = []
-        self.passing: list[str] = []
-        self.notes: list[str] = []
-        self.not_checked = ""
-
-    def section(self, calm: bool) -> Section:
-        findings = self.findings + (self.passing if calm else [])
-        in_flight = [] if calm else [f"in flight, perhaps: {words}" for words in self.passing]
-        return Section(self.name, self.counted, findings, self.notes + in_flight, self.not_checked)
-
-
 def check(
     layout: Layout,
     backlog: BacklogFolder,
     key: Key | None,
     *,
+    repo: Path | None = None,
     chain_only: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> CheckReport:
+    """`repo` is the repository, for what is in git; without it that is not checked."""
     before = _moment(layout)
     reading = read_journal(layout, fold=not chain_only, progress=progress)
     drafts = [_chain(reading)]
@@ -106,7 +71,9 @@ def check(
         drafts += [
             _unless_flawed(reading, "tasks", lambda: _tasks(reading)),
             _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
-            _unless_flawed(reading, "attempts", lambda: _attempts(reading, layout)),
+            _unless_flawed(reading, "attempts", lambda: check_work.attempts(reading.state, reading.recorded, layout)),
+            _in_git(reading, "snapshots", repo, lambda at: check_work.snapshots(reading.state, reading.recorded, at)),
+            _in_git(reading, "landings", repo, lambda at: check_work.landings(reading.state, at)),
             _unless_flawed(reading, "intents", lambda: _intents(reading, before[0])),
             _unless_flawed(reading, "idempotency", lambda: _idempotency(reading)),
             _unless_flawed(reading, "closings", lambda: _closings(reading)),
@@ -149,9 +116,9 @@ def _moment(layout: Layout) -> tuple[Holder | None, Holder | None, list[tuple[st
 # -- the journal and what follows from it alone -----------------------------------------------------------------------
 
 
-def _chain(reading: Reading) -> _Draft:
+def _chain(reading: Reading) -> Draft:
     torn, runs = reading.chain.torn, reading.runs
-    draft = _Draft("chain", runs=len(runs), entries=reading.entries, torn=len(torn))
+    draft = Draft("chain", runs=len(runs), entries=reading.entries, torn=len(torn))
     draft.counted["archived"] = sum(file.path.parent != reading.chain.wal for file in runs)
     draft.notes += [
         f"run {each.run}: a crash tore {each.length} bytes at byte {each.offset}; they were never acknowledged"
@@ -162,56 +129,56 @@ def _chain(reading: Reading) -> _Draft:
     return draft
 
 
-def _unless_flawed(reading: Reading, name: str, examine: Callable[[], _Draft]) -> _Draft:
+def _unless_flawed(reading: Reading, name: str, examine: Callable[[], Draft]) -> Draft:
     if reading.flaw is None:
         return _if_readable(name, examine)
-    draft = _Draft(name)
+    draft = Draft(name)
     draft.not_checked = "it is judged by the journal, and that is damaged"
     return draft
 
 
-def _if_readable(name: str, examine: Callable[[], _Draft]) -> _Draft:
+def _in_git(reading: Reading, name: str, repo: Path | None, examine: Callable[[Path], Draft]) -> Draft:
+    """Where there is no repository, or no git, it cannot be known: that is told, and is no finding."""
+
+    def looked() -> Draft:
+        draft = Draft(name)
+        try:
+            if repo is not None:
+                return examine(repo)
+            draft.not_checked = "no repository was given"
+        except (GitUnusable, NotAWorktree) as error:
+            draft.not_checked = str(error)
+        return draft
+
+    return _unless_flawed(reading, name, looked)
+
+
+def _if_readable(name: str, examine: Callable[[], Draft]) -> Draft:
     """What cannot be looked at is not sound, and stops no other section."""
     try:
         return examine()
     except (DiskError, OSError, GitFailed, GitUnusable) as error:
-        draft = _Draft(name)
+        draft = Draft(name)
         draft.findings.append(f"not checked: {error}")
         return draft
 
 
-def _judge(draft: _Draft, projection: Projection) -> None:
+def _judge(draft: Draft, projection: Projection) -> None:
     if projection.flaw:
         draft.findings.append(f"{projection.path}: {projection.flaw}; {REPAIR}")
     elif projection.foreign:
         draft.notes.append(f"{projection.path}: {projection.foreign}; it is passed over, and written anew")
 
 
-def _tasks(reading: Reading) -> _Draft:
-    draft = _Draft("tasks", tasks=len(reading.state.tasks))
+def _tasks(reading: Reading) -> Draft:
+    draft = Draft("tasks", tasks=len(reading.state.tasks))
     _judge(draft, reading.tasks)
     return draft
 
 
-def _attempts(reading: Reading, layout: Layout) -> _Draft:
-    """The journal pins each turn by where its line ends: what an attempt's folder has lost shows there."""
-    tasks = [task for task in reading.state.tasks.values() if task.starts]
-    draft = _Draft("attempts", attempts=sum(task.attempts for task in tasks), turns=sum(task.turns for task in tasks))
-    for task in tasks:
-        files = layout.attempt_files(task.attempt)
-        size = jsonl.Ledger(files.turns).end() if files.turns.exists() else 0
-        if size < task.offset:
-            draft.findings.append(
-                f"{files.turns} ends at {size}, and the journal has turns up to {task.offset}; {RESTORE}"
-            )
-        if not files.state.exists() or files.state.read_bytes() != turns.as_file(task):
-            draft.passing.append(f"{files.state} is not what the journal says of {task.attempt}; {REPAIR}")
-    return draft
-
-
-def _intents(reading: Reading, owner: Holder | None) -> _Draft:
+def _intents(reading: Reading, owner: Holder | None) -> Draft:
     still_open = reading.pairing.open_intents()
-    draft = _Draft("intents", intents=reading.intents, open=len(still_open))
+    draft = Draft("intents", intents=reading.intents, open=len(still_open))
     _judge(draft, reading.index)
     for intent in still_open:
         what = f"{intent.entry.decision_type} of task {intent.entry.inputs.get('task')}"
@@ -226,15 +193,15 @@ def _intents(reading: Reading, owner: Holder | None) -> _Draft:
     return draft
 
 
-def _idempotency(reading: Reading) -> _Draft:
-    draft = _Draft("idempotency", keys=len(reading.pairing.executed()))
+def _idempotency(reading: Reading) -> Draft:
+    draft = Draft("idempotency", keys=len(reading.pairing.executed()))
     _judge(draft, reading.keys)
     draft.findings += [f"{words}; {LOOK}" for words in reading.keys_repeated]
     return draft
 
 
-def _closings(reading: Reading) -> _Draft:
-    draft = _Draft(
+def _closings(reading: Reading) -> Draft:
+    draft = Draft(
         "closings",
         intents_closed=reading.closings,
         tasks_closed=reading.count_of("task_closed"),
@@ -249,7 +216,7 @@ def _closings(reading: Reading) -> _Draft:
 # -- files beside the journal -----------------------------------------------------------------------------------------
 
 
-def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> _Draft:
+def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
     tasks, scan = reading.state.tasks, backlog.scan()
     drifts = drift_of(tasks, scan)
     if drifts:
@@ -258,7 +225,7 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> _Draft:
         again = drift_of(tasks, scan)
         drifts = [drift for drift in drifts if drift in again]
     new = [name for name in [*scan.tasks, *scan.moved] if name not in tasks]
-    draft = _Draft("backlog", files=len(scan.tasks) + len(scan.moved), new=len(new), problems=len(scan.problems))
+    draft = Draft("backlog", files=len(scan.tasks) + len(scan.moved), new=len(new), problems=len(scan.problems))
     by_git = _by_git(drifts, tasks, backlog, blobs) if drifts else []
     draft.passing += [f"{drift.words}; {REPAIR}" for drift in drifts if drift not in by_git]
     draft.notes += [f"{drift.words}: git has it so in this checkout; {RUN}" for drift in by_git]
@@ -342,23 +309,16 @@ def _drift_of_file(file: TaskFile, task: Task, folder: str) -> list[Drift]:
     return []
 
 
-def _blobs(reading: Reading, blobs: Blobs) -> _Draft:
-    draft = _Draft("blobs", referenced=len(reading.blobs))
+def _blobs(reading: Reading, blobs: Blobs) -> Draft:
+    draft = check_work.blobs(reading.recorded, blobs)
     if reading.flaw is not None:
         draft.not_checked = "only those were that the journal names before its damage"
-    for digest, task in reading.blobs.items():
-        try:
-            blobs.meta(digest)
-            for _ in blobs.open_stream(digest):
-                pass
-        except (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError) as error:
-            draft.findings.append(f"a definition of {task}: {error} ({RESTORE})")
     return draft
 
 
-def _audit(layout: Layout, key: Key | None) -> _Draft:
+def _audit(layout: Layout, key: Key | None) -> Draft:
     report = seals.verify(layout.audit, key)
-    draft = _Draft("audit", days=report.days, records=report.records, seals=report.seals, torn=len(report.torn))
+    draft = Draft("audit", days=report.days, records=report.records, seals=report.seals, torn=len(report.torn))
     for finding in report.findings:
         place = f"{layout.audit / finding.file}" + (f", line {finding.line}" if finding.line else "")
         draft.findings.append(f"{place}: {finding.what}: {finding.reason}; keep it as evidence, and {RESTORE}")

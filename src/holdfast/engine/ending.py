@@ -33,6 +33,7 @@ _FAILED: dict[Ending, AbortReason] = {
     Ending.TIMEOUT: AbortReason.TIMEOUT,
     Ending.STALLED: AbortReason.STALLED,
     Ending.CIRCUIT_OPEN: AbortReason.CIRCUIT_OPEN,
+    Ending.WORKTREE_LOST: AbortReason.WORKTREE_LOST,
 }
 _USED_UP = {
     "usd": AbortReason.BUDGET_EXHAUSTED,
@@ -115,15 +116,16 @@ def _last_words(shop: Workshop, attempt: str) -> str:
 
 
 def _put_back(shop: Workshop, task: Task) -> None:
-    if not shop.worktrees.path(task.id).is_dir():
-        return
+    is_lost = not shop.worktrees.path(task.id).is_dir()
+    if is_lost:
+        shop.worktrees.prepare(task.id, task.base)
     files = shop.layout.attempt_files(task.attempt)
     snapshots = shop.worktrees.snapshots(task.id)
     name = f"orphan-{task.starts}"
     saved = snapshots.names(task.attempt)
-    if name not in saved:
+    if name not in saved and not is_lost:
         snapshots.take(task.attempt, name)
-    if _worked_after_last_turn(files):
+    if _worked_after_last_turn(files) and not is_lost:
         return
     last = f"turn-{task.turn}"
     snapshots.restore(reference(task.attempt, last) if last in saved else task.base)

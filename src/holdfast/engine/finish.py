@@ -86,7 +86,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
         task.candidate,
         target,
         merged.commit,
-        verify.pin(gates, made.paths, shop.blobs),
+        verify.pin(gates, made.paths, shop.blobs, made.sandbox or shop.config.sandbox, shop.config.sandbox_writable),
         all(gate.repeatable for gate in gates),
     )
     shop.note(task.id, f"verifying {merged.commit[:12]} with {len(gates)} gates")

@@ -12,9 +12,10 @@ kind of record that this program does not know keeps its blobs.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,8 @@ from holdfast.domain.task import TaskState
 from holdfast.durable import blob_meta, disk, git
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
+from holdfast.engine.land import lost_landings
+from holdfast.engine.recorded import blob_named_by
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import NotABlobId
 from holdfast.layout import Layout
@@ -67,7 +70,7 @@ class Collector:
     def _worktrees(self) -> Iterator[Garbage]:
         for task in self._closed():
             path = self._trees.path(task.id)
-            if not path.is_dir() or not self._is_landed(git.discover(self._repo), task):
+            if not path.is_dir() or task.id in self._lost:
                 continue
             if self._trees.is_spent(task.id, landed=task.candidate):
                 yield Garbage("worktree", task.id, _size(path))
@@ -90,12 +93,11 @@ class Collector:
             attempt = ref.split("/")[3] if ref.count("/") >= 3 else ""
             if attempt.rpartition(".")[0] in old:
                 found.setdefault(attempt, {})[ref] = commit
-        landed = {name for name in old if self._is_landed(repository, old[name])}
         needed = self._needed()
         return {
             attempt: refs
             for attempt, refs in found.items()
-            if attempt.rpartition(".")[0] in landed and needed.isdisjoint(refs.values())
+            if attempt.rpartition(".")[0] not in self._lost and needed.isdisjoint(refs.values())
         }
 
     def _needed(self) -> set[str]:
@@ -103,10 +105,10 @@ class Collector:
         tasks = [task for task in self._tasks if task.state not in _OVER]
         return {commit for task in tasks for commit in (task.base, task.candidate, task.verified) if commit}
 
-    def _is_landed(self, repository: git.Repository, task: Task) -> bool:
-        """Whether the branch that it landed on still leads to it: if not, its snapshots may be all that is left."""
-        branch = str(task.outcome.get("branch", "")) or "HEAD"
-        return not repository.run("merge-base", "--is-ancestor", task.landed, branch, codes=(0, 1, 128)).code
+    @functools.cached_property
+    def _lost(self) -> Collection[str]:
+        """The tasks whose branch does not lead to what they landed: their snapshots may be all that is left of it."""
+        return lost_landings(self._repo, self._closed())
 
     # -- blobs --------------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ class Collector:
 
     def _first_names(self) -> Iterator[str]:
         for _, entry in Chain(self._layout.wal).entries():
+            yield blob_named_by(entry)[0]
             yield from map(bytes.decode, _DIGEST.findall(msgspec.json.encode([entry.inputs, entry.output])))
         for pattern in _NAMING:
             for path in self._layout.root.glob(pattern):

@@ -16,13 +16,13 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from holdfast.durable import disk
+from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import GateStuck
 from holdfast.layout import Attempt
@@ -62,7 +62,8 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where and for whom the gates run. `lock` is the descriptor that they inherit."""
+    """Where and for whom the gates run. `lock` is the descriptor that they inherit. `confine`: makes of a command line
+    the one that is run, where a sandbox is wanted."""
 
     task: str
     attempt: str
@@ -70,6 +71,7 @@ class Place(msgspec.Struct, frozen=True):
     folder: Path
     lock: int = -1
     grace_s: float = GRACE_S
+    confine: Callable[[Sequence[str]], Sequence[str]] | None = None
 
     def environment(self, passed_on: tuple[str, ...]) -> dict[str, str]:
         names = {*PASSED_ON, *passed_on, *(name for name in os.environ if name.startswith("LC_"))}
@@ -84,7 +86,8 @@ class Place(msgspec.Struct, frozen=True):
 def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ()) -> Result:
     """Runs the gate to its end, and everything that it started to theirs."""
     began = time.monotonic()
-    argv = ["sh", "-c", gate.command] if isinstance(gate.command, str) else list(gate.command)
+    argv: Sequence[str] = ["sh", "-c", gate.command] if isinstance(gate.command, str) else list(gate.command)
+    argv = place.confine(argv) if place.confine is not None else argv
     kept = _Kept()
     code: int | None
     try:
@@ -100,7 +103,7 @@ def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ())
     return Result(gate.name, outcome, gate.command, code if in_time else None, output, seconds, gate.required)
 
 
-def _start(argv: list[str], place: Place, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     child = subprocess.Popen(
         argv,
         cwd=place.folder,
@@ -195,8 +198,8 @@ class _Kept:
 def locked(place: Place) -> Iterator[Place]:
     """The place with the lock in hand. What an earlier orchestrator left running there is ended first."""
     path = place.files.gates_lock
-    disk.mkdir(place.files.root)
-    fd = disk.open_lock_file(path)
+    attempts.make_folder(place.files)
+    fd = disk.open_lock_file(path, attempts.PRIVATE)
     try:
         end(place)
         deadline = time.monotonic() + KILL_WAIT_S_MAX

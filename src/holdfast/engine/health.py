@@ -165,9 +165,10 @@ def _resolve(task: Task) -> str:
 
 
 def landings_part(repo: Path, state: State) -> Part:
-    lost = lost_landings(repo, state.landings)
-    findings = [Finding(said, _between_ticks(said) or "git fetch --all") for said in lost]
-    return Part("landings", f"{len(state.landings)} branches landed on, {len(lost)} lost", findings)
+    lost = lost_landings(repo, state.tasks.values())
+    findings = [Finding(said, _between_ticks(said) or "git fetch --all") for said in lost.values()]
+    landed = sum(bool(task.landed) for task in state.tasks.values())
+    return Part("landings", f"{landed} landed, {len(lost)} lost", findings)
 
 
 def worktrees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:

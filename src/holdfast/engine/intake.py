@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -62,6 +62,12 @@ class Report(msgspec.Struct, frozen=True):
     cancelled: list[str]
     put_back: list[str]
     problems: list[Problem]
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """What a person should hear of it: the task and the words."""
+        yield from ((task, "cancelled: its file was deleted") for task in self.cancelled)
+        yield from ((task, "its file was gone, and is put back") for task in self.put_back)
+        yield from (("", f"{problem.file}:{problem.line}: {problem.message}") for problem in self.problems)
 
 
 def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:

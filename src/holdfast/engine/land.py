@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.domain.entries import LandIntended
-from holdfast.domain.state import Landing
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
 from holdfast.durable import disk, git, git_locks
 from holdfast.durable.pairing import OpenIntent
 from holdfast.engine import merge
@@ -61,26 +62,81 @@ class Land:
         return Happened(_result(wanted))
 
 
-def lost_landings(repo: Path, landings: Mapping[str, Landing]) -> list[str]:
-    """A sentence for each branch that no longer leads to what was landed on it last."""
-    repository = git.discover(repo)
-    return [
-        f"The landing of {landing.task} on {branch} is lost: the branch {_place(repository, branch)}, which does not "
-        f"lead to its commit {landing.commit}. Nothing was changed; {_way_back(repository, branch, landing.commit)}"
-        for branch, landing in landings.items()
-        if not _reaches(repository, branch, landing.commit)
-    ]
+def lost_landings(repo: Path, tasks: Iterable[Task]) -> dict[str, str]:
+    """A sentence for each task whose branch no longer leads to what it landed there, by the task's id.
+
+    Every landing is looked at, not only the last: with as many calls of git as there are branches, and one more.
+    """
+    by_branch: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.landed:
+            by_branch.setdefault(branch_of(task), []).append(task)
+    if not by_branch:
+        return {}
+    repository, landed = git.discover(repo), [task for each in by_branch.values() for task in each]
+    names = {*by_branch, *(task.landed for task in landed), *(task.candidate for task in landed if task.candidate)}
+    found = _commits(repository, names)
+    lost: dict[str, str] = {}
+    for branch, each in by_branch.items():
+        at, commits = found[branch], [task.landed for task in each if found[task.landed]]
+        missed, why = _unreached(repository, at, commits) if at else (set(commits), "")
+        place = why or (f"the branch is at {at}, which does not lead to it" if at else "the branch is gone")
+        newest = _newest(repository, commits) if commits and not at else ""
+        lost |= {
+            task.id: f"The landing of {task.id} on {branch} is lost: its commit is {task.landed}, and {place}. "
+            f"Nothing was changed; {_way_back(task, branch, found, newest)}"
+            for task in each
+            if not found[task.landed] or task.landed in missed
+        }
+    return lost
 
 
-def _way_back(repository: git.Repository, branch: str, commit: str) -> str:
-    if repository.run("cat-file", "-e", f"{commit}^{{commit}}", codes=(0, 1, 128)).failure:
-        return "the commit is not in the repository any more: fetch it from a copy of the repository, then start again."
-    return f"merge the commit into {branch.removeprefix('refs/heads/')} with `git merge {commit}`, then start again."
+def branch_of(task: Task) -> str:
+    """The branch that a task has landed on."""
+    return task.landed_on or str(task.outcome.get("branch", "")) or "HEAD"
 
 
-def _place(repository: git.Repository, branch: str) -> str:
-    at = _commit_at(repository, branch)
-    return f"is at {at}" if at else "is gone"
+def _commits(repository: git.Repository, names: Iterable[str]) -> dict[str, str]:
+    """The commit that each name stands for; empty where there is none."""
+    asked = list(names)
+    text = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
+    answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
+    return {
+        name: answer.removesuffix(" commit") if answer.endswith(" commit") else ""
+        for name, answer in zip(asked, answers, strict=True)
+    }
+
+
+def _unreached(repository: git.Repository, at: str, commits: Iterable[str]) -> tuple[set[str], str]:
+    """Those of the commits that `at` does not lead to; all of them where git cannot tell, and then why."""
+    wanted = set(commits)
+    text = "".join(f"{commit}\n" for commit in (*sorted(wanted), f"^{at}")).encode()
+    asked = repository.run("rev-list", "--stdin", stdin=text, codes=(0, 128))
+    if asked.failure is not None:
+        return wanted, f"git cannot follow the branch ({asked.failure.stderr})"
+    return wanted.intersection(asked.line.split("\n")), ""
+
+
+def _newest(repository: git.Repository, commits: Iterable[str]) -> str:
+    """The one that leads to the others."""
+    text = "".join(f"{commit}\n" for commit in commits).encode()
+    return repository.run("rev-list", "--topo-order", "--max-count=1", "--stdin", stdin=text, codes=(0, 128)).line
+
+
+def _way_back(task: Task, branch: str, found: Mapping[str, str], newest: str) -> str:
+    short = branch.removeprefix("refs/heads/")
+    if not found[branch]:
+        if not newest:
+            return "neither the branch nor the commit is in the repository: fetch them from a copy of the repository."
+        return f"make the branch again with `git branch {short} {newest}`."
+    again = ""
+    if task.state is TaskState.CLOSED and found.get(task.candidate):
+        again = f"`holdfast promote {task.id}` verifies and lands it again"
+    if found[task.landed]:
+        merging = f"merge the commit into {short} with `git merge {task.landed}`"
+        return f"{again}, or {merging}." if again else f"{merging}."
+    gone = "the commit is not in the repository any more"
+    return f"{gone}: {again}." if again else f"{gone}: fetch it from a copy of the repository."
 
 
 def _result(wanted: LandIntended) -> dict[str, Any]:

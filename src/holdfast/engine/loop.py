@@ -94,6 +94,7 @@ class Loop:
         self._beat_at = 0.0
         self._told: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
+        self._heard: set[str] = set()
 
     # -- the outer circle ---------------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class Loop:
         self._release_holds()
         if self._files_changed or not self._beat_at:
             self._files_changed = False
-            self._drop_holds(self.board.take_in().edited)
+            self._take_in()
         self._drop_holds(self.requests.answer(self.shop, is_busy=bool(self.finishing)))
         self._beat_at = self._beat_at or self.shop.clock()
         while self._round():
@@ -162,6 +163,15 @@ class Loop:
         for error in self.board.project():
             self.shop.note("", str(error))
         self._show(self)
+
+    def _take_in(self) -> None:
+        report = self.board.take_in()
+        self._drop_holds(report.edited)
+        for task, words in report.told():
+            # A problem is found again at every look, and told once.
+            if words not in self._heard:
+                self._heard.add(words)
+                self.shop.note(task, words)
 
     def _round(self) -> bool:
         """One plan, performed; False when there was nothing to do."""

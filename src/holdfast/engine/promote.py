@@ -9,10 +9,9 @@ from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable.entry import Record
-from holdfast.engine import merge
 from holdfast.engine.decisions import ACTOR, Answer, Desk, Later, One, expect_decided, refused, resuming
 from holdfast.engine.finish import finish, land_again
-from holdfast.engine.land import reaches
+from holdfast.engine.land import branch_of, reaches
 
 
 def promote(desk: Desk, asked: One) -> Answer:
@@ -49,7 +48,7 @@ def _done(desk: Desk, task: Task) -> list[Record]:
 def _again(desk: Desk, task: Task) -> Answer:
     if not task.landed:
         raise refused(task, "promoted", "there is nothing to land.", "this journal knows no landing of it")
-    branch = str(task.outcome.get("branch") or merge.target_branch(desk.repo, desk.config))
+    branch = branch_of(task)
     if reaches(desk.repo, branch, task.landed):
         return desk.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
     if desk.shop is None or desk.is_busy:

@@ -20,13 +20,12 @@ from holdfast.durable.chain import Chain, RunFile
 from holdfast.durable.entry import Entry
 from holdfast.durable.journal import Position
 from holdfast.durable.pairing import OpenIntent, Pairing
+from holdfast.engine.recorded import Recorded
 from holdfast.errors import FileMissing, JournalCorrupt
 from holdfast.layout import Layout
 
 PROGRESS_EVERY = 1 << 16
 _READINGS_MAX = 3
-# The entries that name a blob, and the field that does.
-_BLOB_FIELDS = {"task_added": "definition", "task_edited": "definition"}
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -109,8 +108,7 @@ class Reading:
         self.corrupt: JournalCorrupt | None = None
         self.unfit: JournalCorrupt | None = None
         self.entries = self.intents = self.closings = 0
-        # Each with the task that first named it.
-        self.blobs: dict[str, str] = {}
+        self.recorded = Recorded()
         self.recovered_runs: set[str] = set()
         self.keys_repeated: list[str] = []
         self.facts_repeated: list[str] = []
@@ -163,6 +161,7 @@ class Reading:
         except JournalCorrupt as error:
             self.unfit = error
             return
+        self.recorded.take_in(entry)
         self.intents += not entry.committed
         self.closings += entry.committed and "intent" in entry.inputs
         if entry.decision_type in ("task_closed", "task_land_confirmed"):
@@ -173,8 +172,6 @@ class Reading:
         elif entry.decision_type == "landing_promoted":
             # What a person wants landed again may land once more.
             self._once.discard(("task_land_confirmed", entry.inputs["task"]))
-        elif entry.decision_type in _BLOB_FIELDS:
-            self.blobs.setdefault(entry.inputs[_BLOB_FIELDS[entry.decision_type]], entry.inputs["task"])
         elif entry.decision_type == "wal_replay_completed":
             self.recovered_runs.add(run)
 

@@ -50,6 +50,7 @@ from holdfast.errors import (
     InputError,
     JournalClosed,
     JournalCorrupt,
+    RunStopped,
     StaleEpoch,
 )
 from holdfast.layout import Layout
@@ -195,6 +196,9 @@ def ask(layout: Layout, key: str, kind: str, params: dict[str, Any]) -> Answer |
     disk.replace(request, msgspec.json.encode(Request(key, kind, params, process.current())), 0o600)
     try:
         while not reply.exists() and is_served(layout):
+            holder = read_holder(layout.lock)
+            if holder is not None and process.is_stopped(holder.pid):
+                raise RunStopped(pid=holder.pid)
             time.sleep(POLL_S)
         found = _read(reply, Reply)
     finally:

@@ -32,7 +32,7 @@ class Spawn:
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         attempt, start = intent.entry.inputs["attempt"], intent.entry.inputs["start"]
-        disk.mkdir(self._layout.attempt(attempt))
+        attempts.make_folder(self._layout.attempt_files(attempt))
         argv = [*self._runner, str(self._layout.root), attempt, str(start), intent.entry.inputs["order"]]
         log = disk.open_log(self._layout.logs / f"{attempt}.log")
         try:
@@ -63,7 +63,7 @@ class Spawn:
     def has_begun(self, attempt: str, start: int) -> bool:
         """Whether the start is a runner's. If nobody has it yet, it is ours from now on, and will never be."""
         files = self._layout.attempt_files(attempt)
-        disk.mkdir(files.root)
+        attempts.make_folder(files)
         return not attempts.claim_start(files, start, attempts.RECOVERY) and self._is_runners(files, start)
 
     @staticmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.domain.attempt import Limits, Order
+from holdfast.domain.attempt import Ending, Limits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
 from holdfast.domain.routing import choose
@@ -20,7 +20,7 @@ from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import Words, prompt
-from holdfast.engine.rework import forked_candidate
+from holdfast.engine.rework import base_of, candidate_of, forked_candidate
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import HoldfastError
 from holdfast.ports import Agent, Work
@@ -92,6 +92,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         tuple(shop.config.agent_env),
         exclude=shop.worktrees.exclude,
         sandbox=made.sandbox or shop.config.sandbox,
+        sandbox_writable=shop.config.sandbox_writable,
         prices={name: price.per_million for name, price in shop.config.prices.items()},
     )
     digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
@@ -127,11 +128,25 @@ def _ready_worktree(shop: Workshop, task: Task) -> tuple[str, list[str]]:
     shop.worktrees.prepare(task.id, target)
     tree, conflicts = target, []
     begun = task.candidate if task.feedback and task.candidate else forked_candidate(shop, shop.board.worked_on(task))
+    begun = _saved_by_last_attempt(shop, task) or begun
     if begun:
         merged = merge.merge(shop.repo, target, begun, "the work so far", merge.identity(shop.repo, shop.config))
         tree, conflicts = merged.commit or merged.tree, merged.conflicts
     shop.worktrees.reset(task.id, target, tree)
     return target, conflicts
+
+
+def _saved_by_last_attempt(shop: Workshop, task: Task) -> str:
+    """The last turn of an attempt whose worktree was lost, as a candidate; empty where nothing was lost or saved."""
+    if task.failed != Ending.WORKTREE_LOST:
+        return ""
+    attempt = f"{task.id}.{task.attempts - 1}"
+    names = shop.worktrees.snapshots(task.id).names(attempt)
+    turns = [int(name.removeprefix("turn-")) for name in names if name.startswith("turn-")]
+    if not turns:
+        return ""
+    made = candidate_of(shop.repo, shop.config, shop.ledger, attempt, max(turns), shop.worktrees.exclude)
+    return made if made != base_of(shop.ledger, attempt) else ""
 
 
 def _limits(shop: Workshop, made: Definition, caps: Caps) -> Limits:
@@ -144,4 +159,5 @@ def _limits(shop: Workshop, made: Definition, caps: Caps) -> Limits:
         config.heartbeat_s,
         config.same_calls_max,
         config.idle_turns_max,
+        config.output_bytes_max,
     )

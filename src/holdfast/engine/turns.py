@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.domain.attempt import TurnLine
 from holdfast.domain.state import Task
-from holdfast.durable import disk, jsonl
+from holdfast.durable import attempts, disk, jsonl
 from holdfast.durable.entry import Record
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import Ledger
@@ -73,8 +73,8 @@ def project(files: Attempt, content: bytes) -> bool:
     """Writes state.json where it is not so already."""
     if files.state.exists() and files.state.read_bytes() == content:
         return False
-    disk.mkdir(files.root)
-    disk.replace(files.state, content)
+    attempts.make_folder(files)
+    disk.replace(files.state, content, attempts.PRIVATE)
     return True
 
 

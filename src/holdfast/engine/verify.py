@@ -11,7 +11,7 @@ something, only what it may, and then every gate, until one that is required has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain import paths as path_rules
 from holdfast.domain.definition import Definition
-from holdfast.durable import disk, git
+from holdfast.durable import attempts, disk, git
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.pairing import OpenIntent
 from holdfast.engine import gates as running
@@ -47,6 +47,7 @@ Kind = Literal[
 VERIFY_POINTS = tuple(
     f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
 )
+Confine = Callable[[Sequence[str], Path, Path, Sequence[str]], Sequence[str]]
 TAIL_LINES = 200
 TAIL_BYTES_MAX = 64 << 10
 FILES_TOLD_MAX = 100
@@ -67,9 +68,11 @@ class Verdict(msgspec.Struct, frozen=True):
     files: list[str] = []
 
 
-class _Pinned(msgspec.Struct, frozen=True):
+class _Pinned(msgspec.Struct, frozen=True, omit_defaults=True):
     gates: tuple[Gate, ...]
     paths: tuple[str, ...]
+    sandbox: str = "none"
+    writable: tuple[str, ...] = ()
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -101,9 +104,12 @@ def _unused(name: str, taken: dict[str, Gate]) -> str:
     return free
 
 
-def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs) -> str:
-    """Keeps what judges as a blob; its digest is what an intent names."""
-    return blobs.put(msgspec.json.encode(_Pinned(tuple(gates), tuple(paths))), content_type=_JSON)
+def pin(
+    gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, sandbox: str = "none", writable: Sequence[str] = ()
+) -> str:
+    """Keeps what judges, and what confines it, as a blob; its digest is what an intent names."""
+    opened = tuple(writable) if sandbox != "none" else ()
+    return blobs.put(msgspec.json.encode(_Pinned(tuple(gates), tuple(paths), sandbox, opened)), content_type=_JSON)
 
 
 # -- verdicts ---------------------------------------------------------------------------------------------------------
@@ -125,7 +131,8 @@ def read_verdict(blobs: Blobs, digest: str) -> Verdict:
 
 
 class Verify:
-    """The effect. `passed_on`: names of variables that reach the gates beside the usual ones."""
+    """The effect. `passed_on`: names of variables that reach the gates beside the usual ones. `confine` makes of a
+    gate's command line one that is confined to a worktree, given that, the data root and the paths left open."""
 
     def __init__(
         self,
@@ -136,7 +143,9 @@ class Verify:
         *,
         passed_on: Sequence[str] = (),
         grace_s: float = running.GRACE_S,
+        confine: Confine | None = None,
     ) -> None:
+        self._confine = confine
         self._repo = repo
         self._layout = layout
         self._blobs = blobs
@@ -147,7 +156,7 @@ class Verify:
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = intent.entry.inputs
         files = self._layout.attempt_files(wanted["attempt"])
-        disk.mkdir(files.root)
+        attempts.make_folder(files)
         point("verify.begin.before")
         # A verdict of an earlier try must not be taken for that of this one.
         disk.unlink(files.gates_begun, missing_ok=True)
@@ -157,7 +166,7 @@ class Verify:
         content = msgspec.json.encode(verdict)
         point("verify.verdict.before")
         digest = self._blobs.put(content, content_type=_JSON)
-        disk.replace(files.verdict, content)
+        disk.replace(files.verdict, content, attempts.PRIVATE)
         point("verify.verdict.after")
         return _result(verdict, digest)
 
@@ -205,13 +214,13 @@ class Verify:
             told = [git.readable(name) for name in marked]
             detail = f"it leaves conflict markers in {_listed(told)}"
             return Verdict(*names, False, "conflict_markers", detail, [], told)
-        return self._run(wanted, files, pinned.gates)
+        return self._run(wanted, files, pinned)
 
     def _pinned(self, digest: str) -> _Pinned:
         return msgspec.json.decode(self._blobs.get(digest), type=_Pinned)
 
-    def _run(self, wanted: dict[str, Any], files: Attempt, gates: Sequence[Gate]) -> Verdict:
-        names = _wanted(wanted)
+    def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> Verdict:
+        names, gates = _wanted(wanted), pinned.gates
         results: list[Result] = []
         broken: Result | None = None
         if gates:
@@ -219,6 +228,7 @@ class Verify:
                 point("verify.scratch.before")
                 self._worktrees.scratch(wanted["merged"])
                 point("verify.scratch.after")
+                place = self._confined(place, pinned)
                 begun: list[str] = []
                 for gate in gates:
                     if broken is not None:
@@ -235,12 +245,21 @@ class Verify:
         kind: Kind = "gate_timed_out" if broken.outcome == "timed_out" else "gate_failed"
         return Verdict(*names, False, kind, _broken_detail(broken), results)
 
+    def _confined(self, place: Place, pinned: _Pinned) -> Place:
+        if pinned.sandbox == "none":
+            return place
+        confine = self._confine
+        assert confine is not None, "who wires this effect gives it the sandbox"
+        root, writable = self._layout.root, pinned.writable
+        return msgspec.structs.replace(place, confine=lambda argv: confine(argv, place.folder, root, writable))
+
     def _note_begin(self, wanted: dict[str, Any], files: Attempt, gate: Gate, begun: list[str]) -> None:
         """On disk before the gate begins, so that no crash makes it run twice without anybody knowing."""
         if not gate.repeatable:
             begun.append(gate.name)
+            begun_now = msgspec.json.encode(_Begun(wanted["merged"], wanted["gates"], begun))
             point("verify.begun.before")
-            disk.replace(files.gates_begun, msgspec.json.encode(_Begun(wanted["merged"], wanted["gates"], begun)))
+            disk.replace(files.gates_begun, begun_now, attempts.PRIVATE)
             point("verify.begun.after")
 
     def _place(self, wanted: dict[str, Any]) -> Place:

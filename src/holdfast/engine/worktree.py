@@ -215,11 +215,13 @@ class Worktrees:
         if not self._is_known(path):
             return False
         repository = git.discover(path)
-        if any((repository.git_dir / "modules").glob("*")):
+        owned = self.private(path.name).glob("own/*/git")
+        if any(any((git_dir / "modules").glob("*")) for git_dir in (repository.git_dir, *owned)):
             # The commits that an agent made in a submodule are nowhere else.
             return False
         index = repository.git_dir / "holdfast-index"
-        env = {**repository.env, "GIT_INDEX_FILE": str(index)}
+        env = git.environment(self._without_own_filters(path), GIT_DIR=str(repository.git_dir), GIT_WORK_TREE=str(path))
+        env["GIT_INDEX_FILE"] = str(index)
         wanted = repository.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
         try:
             git.run("read-tree", wanted, cwd=path, env=env)
@@ -304,8 +306,24 @@ class Worktrees:
         if str(self.scratch_path) in (str(folder), *args):
             # What is judged is the whole commit, however little of it the user wants to see.
             settings["core.sparseCheckout"] = "false"
+        settings |= self._without_own_filters(folder)
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
         return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,))
+
+    def _without_own_filters(self, folder: Path) -> dict[str, str]:
+        """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, to be
+        run by us. Those of the repository and of the user are theirs, and stay."""
+        admin = _admin(folder)
+        if admin is None or not os.path.lexists(admin / "config.worktree"):
+            return {}
+        asked = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+        env = git.environment({}, GIT_CEILING_DIRECTORIES=str(folder.parent))
+        words = git.run(*asked, cwd=folder, env=env, codes=(0, 1)).fields()
+        found = {
+            key.rpartition(".")[0] for scope, key in zip(words[::2], words[1::2], strict=True) if scope == "worktree"
+        }
+        off = {"clean": "", "smudge": "", "process": "", "required": "false"}
+        return {f"{name}.{word}": value for name in sorted(found) for word, value in off.items()}
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -29,6 +29,11 @@ class GateStuck(HoldfastError, exit_code=8):
     (often a network disk), then start again."""
 
 
+class NotWritable(InputError):
+    """`sandbox_writable` names {path}, which is not there, or is no whole path. Nothing was started; make it, or take
+    it out of config/settings.yaml."""
+
+
 class NoIdentity(InputError):
     """Nobody is named as the author of what lands in {repo}. The work is kept; type `git config user.name "Your Name"`
     and `git config user.email you@example.org`, or set `git.author_name` and `git.author_email` in
@@ -109,3 +114,13 @@ class LandingWaits(HoldfastError, exit_code=9):
 
 class TemplateInvalid(InputError):
     """The template {name} has the placeholder {placeholder!r}, which there is not; known are {known}."""
+
+
+class RunStopped(HoldfastError, exit_code=7):
+    """The run with pid {pid} was stopped by a signal, and answers nobody. Nothing was changed; let it go on with
+    `kill -CONT {pid}`, or take its place with `holdfast run --take-over`."""
+
+
+class RunsAlready(HoldfastError, exit_code=7):
+    """Somebody runs here already: {holder}. Nothing was changed; look at it with `holdfast status`, end it with
+    `holdfast stop`, or take its place with `holdfast run --take-over`."""

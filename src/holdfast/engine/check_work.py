@@ -1,0 +1,191 @@
+"""What work has left beside the journal, held against it: the attempts' files, snapshots, landings and blobs."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.attempt import Exit, TurnLine
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskState
+from holdfast.durable import git, jsonl
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.snapshot import ROOT, reference
+from holdfast.engine import turns
+from holdfast.engine.land import branch_of, lost_landings
+from holdfast.engine.recorded import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
+from holdfast.engine.section import REPAIR, RESTORE, Draft
+from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, NotABlobId
+from holdfast.layout import Attempt, Layout
+
+_BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
+# How many objects git is asked for at once.
+_ASKED_MAX = 10_000
+
+
+# -- attempts ---------------------------------------------------------------------------------------------------------
+
+
+def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
+    """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has taken."""
+    draft = Draft("attempts", attempts=0, turns=0, exits=0, verdicts=0)
+    for name, known in recorded.attempts.items():
+        if not known.has_begun:
+            continue
+        files, task = layout.attempt_files(name), state.tasks[known.task]
+        draft.counted["attempts"] += 1
+        if not files.root.is_dir():
+            draft.findings.append(f"the folder {files.root} of the attempt {name} is missing; {RESTORE}")
+            continue
+        _turns(draft, files, name, known)
+        _exit(draft, files, known)
+        _verdict(draft, files, known, is_last=task.attempt == name)
+        if task.attempt == name and (not files.state.exists() or files.state.read_bytes() != turns.as_file(task)):
+            draft.passing.append(f"{files.state} is not what the journal says of {name}; {REPAIR}")
+    return draft
+
+
+def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
+    """The journal pins each turn by where its line ends, and repeats what counts of it."""
+    if not known.turns:
+        return
+    count, pin, last = 0, 0, 0
+    for line in jsonl.Ledger(files.turns).read() if files.turns.exists() else ():
+        if line.cursor > known.offset:
+            break
+        try:
+            made = msgspec.convert(line.record, TurnLine)
+        except msgspec.ValidationError:
+            continue
+        if made.turn > last:
+            count, last = count + 1, made.turn
+            pin = pinned(pin, last, line.cursor, made.snapshot, made.usd, made.tokens, made.seconds)
+    draft.counted["turns"] += count
+    size = jsonl.Ledger(files.turns).end() if files.turns.exists() else 0
+    if size < known.offset:
+        told = f"{files.turns} ends at {size}, and the journal has turns up to {known.offset}"
+    elif pin != known.pin:
+        told = f"{files.turns} does not hold the {known.turns} turns that the journal has of {name}"
+    else:
+        return
+    draft.findings.append(f"{told}; {RESTORE}")
+
+
+def _exit(draft: Draft, files: Attempt, known: Attempted) -> None:
+    """It is only ever replaced, by that of a later start."""
+    if not known.ended:
+        return
+    draft.counted["exits"] += 1
+    taken = f"and the journal has taken from it how start {known.ended} ended; {RESTORE}"
+    try:
+        found = msgspec.json.decode(files.exit.read_bytes(), type=Exit)
+    except FileNotFoundError:
+        draft.findings.append(f"{files.exit} is missing, {taken}")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        draft.findings.append(f"{files.exit} cannot be read ({error}), {taken}")
+    else:
+        if found.start < known.ended:
+            draft.findings.append(f"{files.exit} tells of start {found.start}, {taken}")
+
+
+def _verdict(draft: Draft, files: Attempt, known: Attempted, *, is_last: bool) -> None:
+    if not known.verdict:
+        return
+    draft.counted["verdicts"] += 1
+    # Only what a task made last is ever judged again, and then the old verdict goes first.
+    told = draft.passing if is_last else draft.findings
+    taken = f"the verdict that the journal has taken ({known.verdict[:12]} in cas/)"
+    if not files.verdict.exists():
+        told.append(f"{files.verdict} is missing, {taken}; {RESTORE}")
+    elif sha256(files.verdict.read_bytes()).hexdigest() != known.verdict:
+        told.append(f"{files.verdict} is not {taken}; {RESTORE}")
+
+
+# -- snapshots and landings, in git -----------------------------------------------------------------------------------
+
+
+def snapshots(state: State, recorded: Recorded, repo: Path) -> Draft:
+    """Each turn's tree: its ref and its commit. Those of tasks that are over may go, which is told and counts for
+    nothing."""
+    repository = git.discover(repo)
+    lines = repository.run("for-each-ref", "--format=%(refname) %(objectname)", f"{ROOT}/").line.splitlines()
+    refs = dict(line.split(" ", 1) for line in lines)
+    live: list[tuple[str, str]] = []
+    draft, over, kept = Draft("snapshots", snapshots=0, of_tasks_over=0), 0, _turns_kept(refs)
+    for name, known in recorded.attempts.items():
+        if _is_over(state.tasks[known.task]):
+            over += max(0, known.snapshots - kept.get(name, 0))
+            draft.counted["of_tasks_over"] += known.snapshots
+        else:
+            live += [(reference(name, f"turn-{turn}"), commit) for turn, commit in known.trailed()]
+    draft.counted["snapshots"] = len(live)
+    there = _objects(repository, {commit for _, commit in live})
+    for ref, commit in live:
+        if commit not in there:
+            draft.findings.append(f"the snapshot {ref}, commit {commit}, is not in the repository any more; {RESTORE}")
+        elif refs.get(ref) != commit:
+            found = f"is at {refs[ref]}" if ref in refs else "is missing"
+            back = f"`git update-ref {ref} {commit}` puts it back"
+            draft.findings.append(f"{ref} {found}, and the journal has the snapshot {commit}; {back}")
+    if over:
+        draft.notes.append(f"{over} snapshots of tasks that are over have no ref any more, as `holdfast gc` leaves it")
+    return draft
+
+
+def _is_over(task: Task) -> bool:
+    is_for_good = task.state is TaskState.FAILED and not task.again
+    return task.state in (TaskState.CLOSED, TaskState.CANCELLED) or is_for_good
+
+
+def _turns_kept(refs: dict[str, str]) -> dict[str, int]:
+    kept: dict[str, int] = {}
+    for ref in refs:
+        attempt, _, name = ref.removeprefix(f"{ROOT}/").partition("/")
+        if name.startswith("turn-"):
+            kept[attempt] = kept.get(attempt, 0) + 1
+    return kept
+
+
+def _objects(repository: git.Repository, commits: set[str]) -> set[str]:
+    """Those of the commits that the repository has."""
+    asked, there = sorted(commits), set()
+    for first in range(0, len(asked), _ASKED_MAX):
+        text = "".join(f"{commit}\n" for commit in asked[first : first + _ASKED_MAX]).encode()
+        answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line
+        there |= {line.removesuffix(" commit") for line in answers.split("\n") if line.endswith(" commit")}
+    return there
+
+
+def landings(state: State, repo: Path) -> Draft:
+    """Everything that has landed must be on its branch still."""
+    landed = [task for task in state.tasks.values() if task.landed]
+    draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
+    draft.findings += lost_landings(repo, landed).values()
+    return draft
+
+
+# -- blobs ------------------------------------------------------------------------------------------------------------
+
+
+def blobs(recorded: Recorded, store: Blobs) -> Draft:
+    """Whatever the journal names, and what the verdicts among that name: there, whole and described."""
+    draft, seen = Draft("blobs", referenced=0), set()
+    todo = [(digest, what, task) for digest, (what, task) in recorded.blobs.items()]
+    while todo:
+        digest, what, task = todo.pop()
+        if digest in seen:
+            continue
+        seen.add(digest)
+        draft.counted["referenced"] += 1
+        try:
+            store.meta(digest)
+            if what == VERDICT:
+                todo += [(output, OUTPUT, task) for output in outputs_in(store.get(digest))]
+            else:
+                for _ in store.open_stream(digest):
+                    pass
+        except _BLOB_FLAWS as error:
+            draft.findings.append(f"{what} of {task}: {error} ({RESTORE})")
+    return draft

@@ -1,0 +1,152 @@
+"""What the journal says must be there beside it: blobs, the files of every attempt, and its snapshots.
+
+It is taken in entry by entry, and holds a few words for each attempt, however many turns that had. Of a task that is
+over, snapshots are only counted: its refs may be gone for good reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.domain.entries import MOVES, EntryLike
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.task import TaskEvent
+
+DEFINITION, ORDER, GATES, VERDICT = "a definition", "the order for a start", "the pinned gates", "a verdict"
+FEEDBACK, OUTPUT = "the feedback for an agent", "the output of a gate"
+# The one field of its inputs by which an entry names a blob.
+_BLOB_FIELDS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(MOVES, ("feedback", FEEDBACK)),
+    "attempt_forked": ("feedback", FEEDBACK),
+    "task_added": ("definition", DEFINITION),
+    "task_edited": ("definition", DEFINITION),
+    "task_spawn_intent": ("order", ORDER),
+    "task_verify_intent": ("gates", GATES),
+}
+# A runner has said how the start ended: only then a task moves so, unless it was given up.
+_TAKEN = {TaskEvent.AGENT_REPORTS_SUCCESS, TaskEvent.AGENT_REPORTS_FAILURE, TaskEvent.REQUEUE}
+
+
+def blob_named_by(entry: EntryLike) -> tuple[str, str]:
+    """The blob that an entry names, and what it is; both empty where it names none.
+
+    What this says is referenced: `check` looks whether it is there, and garbage collection keeps it.
+    """
+    if entry.decision_type == "task_verify_confirmed":
+        return str(entry.output.get("verdict", "")), VERDICT
+    field, what = _BLOB_FIELDS.get(entry.decision_type, ("", ""))
+    return str(entry.inputs.get(field, "")), what
+
+
+def outputs_in(verdict: bytes) -> list[str]:
+    """The blobs that a verdict names."""
+    try:
+        found = msgspec.json.decode(verdict, type=_Judged)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+    return [result.output for result in found.results if result.output]
+
+
+class _Ran(msgspec.Struct, frozen=True):
+    output: str = ""
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    results: list[_Ran] = []
+
+
+class Attempted(msgspec.Struct):
+    """One attempt. `start` is the last that took place, `ended` the last whose ending was taken, 0 where none is.
+
+    `verdict` is the blob of the last one, unless judging has begun again. `pin` stands for all its `turns`, of which
+    the last ends at `offset`. `trail` has a line for each snapshot, or is None where the task is over.
+    """
+
+    task: str
+    start: int = 0
+    intended: int = 0
+    ended: int = 0
+    verdict: str = ""
+    turns: int = 0
+    offset: int = 0
+    pin: int = 0
+    snapshots: int = 0
+    trail: bytearray | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.start or self.turns)
+
+    def trailed(self) -> Iterator[tuple[int, str]]:
+        """Each turn that has a snapshot, with its commit."""
+        for line in bytes(self.trail or b"").splitlines():
+            turn, _, commit = line.partition(b" ")
+            yield int(turn), commit.decode()
+
+
+def pinned(pin: int, turn: int, offset: int, snapshot: str, usd: float, tokens: int, seconds: float) -> int:
+    """One more turn: differs, but for a freak of chance, wherever any of it does. Good within this process."""
+    return hash((pin, turn, offset, snapshot, usd, tokens, seconds))
+
+
+class Recorded:
+    """Take every entry in, in order; then ask. `blobs`: each with what it is, and the task that named it first."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, tuple[str, str]] = {}
+        self.attempts: dict[str, Attempted] = {}
+
+    def take_in(self, entry: EntryLike) -> None:
+        kind, inputs = entry.decision_type, entry.inputs
+        task, name = inputs.get("task", ""), inputs.get("attempt", "")
+        if kind == "turn_completed":
+            self._turn(self._attempt(task, name), entry)
+            return
+        digest, what = blob_named_by(entry)
+        if digest:
+            self.blobs.setdefault(digest, (what, task))
+        if kind in MOVES:
+            self._move(entry, task, name)
+        elif name and kind.startswith(("task_spawn_", "task_verify_")):
+            self._effect(self._attempt(task, name), entry)
+
+    def _attempt(self, task: str, name: str) -> Attempted:
+        found = self.attempts.get(name)
+        if found is None:
+            found = self.attempts[name] = Attempted(task, trail=bytearray())
+        return found
+
+    def _turn(self, attempt: Attempted, entry: EntryLike) -> None:
+        made = entry.inputs
+        turn, snapshot = made["turn"], made.get("snapshot", "")
+        attempt.turns, attempt.offset = attempt.turns + 1, made["end_offset"]
+        spent = made.get("usd", 0.0), made.get("tokens", 0), made.get("seconds", 0.0)
+        attempt.pin = pinned(attempt.pin, turn, attempt.offset, snapshot, *spent)
+        if snapshot:
+            attempt.snapshots += 1
+            if attempt.trail is not None:
+                attempt.trail += f"{turn} {snapshot}\n".encode()
+
+    def _move(self, entry: EntryLike, task: str, name: str) -> None:
+        if name and entry.inputs["event"] in _TAKEN and entry.inputs["reason"] != AbortReason.CRASHED:
+            attempt = self._attempt(task, name)
+            attempt.ended = attempt.start
+        if entry.decision_type == "task_claimed":
+            self._attempt(task, name)
+        elif entry.decision_type in ("task_closed", "task_cancelled"):
+            number = 1
+            while (over := self.attempts.get(f"{task}.{number}")) is not None:
+                over.trail, number = None, number + 1
+
+    def _effect(self, attempt: Attempted, entry: EntryLike) -> None:
+        match entry.decision_type:
+            case "task_spawn_intent":
+                attempt.intended = entry.inputs.get("start", 0)
+            case "task_spawn_confirmed":
+                attempt.start = attempt.intended
+            case "task_verify_intent":
+                attempt.verdict = ""
+            case "task_verify_confirmed":
+                attempt.verdict = str(entry.output.get("verdict", ""))
