@@ -57,6 +57,7 @@ class Bench:
     def order(self, script: str = "", *, start: int = 1, **more: Any) -> Order:
         steps = "\n".join(line.strip() for line in script.strip().splitlines())
         facts: dict[str, Any] = {"agent": "scripted", "launch": Launch(SCRIPT, stdin=steps), "limits": LIMITS} | more
+        facts.setdefault("done", facts.get("turn", 0))
         private = str(self.layout.cache / "snapshots" / "T")
         return Order("T", "T.1", start, worktree=str(self.worktree), base=self.base, private=private, **facts)
 

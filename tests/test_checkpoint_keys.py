@@ -77,6 +77,20 @@ def test_damaged_keys_are_never_written_on(tmp_path: Path, monkeypatch: pytest.M
         assert view(*again) == view(*truth) and (again[1].scanned, again[1].entries_read) == ("", 0)
 
 
+def test_a_start_sees_keys_of_another_size_and_a_wrong_count_does_not_spread(tmp_path: Path) -> None:
+    journal = build(tmp_path)
+    save(tmp_path, journal)
+    path, truth = files(tmp_path).idempotency, by_scan(tmp_path)
+    content = path.read_bytes()
+    for damaged in (content[:-1], content + b"x"):
+        path.write_bytes(damaged)
+        assert "bytes behind its first line" in recover(tmp_path)[1].scanned
+    path.write_bytes(content.replace(b'"lines":2', b'"lines":7'))
+    assert path.read_bytes() != content and recover(tmp_path)[1].scanned == ""
+    save(tmp_path, journal)
+    assert path.read_bytes() == content and view(*recover(tmp_path)) == view(*truth)
+
+
 def test_keys_that_go_or_are_replaced_after_the_start_are_taken_from_the_journal(tmp_path: Path) -> None:
     journal, path = build(tmp_path), files(tmp_path).idempotency
     save(tmp_path, journal)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_support import add, holdfast, make_repo, state
 from holdfast.agents import environment
 from holdfast.agents.command import Command
 from holdfast.agents.conversation import PAUSE_S_MAX, honest
@@ -162,3 +163,37 @@ def test_a_worktree_that_the_agent_deletes_is_a_named_end(bench: Bench, last: st
 def test_an_attempts_folder_that_the_agent_deletes_is_a_named_end(bench: Bench) -> None:
     ended = bench.run(f"write b 1\nrun rm -rf {bench.files.root}\nsay done")
     assert ended.ending is Ending.WORKTREE_LOST and str(bench.files.root) in ended.detail
+
+
+def test_the_attempt_after_a_lost_worktree_begins_with_its_last_turn(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    script = """
+        attempt 1: write a.txt x
+        attempt 1: run cd / && rm -rf "$HOLDFAST_WORKTREE"
+        attempt 2: run cp a.txt b.txt
+    """
+    add(repo, "a", script)
+    assert "worktree_lost" in holdfast(repo, "run")
+    task = state(repo).tasks["a"]
+    assert (task.state, task.attempts, task.starts, task.resumes) == ("CLOSED", 2, 1, 0)
+    assert git(repo, "show", "main:a.txt") == git(repo, "show", "main:b.txt") == "x"
+
+
+def test_an_agent_that_deletes_its_worktree_each_time_has_as_many_starts_as_attempts(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "a", 'write a.txt x\nrun cd / && rm -rf "$HOLDFAST_WORKTREE"', max_attempts=2)
+    holdfast(repo, "run", code=None)
+    task = state(repo).tasks["a"]
+    assert (task.state, task.claims, task.outcome["kind"]) == ("FAILED", 2, "worktree_lost")
+
+
+def test_an_orphan_without_a_worktree_goes_on_from_its_last_turn(tmp_path: Path) -> None:
+    """Nobody said how it ended: the runner was killed, too."""
+    repo = make_repo(tmp_path / "repo")
+    kill_all = 'rm -rf "$HOLDFAST_WORKTREE"; kill -9 $(ps -o ppid= -p $PPID)'
+    once = tmp_path / "once"
+    add(repo, "a", f"write a.txt x\nrun test -e {once} || {{ touch {once}; cd /; {kill_all}; }}\nrun cp a.txt b.txt")
+    holdfast(repo, "run")
+    task = state(repo).tasks["a"]
+    assert once.exists() and (task.state, task.attempts, task.resumes) == ("CLOSED", 1, 1)
+    assert git(repo, "show", "main:a.txt") == git(repo, "show", "main:b.txt") == "x"

@@ -438,3 +438,17 @@ def test_what_was_undone_is_done_again(repo: Path) -> None:
     holdfast(repo, "run")
     assert [file(repo, f"{name}.txt") for name in "abc"] == ["1", "2", "3"] and landed(repo) == ["t"]
     sound(repo)
+
+
+def test_nothing_is_built_on_a_landing_that_is_lost(repo: Path) -> None:
+    add(repo, "a", "write a.txt 1")
+    add(repo, "b", "write b.txt 1", depends_on=["a"])
+    holdfast(repo, "run", "--only", "a")
+    lost = git(repo, "rev-parse", "HEAD")
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    out = holdfast(repo, "run", code=20)
+    assert "lost" in out and landed(repo) == [] and lost[:12] in holdfast(repo, "check", code=4)
+    holdfast(repo, "promote", "a")
+    holdfast(repo, "run")
+    assert landed(repo) == ["a", "b"]
+    sound(repo)

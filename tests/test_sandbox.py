@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_support import add, holdfast, make_repo, state
 from holdfast.domain.attempt import Ending, Launch, Limits
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
@@ -285,3 +286,14 @@ def test_a_confined_gate_that_does_not_end_is_ended_with_all_of_it(tmp_path: Pat
     result = effect(repo).perform(intent(repo, base, merged, gate, sandbox="bwrap"))
     assert result["kind"] == "gate_timed_out"
     until(lambda: not _sleepers(), "the stray's end")
+
+
+def test_a_whole_task_is_done_and_judged_in_the_sandbox(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    script = "write a.txt x\nrun git add a.txt && git commit -qm mine\nwrite b.txt y"
+    verify = [{"command": f"grep x a.txt && ! touch {repo}/.git/escaped"}]
+    add(repo, "a", script, sandbox="bwrap", verify=verify)
+    holdfast(repo, "run")
+    assert git(repo, "show", "main:a.txt") == "x" and git(repo, "show", "main:b.txt") == "y"
+    assert state(repo).tasks["a"].state == "CLOSED" and not (repo / ".git" / "escaped").exists()
+    assert not (repo / ".sdd" / "worktrees" / "a").exists()

@@ -79,8 +79,8 @@ def test_a_turn_after_an_undo_is_compared_with_the_tree_that_it_began_with(repo:
     holdfast(repo, "undo", "a", "--turn", "1")
     holdfast(repo, "resume", "a")
     holdfast(repo, "run")
-    assert ask(repo, "diff", "a", "--turn", "3", "--stat")["files"] == [{"path": "c.txt", "added": 1, "deleted": 0}]
-    assert git(repo, "ls-tree", "--name-only", "main").split() == [".gitignore", "README.md", "a.txt", "c.txt"]
+    assert ask(repo, "diff", "a", "--turn", "3", "--stat")["files"] == [{"path": "b.txt", "added": 1, "deleted": 0}]
+    assert git(repo, "ls-tree", "--name-only", "main").split() == [".gitignore", "README.md", "a.txt", "b.txt", "c.txt"]
 
 
 def test_undo_saves_what_stands_there_and_puts_the_turn_back(repo: Path) -> None:

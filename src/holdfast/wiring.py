@@ -51,8 +51,9 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
     with app.owned(take_over=take_over, patience_s=patience_s, say=lambda line: note("", line)) as (layout, ledger):
         blobs = Blobs(layout.cas)
         effects = build_effects(app.repo, layout, app.config, blobs)
-        for lost in lost_landings(app.repo, ledger.state.tasks.values()).values():
-            note("", lost)
+        lost = lost_landings(app.repo, ledger.state.tasks.values())
+        for sentence in lost.values():
+            note("", sentence)
         board = Board(ledger, Backlog(layout.backlog), blobs, app.config)
         ledger.on_change = board.note_change
         # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
@@ -66,7 +67,7 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
         known = agents(app.config, mcp.read(layout.mcp_servers))
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
-            Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, app.clock, note,
+            Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, lost, app.clock, note,
         )  # fmt: skip
         yield shop
         for error in board.project():

@@ -51,6 +51,8 @@ def test_an_mcp_server_is_handed_over_and_its_secret_is_kept_nowhere(kit: Kit, t
 def test_a_model_that_stumbles_is_no_trouble(kit: Kit, tmp_path: Path, stumble: Step) -> None:
     if kit.cannot_mend:
         pytest.skip(kit.cannot_mend)
+    if kit.name == "aider" and len(stumble.text) > 1_000_000:
+        pytest.skip("Aider is busy for minutes with an answer of this size")
     with Site(tmp_path, kit) as site:
         file = site.add()
         stumble = Step(**{**vars(stumble), "calls": [kit.edit(file, "right\n")]})

@@ -94,8 +94,13 @@ def read_process(files: Attempt) -> Running | None:
 
 def read_exit(files: Attempt, start: int) -> Exit | None:
     """How that very start ended; None while it has not, and where the file tells of another one."""
-    found = _read(files.exit, Exit)
+    found = last_exit(files)
     return found if found is not None and found.start == start else None
+
+
+def last_exit(files: Attempt) -> Exit | None:
+    """How the newest start that ended did."""
+    return _read(files.exit, Exit)
 
 
 def heartbeat_age(files: Attempt) -> float:

@@ -15,7 +15,7 @@ from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
-from holdfast.durable import jsonl
+from holdfast.durable import attempts, jsonl
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge
 from holdfast.engine.effects import carry_out
@@ -42,6 +42,8 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     made = shop.board.definition(task.id)
     if made is None:
         return Held("its file is gone or cannot be used")
+    if lost := [name for name in made.depends_on if name in shop.lost]:
+        return Held(f"it builds on {lost[0]}. {shop.lost[lost[0]]}")
     choice = choose(made, shop.config, task)
     agent = shop.agents.get(choice.agent)
     if agent is None:
@@ -138,9 +140,10 @@ def _ready_worktree(shop: Workshop, task: Task) -> tuple[str, list[str]]:
 
 def _saved_by_last_attempt(shop: Workshop, task: Task) -> str:
     """The last turn of an attempt whose worktree was lost, as a candidate; empty where nothing was lost or saved."""
-    if task.failed != Ending.WORKTREE_LOST:
-        return ""
     attempt = f"{task.id}.{task.attempts - 1}"
+    ended = attempts.last_exit(shop.layout.attempt_files(attempt))
+    if ended is None or ended.ending is not Ending.WORKTREE_LOST:
+        return ""
     names = shop.worktrees.snapshots(task.id).names(attempt)
     turns = [int(name.removeprefix("turn-")) for name in names if name.startswith("turn-")]
     if not turns:

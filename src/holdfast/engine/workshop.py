@@ -44,6 +44,8 @@ class Workshop:
     worktrees: Worktrees
     turns: Follower
     missing_sandbox: Callable[[str], str]
+    # Tasks whose landing was no longer on its branch when the run began, each with what to type.
+    lost: Mapping[str, str]
     clock: Callable[[], float]
     note: Note = field(default=_say_nothing)
 

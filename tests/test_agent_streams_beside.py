@@ -1,0 +1,172 @@
+"""What Gemini CLI and opencode tell beside their streams: their own records, complaints, a plugin's lines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents.gemini import EXIT_AUTH, Gemini, GeminiStream
+from holdfast.agents.opencode import Opencode, OpencodeStream
+from holdfast.config.mcp import McpServer
+from holdfast.domain.agent_events import (
+    AUTH,
+    QUOTA,
+    AgentEvent,
+    Compacted,
+    Finished,
+    RateLimited,
+    SessionBegan,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.domain.definition import Definition
+from holdfast.ports import Work
+
+SESSION = "04f73fa0-4d09-44a6-928b-ca52a569bc7f"
+
+
+def line(**record: Any) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def answer(name: str, tokens_in: int, tokens_out: int) -> bytes:
+    tokens = {"input": tokens_in, "output": tokens_out, "cached": 0, "total": tokens_in + tokens_out}
+    return line(id=name, type="gemini", content="", tokens=tokens, model="gemini-2.5-pro") + b"\n"
+
+
+@pytest.fixture
+def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path))
+    path = tmp_path / ".gemini" / "tmp" / "t" / "chats" / f"session-2026-11-16T00-11-{SESSION[:8]}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    return path
+
+
+def spent(events: list[AgentEvent]) -> list[tuple[int, int]]:
+    return [(each.tokens_in, each.tokens_out) for each in events if isinstance(each, Spent)]
+
+
+def tell(reader: GeminiStream | OpencodeStream, *lines: bytes) -> list[AgentEvent]:
+    return [event for each in lines for event in reader.read(each)]
+
+
+def test_gemini_tells_what_each_answer_took_with_its_tools(chat: Path) -> None:
+    reader = GeminiStream()
+    tell(reader, line(type="init", session_id=SESSION, model="gemini-2.5-pro"))
+    began = line(type="tool_use", tool_name="write_file", tool_id="a", parameters={})
+    ended = line(type="tool_result", tool_id="a", status="success")
+    tell(reader, began)
+    chat.write_bytes(answer("1", 1000, 50) + answer("1", 1000, 50) + answer("2", 7, 7)[:-1])
+    events = tell(reader, ended)
+    assert spent(events) == [(1000, 50)] and isinstance(events[-1], ToolEnded)
+    stats = {"input_tokens": 1300, "total_tokens": 1360}
+    events = tell(reader, line(type="result", status="success", stats=stats))
+    assert spent(events) == [(300, 10)], "the sum of the stream's end is what counts"
+
+
+def test_what_a_killed_start_did_not_tell_is_told_by_the_next(chat: Path) -> None:
+    chat.write_bytes(answer("1", 1000, 50) + answer("2", 1200, 20))
+    reader = GeminiStream((1000, 50), "gemini-2.5-pro", SESSION)
+    chat.write_bytes(chat.read_bytes() + answer("3", 5, 5))
+    events = tell(reader, line(type="init", session_id=SESSION, model="gemini-2.5-pro"))
+    assert spent(events) == [(1200, 20)] and isinstance(events[0], SessionBegan)
+    assert spent(list(reader.end(0))) == [(5, 5)]
+
+
+def test_a_conversation_of_geminis_without_an_answer_is_none(chat: Path) -> None:
+    reader = GeminiStream()
+    assert not tell(reader, line(type="init", session_id=SESSION, model="m"))
+    words = line(type="message", role="assistant", content="Hm", delta=True)
+    events = tell(reader, words, words, line(type="result", status="success"))
+    assert isinstance(events[0], SessionBegan) and events[1].text == "HmHm"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("told", "wait_s"),
+    [
+        ("Attempt 1 failed: too much. Retrying after 9590ms...", 9.59),
+        ("Suggested retry after 8s.. Retrying after 9590ms...", 9.59),
+        ("Attempt 2 failed with status 429. Retrying with backoff...", 0),
+        ("Attempt 1 failed with status 429. Retrying with backoff...", None),
+        ("Attempt 1 failed: too much. Retrying after 900ms...", None),
+        ("Error executing tool: Attempt 1 failed. Retrying after 99999ms...", None),
+    ],
+)
+def test_how_long_gemini_would_wait(told: str, wait_s: float | None) -> None:
+    events = GeminiStream().read(told.encode())
+    limits = [each.until - time.time() if each.until else 0 for each in events if isinstance(each, RateLimited)]
+    assert limits == ([] if wait_s is None else [pytest.approx(wait_s, abs=2)])
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ("You have exhausted your daily quota on this model.", QUOTA),
+        ('[API Error: {"error":{"code":403,"status":"PERMISSION_DENIED"}}]', AUTH),
+        ("[API Error: API key not valid.]", AUTH),
+        ("boom", ""),
+    ],
+)
+def test_why_gemini_gave_up(told: str, kind: str) -> None:
+    (finished,) = GeminiStream().read(line(type="result", status="error", error={"message": told}))
+    assert isinstance(finished, Finished) and finished.kind == kind and told in finished.detail
+
+
+def test_a_quota_of_geminis_that_says_its_end() -> None:
+    told = "429: quota exceeded. Your quota will reset after 1h2m3s."
+    (limit,) = GeminiStream().read(line(type="result", status="error", error={"message": told}))
+    assert isinstance(limit, RateLimited) and limit.until == pytest.approx(time.time() + 3723, abs=5)
+
+
+def test_gemini_without_a_sign_in_says_so_by_its_code() -> None:
+    (finished,) = GeminiStream().end(EXIT_AUTH)
+    assert isinstance(finished, Finished) and finished.kind == AUTH and "GEMINI_API_KEY" in finished.detail
+
+
+def test_opencodes_plugin_tells_a_tool_that_the_stream_does_not_tell_again() -> None:
+    reader = OpencodeStream()
+    (began,) = tell(reader, line(type="holdfast.tool", tool="bash", callID="c1", args={"command": "ls"}))
+    assert began == ToolStarted("bash", "c1", '{"command":"ls"}')
+    assert list(reader.hook(line(tool="bash", callID="c1", args={}, output="a", exit=3))) == [
+        ToolEnded("c1", False, "a")
+    ]
+    state = {"status": "completed", "input": {}, "output": "a"}
+    assert not tell(reader, line(type="tool_use", part={"tool": "bash", "callID": "c1", "state": state}))
+    assert reader.hook(b"\x00 no JSON") == ()
+    assert tell(reader, line(type="holdfast.compacted")) == [Compacted()]
+
+
+def test_a_short_pause_is_left_to_opencode() -> None:
+    now = time.time()
+    assert not tell(OpencodeStream(), line(type="holdfast.retry", next=(now + 2) * 1000, message="slow down"))
+    (limit,) = tell(OpencodeStream(), line(type="holdfast.retry", next=(now + 60) * 1000, message="slow down"))
+    assert isinstance(limit, RateLimited) and limit.until == pytest.approx(now + 60) and limit.detail == "slow down"
+
+
+def test_an_answer_of_opencodes_that_broke_off_is_no_end() -> None:
+    reader = OpencodeStream()
+    tell(reader, line(type="text", part={"text": "half of"}), line(type="step_finish", part={"reason": "length"}))
+    (finished,) = reader.end(0)
+    assert isinstance(finished, Finished) and not finished.ok and "length" in finished.detail
+
+
+def test_how_they_are_called() -> None:
+    servers = (
+        McpServer("docs", "docs-server", ("-q",), {"T": "${T}"}),
+        McpServer("far", url="https://a.example.org", headers={"X": "${X}"}),
+    )
+    work = Work("T", "T.1", "Please.", Definition("T", goal="do it"), model="m-1", session="s-1")
+    for agent in (Gemini(servers), Opencode(servers)):
+        launch = agent.launch(work)
+        assert launch.stdin == "Please." and "s-1" in launch.argv and "m-1" in launch.argv and agent.resumes
+    launch = Opencode(servers).launch(work)
+    given = msgspec.json.decode(launch.files["opencode.json"])
+    assert given["mcp"]["docs"] == {"type": "local", "command": ["docs-server", "-q"], "environment": {"T": "${T}"}}
+    assert given["mcp"]["far"]["headers"] == {"X": "${X}"} and launch.references == ("T", "X")
+    assert not Gemini(servers).can.mcp and not Gemini(servers).launch(work).files
