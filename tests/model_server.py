@@ -279,9 +279,8 @@ def _gemini(step: Step, body: dict[str, Any], number: int) -> tuple[list[Event],
     ends = {"finishReason": "SAFETY" if step.refused else "STOP"}
     head = {"responseId": f"g{number:05}", "modelVersion": "m"}
     chunks = [{"candidates": [{"index": 0, "content": {"role": "model", "parts": [part]}}], **head} for part in parts]
-    chunks = chunks or [{"candidates": [{"index": 0, "content": {"role": "model", "parts": []}}], **head}]
-    chunks[-1]["candidates"][0] |= ends  # type: ignore[index]
-    chunks[-1] |= {"usageMetadata": usage}
+    last = {"index": 0, "content": {"role": "model", "parts": []}, **ends}
+    chunks.append({"candidates": [last], "usageMetadata": usage, **head})
     answer = {"index": 0, "content": {"role": "model", "parts": parts}, **ends}
     return [("", each) for each in chunks], {"candidates": [answer], "usageMetadata": usage, **head}
 

@@ -87,6 +87,13 @@ def test_a_conversation_of_geminis_without_an_answer_is_none(chat: Path) -> None
     assert isinstance(events[0], SessionBegan) and events[1].text == "HmHm"  # type: ignore[union-attr]
 
 
+def test_gemini_that_stops_itself_has_not_done_it() -> None:
+    words = line(type="message", role="assistant", content="Again", delta=True)
+    stopped = line(type="error", severity="warning", message="Loop detected, stopping execution")
+    *_, finished = tell(GeminiStream(), words, stopped, line(type="result", status="success"))
+    assert isinstance(finished, Finished) and not finished.ok and "Loop" in finished.detail
+
+
 @pytest.mark.parametrize(
     ("told", "wait_s"),
     [

@@ -108,4 +108,4 @@ def test_no_agent(tmp_path: Path) -> None:
     # One that can be worked on is worked on, and the other is told.
     add(repo, "one", "write x hi")
     said = type_in(repo, "run")
-    assert said.returncode == 20 and "one: landed as" in said.stdout and "no-such-program" in said.stdout
+    assert said.returncode == 20 and "one: landed on main as" in said.stdout and "no-such-program" in said.stdout

