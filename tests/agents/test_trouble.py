@@ -56,6 +56,8 @@ def test_an_mcp_server_is_handed_over_and_its_secret_is_kept_nowhere(kit: Kit, t
 def test_a_model_that_stumbles_is_no_trouble(kit: Kit, tmp_path: Path, stumble: Step) -> None:
     if kit.cannot_mend:
         pytest.skip(kit.cannot_mend)
+    if kit.name == "mini" and stumble.drop_after is not None:
+        pytest.skip("mini asks for whole answers, which are not cut in the middle of a stream")
     if kit.name == "aider" and len(stumble.text) > 1_000_000:
         pytest.skip("Aider is busy for minutes with an answer of this size")
     if kit.name == "opencode" and len(stumble.text) > 1_000_000:
