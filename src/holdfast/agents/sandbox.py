@@ -16,6 +16,7 @@ It sees no process but its own, has no capability, and no terminal. Agents that 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -91,7 +92,9 @@ def _confined(
     if gone := [path for path in opened if not path.is_absolute() or not path.exists()]:
         raise NotWritable(path=gone[0])
     worktree = repository.worktree
-    shut = (repository.common_dir, *repository.stores, root)
+    # Holdfast itself may be installed below /tmp, which is another one inside.
+    home = {Path(sys.prefix), Path(__file__).parent.parent.parent}
+    shut = (repository.common_dir, *repository.stores, root, *(path for path in home if path.is_relative_to("/tmp")))
     binds = [("--bind", path, path) for path in opened]
     binds += [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
