@@ -22,7 +22,12 @@ atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True
 
 
 # Whole runs with many kills: what they show does not depend on the version of Python.
-HEAVY = {"test_crash_points", "test_decisions", "test_live", "test_requests", "test_runner", "test_turn_commands"}
+HEAVY = {
+    "test_attach", "test_auditing", "test_check_work", "test_crash_points", "test_decisions", "test_first_minute",
+    "test_gc", "test_hostile_agents", "test_land", "test_live", "test_refresh", "test_requests", "test_routing",
+    "test_runner", "test_runner_agents", "test_sandbox", "test_task_property", "test_turn_commands",
+    "test_two_orchestrators", "test_verify", "test_worktree",
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
