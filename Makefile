@@ -6,12 +6,14 @@ AGENTS ?= .agents-cache
 KILLS ?= 500
 EXAMPLES ?= 2000
 MARKS ?= not crash
+# More at once than two cores have hands: many tests wait for a process, or for time to pass.
+WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
 .PHONY: test test-agents check demo docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n 2 -m "$(MARKS)"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
 
 # The real agents, pinned, against a model on loopback: installs them, runs the matrix and prints it. Needs node and npm.
 test-agents: $(VENV)/ready $(AGENTS)/ready

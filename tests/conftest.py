@@ -3,18 +3,27 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 # `make fuzz` asks for more examples; the fast tests must be the same every time.
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "0"))
-settings.register_profile("fast", max_examples=60, deadline=None, derandomize=True, database=None)
+settings.register_profile("fast", max_examples=40, deadline=None, derandomize=True, database=None)
 settings.register_profile(
     "fuzz", max_examples=EXAMPLES or 1, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("fuzz" if EXAMPLES else "fast")
+
+# The tests start thousands of processes of Holdfast: compiled once for all of them, whatever this shell says.
+COMPILED = Path(__file__).parent.parent / "build" / "bytecode"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(COMPILED)
+sys.dont_write_bytecode = False
 
 # Runs sign what they put on record: the key that they make for it is not to be one of the person who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
@@ -28,6 +37,15 @@ HEAVY = {
     "test_runner", "test_runner_agents", "test_sandbox", "test_task_property", "test_turn_commands",
     "test_two_orchestrators", "test_verify", "test_worktree",
 }  # fmt: skip
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """Like `tmp_path`, but in memory: for files that are written anew for each of their bytes."""
+    from support import scratch
+
+    with scratch() as folder:
+        yield folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

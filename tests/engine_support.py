@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from cli_support import HOLDFAST, Typed, type_in
 from holdfast.domain.state import State
 from holdfast.layout import Layout
 from holdfast.stores.files import read_state
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def git(repo: Path, *args: str) -> str:
@@ -25,8 +29,19 @@ def git(repo: Path, *args: str) -> str:
 
 
 def make_repo(folder: Path) -> Path:
-    """A repository with one commit, an identity of its own, and a data root."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """A repository with one commit, an identity of its own, and a data root: a copy of one that is made only once."""
+    shutil.copytree(_template(), folder, symlinks=True, dirs_exist_ok=True)
+    # The index knows its files by inode and time: it learns those of the copies.
+    git(folder, "update-index", "-q", "--refresh")
+    return folder
+
+
+@functools.cache
+def _template() -> Path:
+    top = tempfile.mkdtemp(prefix="holdfast-tests-")
+    atexit.register(shutil.rmtree, top, ignore_errors=True)
+    folder = Path(top, "repo")
+    folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
     for key, value in (("user.name", "Ada"), ("user.email", "ada@example.org"), ("commit.gpgsign", "false")):
         git(folder, "config", key, value)
@@ -40,24 +55,34 @@ def make_repo(folder: Path) -> Path:
 
 def environment(repo: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_"))}
-    return {**kept, "HOME": str(repo.parent), **more}
+    # The server has its own tests; here it would only cost each run its start.
+    return {**kept, "HOME": str(repo.parent), "HOLDFAST_SERVER__ENABLED": "false", **more}
 
 
 def holdfast(repo: Path, *args: str, code: int | None = 0, env: Mapping[str, str] = {}, stdin: str = "") -> str:
-    """Runs the command to its end and returns what it printed."""
+    """Runs the command to its end and returns what it printed. A run is a process of its own, others are typed here."""
+    if args[0] == "run" or env:
+        code_found, out, err = _run_apart(repo, args, env, stdin)
+    else:
+        gits = dict.fromkeys(name for name in os.environ if name.startswith("GIT_"))
+        code_found, out, err = type_in(repo, *args, stdin=stdin, environ={**gits, "HOME": str(repo.parent)})
+    if code is not None:
+        assert code_found == code, f"{args}: {code_found}\n{out}\n{err}"
+    return out + err
+
+
+def _run_apart(repo: Path, args: Sequence[str], env: Mapping[str, str], stdin: str) -> Typed:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *args],
+        [*HOLDFAST, *args],
         cwd=repo, env=environment(repo, **env), input=stdin, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    if code is not None:
-        assert done.returncode == code, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
+    return Typed(done.returncode, done.stdout, done.stderr)
 
 
 def begin(repo: Path, *args: str, **env: str) -> subprocess.Popen[str]:
     """Begins `holdfast run` and returns its process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "run", "--plain", *args],
+        [*HOLDFAST, "run", "--plain", *args],
         cwd=repo, env=environment(repo, **env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from holdfast.durable.jsonl import Ledger
 from holdfast.layout import Layout
 from snapshot_support import git, repository
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 SCRIPT = (sys.executable, "-m", "holdfast.agents.script")
 LIMITS = Limits(grace_s=0.2)
 

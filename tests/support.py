@@ -10,12 +10,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.durable import disk
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 
 # Memory-backed where there is one: the simulated disk decides what a sync means, not the real one.
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def examples(fast: int) -> int:
+    """For a property test whose examples are cheaper or dearer than most; `make fuzz` may ask for more of them."""
+    return max(fast, int(os.environ.get("HOLDFAST_EXAMPLES", "0")))
+
+
+def require_strace() -> None:
+    """Skips where there is no strace; where the tests must all run, that is a failure."""
+    if shutil.which("strace") is None:
+        cannot_trace("strace is not installed")
+
+
+def cannot_trace(why: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{why}, and without it nothing is shown", pytrace=False)
+    pytest.skip(why, allow_module_level=True)
 
 
 @contextlib.contextmanager
@@ -60,11 +79,13 @@ def some_disks(recorder: Recorder, moments: int) -> Iterator[tuple[list[Any], Pa
             shutil.rmtree(root)
 
 
-def each_fault(program: Callable[[Recorder], object], *codes: int) -> Iterator[tuple[Recorder, BaseException | None]]:
+def each_fault(
+    program: Callable[[Recorder], object], *codes: int, every: int = 1
+) -> Iterator[tuple[Recorder, BaseException | None]]:
     """Runs `program` from an empty folder once for each of its operations and errno (none: power cut), failing there.
 
     With an errno, opening what exists fails too, each time once. Yields the recorder, whose fault is known to have
-    fired, and what the program raised.
+    fired, and what the program raised. `every` n: only each n-th operation.
     """
     with scratch() as base:
         (base / "whole").mkdir()
@@ -72,7 +93,7 @@ def each_fault(program: Callable[[Recorder], object], *codes: int) -> Iterator[t
         assert whole.calls
         steps = [(index, False) for index in range(len(whole.calls))]
         steps += [(index, True) for index in range(len(whole.opens)) if codes]
-        for index, is_open in steps:
+        for index, is_open in steps[::every]:
             for code in codes or (None,):
                 root = base / f"{index}-{code}{'-open' if is_open else ''}"
                 root.mkdir()

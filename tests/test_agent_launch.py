@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from holdfast.agents import prices
 from holdfast.agents.claude import Claude
 from holdfast.agents.codex import Codex
 from holdfast.agents.environment import referred
+from holdfast.agents.opencode import Opencode
 from holdfast.agents.registry import agents
 from holdfast.config import mcp
 from holdfast.config.mcp import McpServer
@@ -65,12 +69,39 @@ def test_codex_is_given_its_servers_as_options_without_a_secret(servers: tuple[M
     launch = Codex(servers).launch(work())
     options = [part for before, part in zip(launch.argv, launch.argv[1:], strict=False) if before == "-c"]
     given = tomllib.loads("\n".join(options))["mcp_servers"]
-    assert given["docs"] == {
-        "command": "docs-server", "args": ["--quiet", 'a "word"'], "env": {"LEVEL": "low"}, "env_vars": ["DOCS_TOKEN"],
-    }  # fmt: skip
+    (token,) = given["docs"]["env_vars"]
+    assert given["docs"]["env"] == {"LEVEL": "low"} and given["docs"]["args"][-2:] == ["--quiet", 'a "word"']
     assert given["tracker"]["http_headers"] == {"X-Team": "red"}
     variable = given["tracker"]["env_http_headers"]["Authorization"]
-    assert launch.env == {"DOCS_TOKEN": "${DOCS_TOKEN}", variable: "Bearer ${TRACKER_TOKEN}"}
+    assert launch.env == {token: "${DOCS_TOKEN}", variable: "Bearer ${TRACKER_TOKEN}"}
+
+
+def test_each_of_codexs_servers_gets_its_own_secret_under_the_name_it_wants() -> None:
+    show = ("-c", 'echo "$OPENAI_API_KEY $1"', "sh", "a 'word'")
+    servers = [McpServer(name, "sh", show, {"OPENAI_API_KEY": f"${{{name}}}"}) for name in ("one", "two")]
+    launch = Codex(servers).launch(work())
+    assert "OPENAI_API_KEY" not in launch.env, "Codex would take a server's key for its own"
+    options = [part for before, part in zip(launch.argv, launch.argv[1:], strict=False) if before == "-c"]
+    given = tomllib.loads("\n".join(options))["mcp_servers"]
+    values = {"one": '$(id) "1"\n`2`', "two": "second"}
+    env = {name: referred(value, launch.references, values) for name, value in launch.env.items()}
+    for name, server in given.items():
+        passed = {each: env[each] for each in server["env_vars"]} | {"PATH": os.environ["PATH"]}
+        told = subprocess.run(
+            [server["command"], *server["args"]], env=passed, capture_output=True, text=True, check=True
+        )
+        assert told.stdout == f"{values[name]} a 'word'\n"
+
+
+def test_a_secret_may_hold_anything(servers: tuple[McpServer, ...]) -> None:
+    secret = '"}, \\ ${TRACKER_TOKEN}\nline two \udcff'
+    for agent, name in ((Claude(servers), "mcp.json"), (Opencode(servers), "opencode.json")):
+        launch = agent.launch(work())
+        values = {"DOCS_TOKEN": secret, "TRACKER_TOKEN": "t"}
+        text = referred(launch.files[name], launch.references, values, is_json=True)
+        given = json.loads(text)
+        (docs,) = (each["docs"] for key, each in given.items() if key.startswith("mcp"))
+        assert (docs.get("env") or docs["environment"])["DOCS_TOKEN"] == secret
 
 
 def test_a_variable_that_is_not_set_is_told(servers: tuple[McpServer, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +154,11 @@ def test_every_known_agent_can_be_asked_what_it_can() -> None:
         ("docs: {url: b, env: {A: b}}", "mixes"),
         ("'a b': {command: a}", "no name"),
         ("docs: {command: a, port: 3}", "port"),
+        ("docs: {command: a, env: {'A B': x}}", "no name for a variable"),
+        ('docs: {command: "a\\0b"}', "control characters"),
+        ('docs: {url: u, headers: {X: "a\\r\\nY: b"}}', "control characters"),
+        ("docs: {command: a, env: [x]}", "env"),
+        ("docs: {command: 3}", "command"),
         ("docs: [1", "line"),
         ("- docs", "object"),
     ],

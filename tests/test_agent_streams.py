@@ -1,8 +1,4 @@
-"""Reading what the CLIs say: the recorded streams of the real ones, and anything else that could come.
-
-The streams in agents/fixtures/CLI-VERSION were recorded by `HOLDFAST_RECORD=folder make test-agents`; each has the name
-of the test that it is from, and of the attempt.
-"""
+"""Reading what the CLIs say: the recorded streams of the real ones, and anything else that could come."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agents import streams
 from holdfast.agents.claude import ClaudeStream
 from holdfast.agents.codex import CodexStream
 from holdfast.agents.conversation import SPENDS_MAX, TURN_CHARS_MAX, Conversation
@@ -33,31 +28,7 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.domain.attempt import Launch
-from holdfast.ports import Stream
-
-FIXTURES = Path(__file__).parent / "agents" / "fixtures"
-RECORDED = sorted(FIXTURES.glob("*/*.jsonl"))
-CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
-
-
-def stream(cli: str) -> Stream:
-    return streams._CLIS[cli](Launch((cli,), stream=cli))
-
-
-def read(path: Path) -> list[AgentEvent]:
-    """What one start's output amounts to; a later start of the same attempt begins a stream of its own."""
-    reader = stream(path.parent.name.partition("-")[0])
-    return [event for line in path.read_bytes().split(b"\n") for event in reader.read(line)] + list(reader.end(0))
-
-
-def recorded(cli: str, name: str) -> list[AgentEvent]:
-    (path,) = FIXTURES.glob(f"{cli}-*/{name}.jsonl")
-    return read(path)
-
-
-def kinds(events: list[AgentEvent], *wanted: type) -> list[Any]:
-    return [event for event in events if isinstance(event, wanted)]
+from stream_support import CLIS, RECORDED, heard, kinds, recorded, stream
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode"])
@@ -98,10 +69,18 @@ def test_what_claude_says_that_it_cost_is_what_counts() -> None:
         ("opencode", "without_a_sign_in_the_task_fails_at_once.1", AUTH, "opencode auth login"),
         ("gemini", "a_malformed_answer_is_a_failed_attempt.1", "", "Incomplete JSON"),
         ("opencode", "a_malformed_answer_is_a_failed_attempt.1", "", "Nothing can be read"),
+        ("aider", "a_refusal_is_a_failed_attempt.1", REFUSED, "refused"),
+        ("mini", "a_refusal_is_a_failed_attempt.1", REFUSED, "I cannot help with that."),
+        ("aider", "without_a_sign_in_the_task_fails_at_once.1", AUTH, "OPENAI_API_KEY"),
+        ("mini", "without_a_sign_in_the_task_fails_at_once.1", AUTH, "mini-extra config setup"),
+        ("aider", "a_key_that_is_refused_is_told.1", AUTH, "invalid key"),
+        ("mini", "a_key_that_is_refused_is_told.1", AUTH, "invalid key"),
+        ("aider", "a_malformed_answer_is_a_failed_attempt.1", "", "litellm."),
+        ("mini", "a_malformed_answer_is_a_failed_attempt.1", "", "litellm."),
     ],
 )
 def test_why_it_could_not_go_on(cli: str, name: str, kind: str, words: str) -> None:
-    (finished,) = kinds(recorded(cli, name), Finished)
+    finished = kinds(recorded(cli, name), Finished)[0]
     assert not finished.ok and finished.kind == kind and words in finished.detail
 
 
@@ -115,7 +94,7 @@ def test_how_long_a_limit_lasts() -> None:
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_recorded_stream_can_be_read(path: Path) -> None:
-    events = read(path)
+    events = heard(stream(path.parent.name.partition("-")[0]), path.read_bytes())
     assert kinds(events, SessionBegan) or kinds(events, Finished)
     started = {tool.call for tool in kinds(events, ToolStarted)}
     assert started >= {end.call for end in kinds(events, ToolEnded)}

@@ -176,4 +176,28 @@ def test_how_they_are_called() -> None:
     given = msgspec.json.decode(launch.files["opencode.json"])
     assert given["mcp"]["docs"] == {"type": "local", "command": ["docs-server", "-q"], "environment": {"T": "${T}"}}
     assert given["mcp"]["far"]["headers"] == {"X": "${X}"} and launch.references == ("T", "X")
-    assert not Gemini(servers).can.mcp and not Gemini(servers).launch(work).files
+    launch = Gemini(servers).launch(work)
+    given = msgspec.json.decode(launch.files[".gemini/extensions/holdfast-servers/gemini-extension.json"])
+    assert given["mcpServers"]["docs"] == {"command": "docs-server", "args": ["-q"], "env": {"T": "${T}"}}
+    assert given["mcpServers"]["far"]["headers"] == {"X": "${X}"} and launch.references == ("T", "X")
+
+
+def test_geminis_home_with_servers_leads_to_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path))
+    work = Work("T", "T.1", "Please.", Definition("T", goal="do it"))
+    assert "GEMINI_CLI_HOME" not in Gemini().launch(work).env and not Gemini().launch(work).links
+    with_servers = Gemini((McpServer("docs", "docs-server"),))
+    folder = tmp_path / ".gemini"
+    assert with_servers.launch(work).links == {".gemini/tmp": f"{folder}/tmp/"}, "the conversations are kept nowhere"
+    for name in ("extensions/theirs", "extensions/holdfast-servers", "tmp"):
+        (folder / name).mkdir(parents=True)
+    (folder / "settings.json").write_text("{}")
+    (tmp_path / ".env").touch()
+    launch = with_servers.launch(work)
+    assert launch.env["GEMINI_CLI_HOME"] == "{files}"
+    assert launch.links == {
+        ".env": f"{tmp_path}/.env",
+        ".gemini/tmp": f"{folder}/tmp/",
+        ".gemini/settings.json": f"{folder}/settings.json",
+        ".gemini/extensions/theirs": f"{folder}/extensions/theirs",
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,39 +13,14 @@ from hypothesis import strategies as st
 from holdfast.agents.aider import TEXT_CHARS_MAX, Aider, AiderStream
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.mini import Mini, MiniStream
-from holdfast.domain.agent_events import (
-    AUTH,
-    QUOTA,
-    REFUSED,
-    AgentEvent,
-    Finished,
-    RateLimited,
-    Said,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.domain.agent_events import QUOTA, Finished, RateLimited, Said, Spent, ToolEnded, ToolStarted
 from holdfast.domain.definition import Definition
-from holdfast.ports import Stream, Work
-
-FIXTURES = Path(__file__).parent / "agents" / "fixtures"
-
-
-def read(reader: Stream, text: bytes, code: int = 0) -> list[AgentEvent]:
-    return [event for line in text.split(b"\n") for event in reader.read(line)] + list(reader.end(code))
-
-
-def recorded(cli: str, name: str) -> list[AgentEvent]:
-    (path,) = FIXTURES.glob(f"{cli}-*/{name}.jsonl")
-    return read(AiderStream("openai/gpt-4.1") if cli == "aider" else MiniStream(), path.read_bytes())
-
-
-def kinds(events: list[AgentEvent], *wanted: type) -> list[Any]:
-    return [event for event in events if isinstance(event, wanted)]
+from holdfast.ports import Work
+from stream_support import heard, kinds, recorded
 
 
 def test_aiders_answer_is_a_turn() -> None:
-    events = recorded("aider", "a_task_lands.1")
+    events = recorded("aider", "a_task_lands.1", "openai/gpt-4.1")
     (tool,), (end,) = kinds(events, ToolStarted), kinds(events, ToolEnded)
     assert (tool.name, tool.call) == ("edit", end.call) and tool.input in ("a.txt", "b.txt")
     words = [each.text for each in kinds(events, Said)]
@@ -69,24 +43,6 @@ def test_minis_commands_are_turns_and_its_submission_is_none() -> None:
     assert (sum(each.tokens_in for each in spent), sum(each.tokens_out for each in spent)) == (3500, 75)
     assert sum(each.usd for each in spent) == pytest.approx((2 * 3500 + 8 * 75) / 1e6)
     assert not any(each.estimated for each in spent) and kinds(events, Finished) == [Finished(True)]
-
-
-@pytest.mark.parametrize(
-    ("cli", "name", "kind", "words"),
-    [
-        ("aider", "a_refusal_is_a_failed_attempt.1", REFUSED, "refused"),
-        ("mini", "a_refusal_is_a_failed_attempt.1", REFUSED, "I cannot help with that."),
-        ("aider", "without_a_sign_in_the_task_fails_at_once.1", AUTH, "OPENAI_API_KEY"),
-        ("mini", "without_a_sign_in_the_task_fails_at_once.1", AUTH, "mini-extra config setup"),
-        ("aider", "a_key_that_is_refused_is_told.1", AUTH, "invalid key"),
-        ("mini", "a_key_that_is_refused_is_told.1", AUTH, "invalid key"),
-        ("aider", "a_malformed_answer_is_a_failed_attempt.1", "", "litellm."),
-        ("mini", "a_malformed_answer_is_a_failed_attempt.1", "", "litellm."),
-    ],
-)
-def test_why_it_could_not_go_on(cli: str, name: str, kind: str, words: str) -> None:
-    finished = kinds(recorded(cli, name), Finished)[0]
-    assert not finished.ok and finished.kind == kind and words in finished.detail
 
 
 def test_how_long_a_limit_lasts() -> None:
@@ -114,29 +70,29 @@ The API provider has rate limited you. Try again later or check your quotas.
 Retrying in 0.2 seconds...
 Applied edit to nothing.txt
 """
-    events = read(AiderStream(), BEGIN + text + SENT + EXIT)
+    events = heard(AiderStream(), BEGIN + text + SENT + EXIT)
     assert [type(each) for each in events] == [Said, Finished] and events[-1] == Finished(True)
 
 
 def test_an_error_that_aider_got_over_is_none() -> None:
     trouble = b"litellm.InternalServerError: no\nThe API provider's servers are down.\nRetrying in 0.2 seconds...\n"
-    assert read(AiderStream(), BEGIN + trouble + b"Yes.\n" + SENT + EXIT) == [Said("Yes."), Finished(True)]
-    (finished,) = read(AiderStream(), BEGIN + trouble + EXIT)
+    assert heard(AiderStream(), BEGIN + trouble + b"Yes.\n" + SENT + EXIT) == [Said("Yes."), Finished(True)]
+    (finished,) = heard(AiderStream(), BEGIN + trouble + EXIT)
     assert isinstance(finished, Finished) and not finished.ok and "InternalServerError" in finished.detail
 
 
 def test_an_empty_account_is_a_quota() -> None:
     told = b"litellm.RateLimitError: You exceeded your current quota\nThe API provider has rate limited you.\n"
-    (finished,) = read(AiderStream(), BEGIN + told)
+    (finished,) = heard(AiderStream(), BEGIN + told)
     assert isinstance(finished, Finished) and finished.kind == QUOTA
     exit = {"role": "exit", "content": "exceeded your quota", "extra": {"exit_status": "RateLimitError"}}
-    (finished,) = read(MiniStream(), msgspec.json.encode(exit))
+    (finished,) = heard(MiniStream(), msgspec.json.encode(exit))
     assert isinstance(finished, Finished) and finished.kind == QUOTA
 
 
 def test_a_model_without_a_known_price_is_estimated() -> None:
     line = event("message_send", prompt_tokens=1000, completion_tokens=100, cost=0)
-    (spent,) = kinds(read(AiderStream("x/gpt-4.1"), BEGIN + line), Spent)
+    (spent,) = kinds(heard(AiderStream("x/gpt-4.1"), BEGIN + line), Spent)
     assert spent.estimated and spent.usd == pytest.approx(0.0028)
 
 

@@ -170,7 +170,28 @@ def declared(prompt: str, *command: str, **events: str) -> DeclaredAgent:
 )
 def test_a_declared_agent_gets_its_prompt(prompt: str, command: tuple[str, ...], launch: Launch) -> None:
     agent = agents(Config(agents=(declared(prompt, *command),)))["mine"]
-    assert agent.launch(work("say {model}", title="x")) == launch
+    assert agent.launch(work("say {model}", title="x")) == msgspec.structs.replace(launch, model="m-1")
+
+
+def test_a_declared_agent_goes_on_by_the_arguments_for_it() -> None:
+    facts = declared("stdin", "a", "--json", **{"session.id": "id", "said.text": "text"})
+    agent = agents(Config(agents=(msgspec.structs.replace(facts, resume=("--resume={session}",)),)))["mine"]
+    assert agent.resumes and agent.can.resume
+    assert agent.launch(work()).argv == ("a", "--json")
+    assert agent.launch(msgspec.structs.replace(work(), session="s-1")).argv == ("a", "--json", "--resume=s-1")
+    other = agents(Config(agents=(facts,)))["mine"]
+    assert not other.resumes and other.launch(msgspec.structs.replace(work(), session="s-1")).argv == ("a", "--json")
+
+
+def test_tokens_of_a_declared_agent_that_says_no_cost_are_given_their_price() -> None:
+    tokens = {"spent.tokens_in": "in", "spent.tokens_out": "out"}
+    agent = agents(Config(agents=(declared("stdin", "a", **tokens),)))["mine"]
+    assert agent.can.cost == "estimated"
+    line = b'{"in":1000000,"out":100000}'
+    assert list(Mapped(tokens, "gpt-4.1").read(line)) == [Spent(2.8, 1_000_000, 100_000, "gpt-4.1", True)]
+    named = tokens | {"spent.model": "m"}
+    (spent,) = Mapped(named, "gpt-4.1").read(b'{"in":1000000,"out":0,"m":"gpt-5"}')
+    assert spent == Spent(1.25, 1_000_000, 0, "gpt-5", True)
 
 
 @pytest.mark.parametrize("prompt", ["argument", "stdin", "file"])
@@ -227,6 +248,13 @@ EVENTS = {
 )
 def test_a_mapping_finds_our_events(line: str, events: list[AgentEvent]) -> None:
     assert list(Mapped(EVENTS).read(line.encode())) == events
+
+
+@pytest.mark.parametrize("depth", [900, 995, 1000, 100_000])
+def test_no_depth_stops_a_mapping(depth: int) -> None:
+    deep = b'{"text":' * depth + b"1" + b"}" * depth
+    for stream in (Mapped({"said.text": "text"}), Mapped({"said.text": "text.²"}), OwnEvents()):
+        assert all(isinstance(event, Said) for event in stream.read(deep))
 
 
 def test_a_mapping_with_a_last_word_wants_to_hear_it() -> None:

@@ -159,6 +159,21 @@ def test_the_declared_agent_of_the_page_does_a_task(repo: Path, tmp_path: Path) 
     sound(repo)
 
 
+def test_a_failed_gate_wakes_the_conversation_of_the_declared_agent_of_the_page(repo: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    (tmp_path / "output").write_text(example("output"))
+    script = f'echo "$*" >> "{tmp_path}/args"; cat > "{tmp_path}/told"; cat "{tmp_path}/output"; echo "$*" > y'
+    program(folder, "mycli", script)
+    layout(repo).settings.write_text(example("declared"))
+    (layout(repo).backlog_open / "t.yaml").write_text(
+        "goal: Mend it.\nverify: grep s-17 y || { echo not yet; false; }\n"
+    )
+    holdfast(repo, "run", "--plain", env={"PATH": f"{folder}:{os.environ['PATH']}"})
+    first, second = (tmp_path / "args").read_text().splitlines()
+    assert second == f"{first} --resume s-17" and landed(repo) == ["t"]
+    assert "not yet" in (tmp_path / "told").read_text() and "You said" not in (tmp_path / "told").read_text()
+
+
 def test_the_other_examples_of_the_page_are_settings(repo: Path) -> None:
     for name in ("rules", "prices"):
         layout(repo).settings.write_text(example(name))

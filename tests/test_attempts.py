@@ -209,7 +209,8 @@ def test_what_does_not_hear_is_killed_after_the_grace_and_what_is_stopped_is_wok
 def test_one_that_comes_while_others_end_is_ended_too(files: Attempt, strays: Strays, tmp_path: Path) -> None:
     heir = tmp_path / "heir.sh"
     heir.write_text(f"trap '' TERM; echo $$ > {tmp_path}/heir; while :; do sleep 600; done\n")
-    leave = f"setsid sh {heir} & while [ ! -s {tmp_path}/heir ]; do sleep 0.01; done; exit 0"
+    # What is ignored is so in a child from its first moment: it cannot be ended before it has said that it is there.
+    leave = f'trap "" TERM; setsid sh {heir} & while [ ! -s {tmp_path}/heir ]; do sleep 0.01; done; exit 0'
     parent = strays.start("sh", "-c", f"trap '{leave}' TERM; echo on; while :; do sleep 0.01; done", env=marked(files))
     assert parent.stdout is not None and parent.stdout.readline() == "on\n"
     attempts.end_all(files, "T.1", 2.0)

@@ -17,7 +17,7 @@ from holdfast import errors
 from holdfast.durable import audit, audit_chain, disk, seals
 from holdfast.durable.audit_key import Key
 from holdfast.testing.recorder import Recorder
-from support import each_disk, each_fault, record, scratch
+from support import each_disk, each_fault, examples, record, scratch
 
 
 def test_the_format_on_disk(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ anything = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40), deadline=None)
 @given(st.lists(st.dictionaries(st.text(), anything, max_size=3), min_size=1, max_size=4))
 def test_whatever_json_can_hold_comes_back(details: list[dict[str, object]]) -> None:
     with scratch() as folder:

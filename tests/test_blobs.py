@@ -175,10 +175,10 @@ def test_a_description_that_is_missing_or_damaged(
         assert blobs.meta(sha(ONE)).size == 600 and blobs.get(sha(ONE)) == ONE and flaws(blobs) == {}
 
 
-def test_a_cut_or_a_flip_at_any_byte_is_seen(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path / "cas")
+def test_a_cut_or_a_flip_at_any_byte_is_seen(memory_path: Path) -> None:
+    blobs = Blobs(memory_path / "cas")
     digest = blobs.put(ONE[:60], metadata={"task": "a.1"})
-    blob = file_of(tmp_path / "cas", ONE[:60])
+    blob = file_of(memory_path / "cas", ONE[:60])
     for at in range(60):
         for bad in (ONE[:at], ONE[:at] + bytes([ONE[at] ^ 1 << at % 8]) + ONE[at + 1 : 60]):
             damage(blob, bad)

@@ -21,7 +21,7 @@ from holdfast.durable import blob_meta, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.testing.powercut import Crash, lay
 from holdfast.testing.recorder import Recorder
-from support import each_disk, each_fault, record, scratch
+from support import each_disk, each_fault, examples, record, scratch
 
 WRITER = Path(__file__).parent / "blob_writer.py"
 
@@ -264,7 +264,7 @@ class AgainstAModel(RuleBasedStateMachine):
                     self.blobs.get(sha(data))
 
 
-AgainstAModel.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+AgainstAModel.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
 test_against_a_model = AgainstAModel.TestCase
 
 

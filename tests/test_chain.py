@@ -55,14 +55,14 @@ def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         list(Chain(tmp_path / "file").entries())
 
 
-def test_tier_3_cut_at_every_byte(tmp_path: Path) -> None:
-    whole = build(tmp_path)
-    path = tmp_path / f"{RUN_A}.wal.jsonl"
+def test_tier_3_cut_at_every_byte(memory_path: Path) -> None:
+    whole = build(memory_path)
+    path = memory_path / f"{RUN_A}.wal.jsonl"
     content = path.read_bytes()
     ends = [index + 1 for index, byte in enumerate(content) if byte == 10]
     for cut in range(len(content)):
         path.write_bytes(content[:cut])
-        found, chain = outcome(tmp_path)
+        found, chain = outcome(memory_path)
         complete = sum(end <= cut for end in ends)
         assert found == whole[:complete]
         assert isinstance(chain, Chain)
@@ -70,9 +70,9 @@ def test_tier_3_cut_at_every_byte(tmp_path: Path) -> None:
         assert chain.torn == ([Torn(RUN_A, start, cut - start)] if cut > start else [])
 
 
-def test_tier_3_flip_every_byte(tmp_path: Path) -> None:
-    whole = build(tmp_path)
-    path = tmp_path / f"{RUN_A}.wal.jsonl"
+def test_tier_3_flip_every_byte(memory_path: Path) -> None:
+    whole = build(memory_path)
+    path = memory_path / f"{RUN_A}.wal.jsonl"
     content = path.read_bytes()
     last_batch = content.rindex(b'{"seq":5')
     verdicts = set()
@@ -81,7 +81,7 @@ def test_tier_3_flip_every_byte(tmp_path: Path) -> None:
             if flip == 0:
                 continue
             path.write_bytes(content[:at] + bytes([content[at] ^ flip]) + content[at + 1 :])
-            found, verdict = outcome(tmp_path)
+            found, verdict = outcome(memory_path)
             assert found == whole[: len(found)], "a wrong record was read"
             assert len(found) < len(whole)
             # Only the last entry has nobody behind it to witness that it was acknowledged.
@@ -92,14 +92,14 @@ def test_tier_3_flip_every_byte(tmp_path: Path) -> None:
     assert verdicts == {Chain, errors.JournalCorrupt}
 
 
-def test_tier_3_across_runs_a_change_anywhere_before_the_newest_run_is_corruption(tmp_path: Path) -> None:
-    whole = build(tmp_path, runs=2)
-    path = tmp_path / f"{RUN_A}.wal.jsonl"
+def test_tier_3_across_runs_a_change_anywhere_before_the_newest_run_is_corruption(memory_path: Path) -> None:
+    whole = build(memory_path, runs=2)
+    path = memory_path / f"{RUN_A}.wal.jsonl"
     content = path.read_bytes()
     for at in range(len(content)):
         for damaged in (content[:at], content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]):
             path.write_bytes(damaged)
-            found, verdict = outcome(tmp_path)
+            found, verdict = outcome(memory_path)
             assert isinstance(verdict, errors.JournalCorrupt)
             assert found == whole[: len(found)] and len(found) < 6
 
@@ -269,20 +269,20 @@ def test_the_chain_goes_on_over_the_archive(tmp_path: Path) -> None:
     assert isinstance(outcome(tmp_path)[1], errors.JournalCorrupt)
 
 
-def test_tier_3_of_an_archive_every_flipped_byte_is_an_error_that_names_it(tmp_path: Path) -> None:
-    whole = build(tmp_path, runs=2)
-    archive.archive_ended_runs(tmp_path)
-    path = tmp_path / "archive" / f"{RUN_A}.wal.jsonl.zst"
+def test_tier_3_of_an_archive_every_flipped_byte_is_an_error_that_names_it(memory_path: Path) -> None:
+    whole = build(memory_path, runs=2)
+    archive.archive_ended_runs(memory_path)
+    path = memory_path / "archive" / f"{RUN_A}.wal.jsonl.zst"
     content = path.read_bytes()
     for at in range(len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
-        found, error = outcome(tmp_path)
+        found, error = outcome(memory_path)
         assert found == whole[: len(found)]
         # A bit that means nothing to zstd changes nothing; any other is seen.
         assert found == whole or (isinstance(error, errors.JournalCorrupt) and RUN_A in str(error)), at
     for cut in range(len(content)):
         path.write_bytes(content[:cut])
-        found, error = outcome(tmp_path)
+        found, error = outcome(memory_path)
         # Only zstd's own checksum may be missing without the loss of a record.
         assert found == whole or (isinstance(error, errors.JournalCorrupt) and found == whole[: len(found)])
 

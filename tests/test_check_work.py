@@ -225,8 +225,8 @@ def test_garbage_collection_keeps_all_that_is_referenced(whole: Path) -> None:
 
 def test_it_is_always_sound_while_a_run_works(tmp_path: Path) -> None:
     repo = make_work(tmp_path / "repo")
-    for number in range(3):
-        script = "".join(f"write f{number} {turn}\n" for turn in range(4))
+    for number in range(2):
+        script = "".join(f"write f{number} {turn}\n" for turn in range(3))
         add(repo, f"t{number}", script + "attempt 2+: write good yes", "verify: [test -f good]\nmax_attempts: 2\n")
     with started(repo, "run", "--plain") as run:
         looks = 0

@@ -121,15 +121,15 @@ def test_a_wrong_checkpoint_costs_one_scan_and_never_a_wrong_answer(tmp_path: Pa
     assert "another version" in recover(tmp_path, NewerCounts)[1].scanned
 
 
-def test_every_flipped_byte_of_a_checkpoint_costs_a_scan(tmp_path: Path) -> None:
-    journal = build(tmp_path)
-    truth = recover(tmp_path)
-    checkpoint.write(Chain(tmp_path), files(tmp_path), journal.position(), truth[0], truth[1].pairing)
-    for path in (files(tmp_path).tasks, files(tmp_path).uncommitted, files(tmp_path).idempotency):
+def test_every_flipped_byte_of_a_checkpoint_costs_a_scan(memory_path: Path) -> None:
+    journal = build(memory_path)
+    truth = recover(memory_path)
+    checkpoint.write(Chain(memory_path), files(memory_path), journal.position(), truth[0], truth[1].pairing)
+    for path in (files(memory_path).tasks, files(memory_path).uncommitted, files(memory_path).idempotency):
         content = path.read_bytes()
         for at in range(len(content)):
             path.write_bytes(content[:at] + bytes([content[at] ^ 2]) + content[at + 1 :])
-            found = recover(tmp_path)
+            found = recover(memory_path)
             assert view(*found) == view(*truth) and found[1].scanned, (path.name, at)
         path.write_bytes(content)
 

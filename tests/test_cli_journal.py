@@ -29,11 +29,11 @@ from cli_support import HOLDFAST, Typed, type_in
 from holdfast.app import App
 from holdfast.cli import terminal
 from holdfast.cli.commands import COMMANDS
-from holdfast.cli.story import SENTENCES
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
 from holdfast.durable.journal import Journal, Ref
+from holdfast.engine.story import SENTENCES
 from holdfast.stores.files import FileLedger
 
 SCRIPT = Path(sys.executable).parent / "holdfast"

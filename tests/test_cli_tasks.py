@@ -8,7 +8,6 @@ import os
 import pty
 import shlex
 import subprocess
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,11 +25,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
 from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
 
-# Compiled once for all the processes that are started here.
-_COMPILED = tempfile.TemporaryDirectory(prefix="holdfast-compiled-")
-_LEFT_OUT = ("HOLDFAST_", "PYTHONDONTWRITEBYTECODE")
-ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
-ENVIRON["PYTHONPYCACHEPREFIX"] = _COMPILED.name
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
 
 

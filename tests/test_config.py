@@ -116,7 +116,7 @@ def test_the_data_root_and_its_settings_file_follow_the_same_order(
 
 
 PLAIN = {"max_agents": st.integers(1, 1000), "budgets.usd_per_day": st.floats(0.01, 1e6) | st.none()}
-PLAIN |= {"model": st.text("abc.-", min_size=1, max_size=9) | st.none(), "timeout_s": st.floats(0.01, 1e6)}
+PLAIN |= {"model": st.from_regex("[abc.][abc.-]{0,8}", fullmatch=True) | st.none(), "timeout_s": st.floats(0.01, 1e6)}
 LAYER = st.fixed_dictionaries({}, optional=PLAIN)
 
 
@@ -192,7 +192,9 @@ SETTINGS_ERRORS = [
     ("timeout_s: .inf", errors.ConfigError, "timeout_s", 1, "inf"),
     ("sandbox: docker", errors.ConfigError, "sandbox", 1, "one of none, bwrap"),
     ("model: 2024-01-01", errors.ConfigError, "model", 1, "datetime.date"),
-    ("model: ''", errors.ConfigError, "model", 1, "1 to 4,096 characters, or null"),
+    ("model: ''", errors.ConfigError, "model", 1, "up to 1,000 characters, no dash or space first.* or null"),
+    ("model: --resume", errors.ConfigError, "model", 1, "no dash"),
+    ('cascade: [{agent: a, model: "a\\0b"}]', errors.ConfigError, "cascade[0].model", 1, "no control characters"),
     ('agent: "a\\n"', errors.ConfigError, "agent", 1, "a letter or digit first"),
     ("agent: ../x", errors.ConfigError, "agent", 1, "'../x'"),
     ("budgets:\n  usd_per_day: -1", errors.ConfigError, "budgets.usd_per_day", 2, "or null"),
@@ -223,6 +225,13 @@ SETTINGS_ERRORS = [
     ("max_agents: 1\n\nmax_agents: 2", errors.SettingTwice, "max_agents", 3, "to '2', but line 1 sets it too"),
     ("git: {}\ngit: {}", errors.SettingTwice, "git", 2, "line 1"),
     ("agents:\n- {name: a, command: b}", errors.ConfigError, "agents[0].command", 2, "a list of up to 1,000 texts"),
+    (
+        "agents:\n- {name: a, command: [b], events: {said.text: x}, resume: ['-r', '{session}']}",
+        errors.ConfigError,
+        "agents[0].resume",
+        2,
+        "where its events have a session.id",
+    ),
     (
         "agents:\n- name: a\n  command: [b]\n  events:\n    said.word: x",
         errors.ConfigError,

@@ -157,6 +157,13 @@ def test_a_stem_that_is_no_id_is_told() -> None:
     assert good(b"goal: x\nid: mine", "my task").id == "mine"
 
 
+@pytest.mark.parametrize("model", [b"--resume", b"' m'", b'"a\\0b"', b'"a\\nb"'])
+def test_a_model_that_would_be_an_option_is_told(model: bytes) -> None:
+    (problem,) = bad(b"goal: x\nmodel: " + model)
+    assert (problem.line, problem.key) == (2, "model") and "cannot be a model" in problem.message
+    assert good(b"goal: x\nmodel: us.vendor/large-v1:0[1m]").model == "us.vendor/large-v1:0[1m]"
+
+
 def test_aliases_work_but_cannot_grow_without_end() -> None:
     assert good(b"goal: &g x\ncontext: {a: &l [1, 2], b: *l, c: *g}").context == {"a": [1, 2], "b": [1, 2], "c": "x"}
     levels = [f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,12 +20,10 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, recover
 from journal_writer import Counts
+from support import require_strace
 
 WRITER = Path(__file__).parent / "fault_writer.py"
-if shutil.which("strace") is None:
-    if os.environ.get("CI") == "true":
-        pytest.fail("strace is not installed, and without it no fault is injected: install it", pytrace=False)
-    pytest.skip("strace is not installed", allow_module_level=True)
+require_strace()
 
 Verify = Callable[[Path, list[str]], None]
 

@@ -348,10 +348,11 @@ def test_closing_waits_for_the_batch_under_way(tmp_path: Path) -> None:
         threads = [threading.Thread(target=work) for _ in range(6)]
         for thread in threads:
             thread.start()
-        time.sleep(0.05)
+        while not done:
+            time.sleep(0.001)
         journal.close()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
     assert sum(isinstance(item, errors.JournalClosed) for item in done) == 6
     acknowledged = {item.entry_hash for item in done if isinstance(item, Ref)}
     assert acknowledged and acknowledged <= {entry.entry_hash for _, entry in Chain(tmp_path).entries()}
@@ -516,7 +517,7 @@ def test_a_signal_while_waiting_does_not_stop_the_others(tmp_path: Path) -> None
     class Slow(Recorder):
         def fdatasync(self, fd: int) -> None:
             if slow.is_set():
-                go.wait(5)
+                go.wait(60)
             super().fdatasync(fd)
 
     class Alarm(Exception):
@@ -535,15 +536,15 @@ def test_a_signal_while_waiting_does_not_stop_the_others(tmp_path: Path) -> None
             threads[0].start()
             while journal._free:
                 pass
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(Alarm):
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
                 journal.append("left")
             for thread in threads[1:]:
                 thread.start()
             slow.clear()
             go.set()
             for thread in threads:
-                thread.join(5)
+                thread.join(60)
             assert not any(thread.is_alive() for thread in threads)
     finally:
         signal.signal(signal.SIGALRM, previous)

@@ -144,14 +144,14 @@ def test_a_last_line_without_newline_is_neither_yielded_nor_reported(tmp_path: P
     assert ledger_in(tmp_path).end() == 8
 
 
-def test_a_cut_at_any_byte_leaves_exactly_the_records_before_it(tmp_path: Path) -> None:
-    ledger = ledger_in(tmp_path, clock=lambda: 1.0)
+def test_a_cut_at_any_byte_leaves_exactly_the_records_before_it(memory_path: Path) -> None:
+    ledger = ledger_in(memory_path, clock=lambda: 1.0)
     ends = [0, *(ledger.append({"n": n, "text": 'é"\\' * n}) for n in range(4))]
     content = ledger.path.read_bytes()
     ledger.close()
     for cut in range(len(content) + 1):
-        (tmp_path / "events.jsonl").write_bytes(content[:cut])
-        again, skips = ledger_in(tmp_path, clock=lambda: 1.0), list[Skip]()
+        (memory_path / "events.jsonl").write_bytes(content[:cut])
+        again, skips = ledger_in(memory_path, clock=lambda: 1.0), list[Skip]()
         whole = [n for n in range(4) if ends[n + 1] <= cut]
         assert numbers(again, 0, skips) == whole and not skips
         assert again.end() == ends[len(whole)]
@@ -162,19 +162,19 @@ def test_a_cut_at_any_byte_leaves_exactly_the_records_before_it(tmp_path: Path) 
         assert found == [*whole, 9] or (found == [*whole, len(whole), 9] and cut + 1 == ends[len(whole) + 1])
 
 
-def test_a_flip_of_any_byte_stays_in_its_line(tmp_path: Path) -> None:
-    ledger = ledger_in(tmp_path, clock=lambda: 1.0)
+def test_a_flip_of_any_byte_stays_in_its_line(memory_path: Path) -> None:
+    ledger = ledger_in(memory_path, clock=lambda: 1.0)
     ends = [0, *(ledger.append({"n": n, "text": ["a", {"b": n}]}) for n in range(3))]
     content = ledger.path.read_bytes()
     true = [line.record for line in ledger.read()]
     for at, flip in itertools.product(range(len(content)), (0x01, 0x08, 0x20, 0x80, content[0] ^ 0x0A, 0xFF)):
         changed = bytearray(content)
         changed[at] ^= flip
-        (tmp_path / "events.jsonl").write_bytes(changed)
+        (memory_path / "events.jsonl").write_bytes(changed)
         hit = next(n for n in range(3) if at < ends[n + 1])
         hurt = {hit, hit + 1} if content[at] == 0x0A else {hit}
         skips: list[Skip] = []
-        by_cursor = {line.cursor: line.record for line in ledger_in(tmp_path).read(0, skips.append)}
+        by_cursor = {line.cursor: line.record for line in ledger_in(memory_path).read(0, skips.append)}
         for n in {0, 1, 2} - hurt:
             assert by_cursor[ends[n + 1]] == true[n]
         assert len(by_cursor) <= 3 and all(ends[hit] <= skip.offset < ends[hit] + 200 for skip in skips)

@@ -22,7 +22,7 @@ from holdfast.durable import disk
 from holdfast.durable.jsonl import Skip
 from holdfast.testing.recorder import Recorder
 from jsonl_support import grown, ledger_in, names, numbers
-from support import each_disk, each_fault, record, scratch
+from support import each_disk, each_fault, examples, record, scratch
 
 # -- power cuts and faults --------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestLedgerMachine.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)
 
 
 # -- other processes --------------------------------------------------------------------------------------------------

@@ -60,14 +60,14 @@ def test_archives_are_real_zstd_that_other_tools_read(tmp_path: Path) -> None:
         assert numbers(ledger, cursors[n]) == list(range(n, 2500))
 
 
-def test_a_damaged_archive_yields_no_wrong_record_and_hides_no_other(tmp_path: Path) -> None:
-    ledger = ledger_in(tmp_path, clock=lambda: 1.0)
+def test_a_damaged_archive_yields_no_wrong_record_and_hides_no_other(memory_path: Path) -> None:
+    ledger = ledger_in(memory_path, clock=lambda: 1.0)
     for n in range(3):
         ledger.append({"n": n})
         end = ledger.append({"n": n + 10})
         ledger.rotate()
     last = ledger.append({"n": 3})
-    victim = sorted(tmp_path.glob("*.zst"))[1]
+    victim = sorted(memory_path.glob("*.zst"))[1]
     content, start = victim.read_bytes(), end // 3
     for at in range(len(content)):
         for damaged in (content[:at], content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]):

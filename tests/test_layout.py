@@ -22,11 +22,12 @@ from holdfast.layout import (
     slug,
     unslug,
 )
+from support import examples
 
 
 def test_every_path_is_named_once_and_says_whether_it_is_durable(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert len(DURABILITY) == len(ENTRIES) == 38
+    assert len(DURABILITY) == len(ENTRIES) == 40
     assert len({entry.relative for entry in ATTEMPT_ENTRIES}) == len(ATTEMPT_ENTRIES) == 16
     assert set(DURABILITY.values()) == {"durable", "projection", "ephemeral"}
     assert layout.wal == tmp_path / "runtime" / "wal" and Layout.wal.durability == "durable"
@@ -48,7 +49,7 @@ LISTING = """
     backlog/closed/ backlog/failed/ backlog/issues/ attempts/ cas/ audit/ audit/merkle/ metrics/tasks.jsonl
     metrics/agents.jsonl metrics/snapshots.jsonl sessions.jsonl events.jsonl runtime/wal/ runtime/wal/archive/
     runtime/wal/idempotency.jsonl runtime/wal/uncommitted.idx.json runtime/tasks.jsonl runtime/lock
-    runtime/backlog.lock runtime/server.json
+    runtime/backlog.lock runtime/server.json runtime/server.key runtime/server.port
     runtime/signals/ runtime/logs/ worktrees/ quarantine/ memory/ plans/ cache/
 """
 
@@ -96,7 +97,7 @@ PIECES = st.sampled_from(["a", ".", "..", "/", "\\", "~", "\0", " ", "out", "in"
 NAMES = st.lists(PIECES, max_size=6).map("".join) | st.text(max_size=6)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(NAMES, max_size=3))
 def test_no_input_gets_out(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     base = tmp_path_factory.getbasetemp() / "escape"

@@ -21,7 +21,7 @@ from holdfast.durable import disk, lock, process
 from holdfast.durable.lock import DataLock, read_holder
 from holdfast.testing.recorder import Recorder
 from lock_support import HOLD, Children, hear, is_alive, name_run
-from support import each_disk, each_fault, record
+from support import each_disk, each_fault, examples, record
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +179,7 @@ def test_a_holder_without_a_name_is_called_so_and_never_killed(
         assert is_alive(child) and path.read_bytes() == content
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.binary(max_size=80)
     | st.builds(lambda n, tail: b'{"epoch":%d%s' % (n, tail), st.integers(), st.binary(max_size=9)),

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, holdfast, layout, make_repo, settings
+from engine_support import add, holdfast, layout, make_repo, settings, state
+from holdfast.domain.task import TaskState
 from holdfast.domain.template import render
+from holdfast.engine.prompt import FIELDS
 from holdfast.errors import TemplateInvalid
 
 
@@ -20,10 +22,12 @@ def test_a_value_is_never_read_as_a_template() -> None:
     assert render("{{a}}", {"a": "{{b}} {{#a}}", "b": "secret"}, "t") == "{{b}} {{#a}}\n"
 
 
-@pytest.mark.parametrize("text", ["{{nobody}}", "{{#nobody}}x{{/nobody}}", "{{a }}"])
+@pytest.mark.parametrize(
+    "text", ["{{nobody}}", "{{#nobody}}x{{/nobody}}", "{{a }}", "{{#b}}{{nobody}}{{/b}}", "{{#a}}never closed"]
+)
 def test_a_placeholder_that_there_is_not_is_told(text: str) -> None:
     with pytest.raises(TemplateInvalid, match="known are a"):
-        render(text, {"a": "x"}, "t")
+        render(text, {"a": "x", "b": ""}, "t")
 
 
 @pytest.fixture
@@ -75,3 +79,23 @@ def test_people_may_write_their_own(repo: Path) -> None:
     own.write_text("{{titel}}")
     assert "'titel'" in holdfast(repo, "prompt", "t", code=2) and "{{#title}}" in template
     assert "Name a task" in holdfast(repo, "prompt", code=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{{#feedback}}{{titel}}{{/feedback}}", "'titel'"),
+        (b"\xff", "cannot be used"),
+        (b" \n", "it is empty"),
+    ],
+)
+def test_with_a_template_that_cannot_be_used_no_task_is_begun(repo: Path, text: bytes, words: str) -> None:
+    layout(repo).prompt_template.write_bytes(text)
+    add(repo, "t", "write a.txt x")
+    add(repo, "u", "write b.txt x")
+    assert words in holdfast(repo, "prompt", "t", code=2)
+    assert words in holdfast(repo, "run", code=20)
+    assert [(each.state, each.attempts) for each in state(repo).tasks.values()] == 2 * [(TaskState.OPEN, 0)]
+    layout(repo).prompt_template.write_text(" ".join(f"{{{{{name}}}}}" for name in FIELDS))
+    holdfast(repo, "run")
+    assert [each.state for each in state(repo).tasks.values()] == 2 * [TaskState.CLOSED]

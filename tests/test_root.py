@@ -18,7 +18,7 @@ from holdfast.durable.root import create_root, open_root, read_format, read_root
 from holdfast.layout import FOLDERS, Layout
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
-from support import each_disk, each_fault, record, scratch
+from support import each_disk, each_fault, examples, record, scratch
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:
@@ -265,7 +265,7 @@ def test_a_newer_format_is_left_alone(tmp_path: Path, content: str) -> None:
     assert tree(tmp_path) == {"format.json": content.encode()}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.binary(max_size=80) | st.from_regex(rb'\{"format":-?[0-9e.]{0,30},"repository":"[ -~]{0,9}"\}', fullmatch=True)
 )

@@ -42,8 +42,9 @@ def made(**facts: Any) -> Definition:
 @pytest.mark.parametrize(
     ("definition", "before", "wanted"),
     [
-        (made(agent="mini"), None, Choice("mini", "mine", "named by the task")),
         (made(agent="mini", model="m", role="backend"), None, Choice("mini", "m", "named by the task")),
+        (made(agent="mini"), None, Choice("mini", "", "named by the task")),
+        (made(agent="aider"), None, Choice("aider", "mine", "named by the task")),
         (made(command="true"), None, Choice("command", "mine", "the task has a command")),
         (made(script="say x"), None, Choice("scripted", "mine", "the task has a script")),
         (made(role="backend", priority=2), None, Choice("codex", "gpt", "route 1: role=backend, priority<=2")),
@@ -95,7 +96,7 @@ def made(**facts: Any) -> Definition:
         (
             made(agent="mini"),
             task(worked_by="claude", model="haiku", continues=True),
-            Choice("mini", "mine", "named by the task"),
+            Choice("mini", "", "named by the task"),
         ),
         # What the cascade does not know (any more) begins with its first step.
         (made(), task(worked_by="gone", failed="failed"), Choice("claude", "haiku", "cascade step 1")),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.durable.jsonl import Ledger
 from holdfast.durable.scrub import REDACTED, Scrubber, is_secret_name
+from support import examples
 
 plain = Scrubber(environ={})
 
@@ -153,7 +154,7 @@ def _planted(value: Any, secret: str, draw: Any) -> Any:
     return planted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data(), value=nested, secret=secrets)
 def test_a_registered_secret_never_reaches_the_file(data: st.DataObject, value: Any, secret: str) -> None:
     ledger = Ledger(Path("never-opened.jsonl"), scrub=Scrubber([secret], environ={}), clock=lambda: 1.0)
@@ -168,7 +169,7 @@ def test_a_registered_secret_never_reaches_the_file(data: st.DataObject, value: 
     assert json.loads(text)["ts"] == 1.0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(nested)
 def test_cleaning_twice_changes_nothing_more(value: Any) -> None:
     once = plain.clean(value)

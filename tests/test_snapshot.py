@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast import errors
 from holdfast.durable.snapshot import Snapshots, reference
 from snapshot_support import Tree, git, make, repository, tree_of, user_state, with_files
-from support import scratch
+from support import examples, scratch
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def without_conflicts(tree: Tree) -> Tree:
     return {path: node for path, node in tree.items() if not any(path.startswith(other + b"/") for other in tree)}
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.dictionaries(PATHS, NODES, max_size=6).map(without_conflicts), min_size=2, max_size=4), st.randoms())
 def test_any_series_of_trees_is_saved_restored_and_exported_exactly(trees: list[Tree], chance: random.Random) -> None:
     with tempfile.TemporaryDirectory() as folder:

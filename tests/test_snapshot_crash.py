@@ -17,7 +17,7 @@ from holdfast.durable import disk, shadow
 from holdfast.durable.snapshot import Snapshots, reference
 from holdfast.testing.recorder import Recorder
 from snapshot_support import git, repository, tree_at, tree_of, with_files
-from support import each_fault
+from support import cannot_trace, each_fault, require_strace
 
 
 @pytest.fixture
@@ -50,13 +50,12 @@ print("second", snapshots.take("t.1", "turn-2").commit)
 
 
 def traced(repo: Path, private: Path, log: Path) -> tuple[str, list[str]]:
-    if subprocess.run(["strace", "-V"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("strace is not installed")
+    require_strace()
     calls = "fsync,fdatasync,syncfs,rename,renameat2,link,linkat,mkdir,openat,unlink,rmdir"
     args = ["strace", "-f", "-y", "-s", "4096", "-o", str(log), "-e", f"trace={calls}", sys.executable, "-c", TRACED]
     done = subprocess.run([*args, str(repo), str(private)], capture_output=True, text=True, check=False)
     if "ptrace" in done.stderr:
-        pytest.skip(f"strace cannot trace here: {done.stderr.strip()}")
+        cannot_trace(f"strace cannot trace here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     return done.stdout, log.read_text(errors="replace").splitlines()
 
@@ -116,7 +115,8 @@ def test_the_worst_disk_of_a_power_cut_still_has_the_acknowledged_snapshot(repo:
     assert b"agents" in tree_of(tmp_path / "out")
 
 
-def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.crash)])
+def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path, every: int) -> None:
     template = with_files(repository(tmp_path / "template"), a="1")
 
     def program(recorder: Recorder) -> None:
@@ -128,7 +128,7 @@ def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path) -> None:
         recorder.mark(snapshots.take("t.1", "turn-2"))
 
     tried = 0
-    for recorder, raised in each_fault(program, errno.EIO):
+    for recorder, raised in each_fault(program, errno.EIO, every=every):
         tried += 1
         assert isinstance(raised, errors.DiskError), recorder.fired
         assert str(recorder.root) in str(raised)
@@ -136,7 +136,7 @@ def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path) -> None:
         for (_, taken), content in zip(recorder.marks, ("1", "2"), strict=False):
             assert git(recorder.root / "repo", "cat-file", "blob", f"{taken.commit}:a") == content
         assert again.take("t.1", "turn-3").tree
-    assert tried > 20
+    assert tried > 20 // every
 
 
 def test_after_a_failed_sync_everything_is_refused(repo: Path, tmp_path: Path) -> None:

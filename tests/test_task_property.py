@@ -39,7 +39,7 @@ from holdfast.stores.files import FileLedger
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 from ledger_contract import Clock
-from support import SCRATCH
+from support import SCRATCH, examples
 
 # -- the tables, once more --------------------------------------------------------------------------------------------
 
@@ -481,5 +481,5 @@ def texts_of(model: Model) -> dict[str, tuple[str, str]]:
 
 
 TestTasks = Tasks.TestCase
-TestTasks.settings = settings(stateful_step_count=12)
+TestTasks.settings = settings(max_examples=examples(20), stateful_step_count=12)
 TestTasks.pytestmark = [pytest.mark.fuzz]

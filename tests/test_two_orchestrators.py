@@ -97,7 +97,7 @@ def test_a_run_that_was_stopped_while_a_gate_judges_is_taken_over(repo: Path) ->
     gate = f"echo $$ >> {judged}; test $(wc -l < {judged}) -gt 1 || sleep 1000"
     add(repo, "long", f"{STEP} 1\nwrite long.txt x", verify=[gate])
     first = begin(repo)
-    wait_for(judged.exists, "the gate")
+    wait_for(lambda: judged.exists() and judged.read_text() != "", "the gate")
     os.kill(first.pid, signal.SIGSTOP)
     refused(repo, first)
     assert len(judged.read_text().split()) == 1

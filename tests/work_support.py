@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cli_support import HOLDFAST, type_in
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 def git(repo: Path, *arguments: str) -> str:

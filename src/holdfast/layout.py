@@ -100,6 +100,8 @@ class Layout:
     lock = Entry("runtime/lock", "ephemeral")
     backlog_lock = Entry("runtime/backlog.lock", "ephemeral")
     server = Entry("runtime/server.json", "ephemeral")
+    server_port = Entry("runtime/server.port", "ephemeral")
+    server_key = Entry("runtime/server.key", "ephemeral")
     signals = Entry("runtime/signals/", "ephemeral")
     logs = Entry("runtime/logs/", "ephemeral")
     tasks = Entry("runtime/tasks.jsonl", "projection")

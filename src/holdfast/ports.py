@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +46,14 @@ class Ledger(Protocol):
     def state(self) -> State: ...
     @property
     def pairing(self) -> Pairing: ...
+    @property
+    def position(self) -> Ref:
+        """The last entry that is on stable storage."""
+
+    # Told each entry with its run, once it is on stable storage, by whichever thread appended it.
+    on_entry: Callable[[str, Entry], None]
+    # Told how many seconds it took until so many entries were on stable storage.
+    on_append: Callable[[float, int], None]
 
     def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
         """Writes the records in this order. Raises StaleEpoch; raises EntryUnfit for what the state does not allow.
@@ -53,14 +62,23 @@ class Ledger(Protocol):
         must be good by itself, with those before it.
         """
 
-    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "") -> Claim:
+    def together(self) -> AbstractContextManager[None]:
+        """What is appended in here becomes durable at its end, for one sync."""
+
+    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "", **facts: Any) -> Claim:
         """Hands out an open task, as a new attempt or continuing an orphaned one. Raises ClaimRefused.
 
-        `model` and `why` are put on record with it: what the worker uses, and why it is this worker.
+        `model` and `why` are put on record with it: what the worker uses, and why it is this worker; and `facts`.
         """
 
     def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
         """Extends the lease. Raises ClaimLost when the task is no longer this claim's."""
+
+    def renew_all(self, lease_s: float) -> None:
+        """Gives every task that is held through the API a lease, where nobody's heartbeat is known any more."""
+
+    def lease(self, task: str) -> Claim | None:
+        """The claim by which a task is held, as long as its lease was heard of."""
 
     def expired(self, now: float) -> list[Claim]:
         """Claims whose lease has run out: nobody takes them back by itself."""
@@ -211,5 +229,8 @@ class BacklogFolder(Protocol):
         """The text of a file of the last scan, without the blocks that Holdfast writes: what a person wrote."""
 
     def add(self, task: bytes, name: str | None = None, folder: str = "open") -> TaskFile: ...
+    def add_many(self, texts: Mapping[str, bytes]) -> Mapping[str, TaskFile]:
+        """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
+
     def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None) -> TaskFile: ...
     def settle(self, task: str, folder: str) -> TaskFile: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,10 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
         # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
         for task, words in board.take_in().told():
             note(task, words)
-        _, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
+        ledger.renew_all(app.config.lease_s)
+        began = time.perf_counter()
+        recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
+        recovery_s = time.perf_counter() - began
         for each in closed:
             note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
         spawn = effects["spawn"]
@@ -68,6 +72,7 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
             Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, lost, app.clock, note,
+            recovered, recovery_s,
         )  # fmt: skip
         yield shop
         for error in board.project():

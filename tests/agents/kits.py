@@ -115,6 +115,7 @@ GEMINI = Kit(
     shell=lambda command: Call("run_shell_command", command=command),
     environ=lambda model: {"GEMINI_API_KEY": "key-of-the-test", "GOOGLE_GEMINI_BASE_URL": model.url},
     secrets=("GEMINI_API_KEY",),
+    mcp_tool=lambda server, tool: Call(f"mcp_{server}_{tool}"),
     settings={"model": "gemini-2.5-pro"},
     prepare=_gemini_home,
     usd=lambda tokens_in, tokens_out: (1.25 * tokens_in + 10 * tokens_out) / 1e6,

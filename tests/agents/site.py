@@ -19,8 +19,10 @@ import msgspec
 from agents.kits import Kit
 from engine_support import git
 from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskState
 from holdfast.durable import attempts
 from holdfast.durable.jsonl import Ledger
+from holdfast.engine.check import live_owner
 from holdfast.layout import Layout
 from holdfast.stores.files import read_state
 from model_server import ModelServer, Step
@@ -123,6 +125,28 @@ class Site:
         running = attempts.read_process(self.layout.attempt_files(attempt))
         assert running is not None
         os.kill(running.agent.pid, signal.SIGKILL)
+
+    def finish_without_its_orchestrator(self) -> None:
+        """The orchestrator is killed while the model's answer is outstanding; the next one sees the task closed."""
+        run = self.begin()
+        self.until(lambda: self.model.is_holding, "an answer that is held")
+        run.kill()
+        run.wait()
+        again = self.begin()
+        self.until(
+            lambda: (owner := live_owner(self.layout.lock)) is not None and owner.pid == again.pid, "the next run"
+        )
+        self.model.release()
+        self.finished(again)
+
+    def finish_after_a_pause(self) -> float:
+        """Until when the task was paused meanwhile."""
+        run = self.begin()
+        self.until(lambda: self.state.tasks["T"].not_before > 0 if self.state.tasks else False, "the pause")
+        not_before = self.task.not_before
+        assert not_before > time.time() and self.task.state is TaskState.OPEN
+        self.finished(run)
+        return not_before
 
     # -- what there is to see -----------------------------------------------------------------------------------------
 

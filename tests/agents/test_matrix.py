@@ -6,7 +6,6 @@ import atexit
 import functools
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from agents.kits import KITS, Kit
 from agents.site import Site
 from engine_support import git
 from holdfast.domain.task import TaskState
-from holdfast.engine.check import live_owner
 from model_server import Step
 
 GATE = [{"command": "grep -q right a.txt"}]
@@ -85,16 +83,7 @@ def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_p
     with Site(tmp_path, kit) as site:
         file = site.add(verify=GATE)
         site.model.then(Step("First.", [kit.edit(file, "right\n")]), Step("Done.", hold=True))
-        run = site.begin()
-        site.until(lambda: site.model.is_holding, "the second answer")
-        run.kill()
-        run.wait()
-        again = site.begin()
-        site.until(
-            lambda: (owner := live_owner(site.layout.lock)) is not None and owner.pid == again.pid, "the next run"
-        )
-        site.model.release()
-        site.finished(again)
+        site.finish_without_its_orchestrator()
         assert site.task.state is TaskState.CLOSED and site.task.starts == 1
         assert len(site.model.requests) == 2 and site.landed() == "right"
         assert site.spent()[:2] == _counted(site)
@@ -156,11 +145,7 @@ def test_a_rate_limit_is_waited_for(kit: Kit, tmp_path: Path) -> None:
             Step(status=429, headers={"retry-after": "8"}),
             Step("Done."),
         )
-        run = site.begin()
-        site.until(lambda: site.state.tasks["T"].not_before > 0 if site.state.tasks else False, "the pause")
-        not_before = site.task.not_before
-        assert not_before > time.time() and site.task.state is TaskState.OPEN
-        site.finished(run)
+        not_before = site.finish_after_a_pause()
         assert site.model.requests[2].at >= not_before and site.task.attempts == 1
         assert site.task.state is TaskState.CLOSED and site.landed() == "right"
         site.sound()

@@ -13,7 +13,8 @@ from agents.site import Site
 from holdfast.domain.task import TaskState
 from model_server import Step
 
-SECRET = "hush-4711"
+# Such as a text of any kind may look.
+SECRET = "hush-$5711-'{}'"
 
 
 def _words(count: int, word: str) -> str:
@@ -31,13 +32,22 @@ def test_an_mcp_server_is_handed_over_and_its_secret_is_kept_nowhere(kit: Kit, t
             "env": {"MEMORY_TOKEN": "${MEMORY_TOKEN}"},
         }
         site.layout.mcp_servers.write_bytes(msgspec.yaml.encode({"memory": server}))
-        file = site.add()
+        file = site.add(verify=[{"command": "test -e b.txt"}])
         assert "MEMORY_TOKEN" in site.run(code=None), "a variable that is not set was not told"
         site.environ["MEMORY_TOKEN"] = SECRET
-        site.model.then(Step("I ask.", [kit.mcp_tool("memory", "recall")]), Step("Now.", [kit.edit(file, "right\n")]))
+        site.model.then(
+            Step("I ask.", [kit.mcp_tool("memory", "recall")]),
+            Step("Now.", [kit.edit(file, "right\n")]),
+            Step("I think it is done."),
+            Step("Oh.", [kit.shell("touch b.txt")]),
+        )
         site.run()
         assert site.landed() == "right"
-        assert any(request.has(f"it is {SECRET}") for request in site.model.requests[1:]), "the tool was not called"
+        asked = site.model.requests
+        assert asked[1].has(f"it is {SECRET}"), "the tool was not called"
+        assert asked[3].has(f"it is {SECRET}") and asked[3].has("I think it is done."), (
+            "the conversation is not the same"
+        )
         kept = [path for path in (*site.layout.cas.rglob("*"), *site.layout.wal.rglob("*")) if path.is_file()]
         assert kept and not any(SECRET.encode() in path.read_bytes() for path in kept)
 

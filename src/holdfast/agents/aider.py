@@ -10,18 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents import prices, said
-from holdfast.agents.cli import Cli, has_any
-from holdfast.domain.agent_events import (
-    QUOTA,
-    REFUSED,
-    AgentEvent,
-    Finished,
-    RateLimited,
-    Said,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.agents.cli import Cli, broke_off, has_any, refused
+from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
 if TYPE_CHECKING:
@@ -84,20 +74,19 @@ class AiderStream:
         self._error = ""
         self._is_finished = False
 
-    def read(self, line: bytes) -> Sequence[AgentEvent]:
+    def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
         if event := said.text(record, "event"):
             return tuple(self._event(event, said.inner(record, "properties")))
         text = line.decode(errors="replace")
         return tuple(self._answer(text) if self._is_answering else self._notice(text))
 
-    def end(self, code: int) -> Sequence[AgentEvent]:
+    def end(self, code: int) -> Sequence[events.AgentEvent]:
         if self._is_finished:
             return ()
-        why = f" It said: {self._error}" if self._error else ""
-        return (Finished(False, f"It ended with code {code}, before its last word.{why}"),)
+        return (broke_off(code, f" It said: {self._error}" if self._error else ""),)
 
-    def _event(self, name: str, about: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _event(self, name: str, about: dict[str, Any]) -> Iterator[events.AgentEvent]:
         match name:
             case "message_send_starting":
                 self._is_answering, self._has_edited = True, False
@@ -112,20 +101,21 @@ class AiderStream:
                 why = (self._text[0] if self._is_answering and self._text else "") or self._error
                 reason = said.text(about, "reason")
                 is_done = reason.startswith("Completed") and not why
-                yield Finished(is_done, "" if is_done else why or reason or "Aider has failed, and did not say why.")
+                told = "" if is_done else why or reason or "Aider has failed, and did not say why."
+                yield events.Finished(is_done, told)
 
-    def _answered(self, about: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _answered(self, about: dict[str, Any]) -> Iterator[events.AgentEvent]:
         lines = [line for line in self._text if not line.startswith("Tokens: ")]
         self._is_answering, self._error = False, ""
         self._forget()
         if text := "\n".join(lines).strip():
-            yield Said(text)
+            yield events.Said(text)
         tokens = said.count(about, "prompt_tokens"), said.count(about, "completion_tokens")
         cost = said.number(about, "cost")
         if cost or any(tokens):
-            yield Spent(cost or prices.usd(self._model, *tokens), *tokens, self._model, estimated=not cost)
+            yield events.Spent(cost or prices.usd(self._model, *tokens), *tokens, self._model, estimated=not cost)
 
-    def _answer(self, text: str) -> Iterator[AgentEvent]:
+    def _answer(self, text: str) -> Iterator[events.AgentEvent]:
         """A line of the answer, or of an error in its place: then it is the first one."""
         is_error = bool(self._text) and self._text[0].startswith(_ERROR)
         if is_error and text.startswith(_RETRY):
@@ -140,26 +130,26 @@ class AiderStream:
     def _forget(self) -> None:
         self._text, self._chars = [], 0
 
-    def _trouble(self, told: str, kind: str) -> Iterator[AgentEvent]:
+    def _trouble(self, told: str, kind: str) -> Iterator[events.AgentEvent]:
         if kind.startswith(_LIMITED) and "quota" not in told.lower():
-            yield RateLimited(0.0, told)
+            yield events.RateLimited(0.0, told)
         else:
             self._is_finished = True
             if kind.startswith(_NO_KEY):
                 yield Aider.not_signed_in(told)
             elif kind.startswith(_REFUSED):
-                yield Finished(False, f"The model refused: {told}", REFUSED)
+                yield refused(told)
             else:
-                yield Finished(False, told, QUOTA)
+                yield events.Finished(False, told, events.QUOTA)
 
-    def _notice(self, text: str) -> Iterator[AgentEvent]:
+    def _notice(self, text: str) -> Iterator[events.AgentEvent]:
         if not text.startswith(_EDITED):
             return
         if self._has_edited:
-            yield Said(text)
+            yield events.Said(text)
             return
         self._has_edited = True
         self._edits += 1
         call = str(self._edits)
-        yield ToolStarted("edit", call, text.removeprefix(_EDITED))
-        yield ToolEnded(call, True, text)
+        yield events.ToolStarted("edit", call, text.removeprefix(_EDITED))
+        yield events.ToolEnded(call, True, text)

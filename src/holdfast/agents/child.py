@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -52,6 +53,9 @@ class Child:
                 preexec_fn=name_myself,
                 bufsize=0,
             )
+        except ValueError as error:
+            # A NUL in an argument: it is as little executed as a program that is not there.
+            raise OSError(errno.EINVAL, str(error)) from None
         finally:
             os.close(stdin)
         self.pid = self._process.pid

@@ -15,32 +15,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import hook, prices, said
-from holdfast.agents.cli import Cli, has_any, home
-from holdfast.domain.agent_events import (
-    QUOTA,
-    REFUSED,
-    AgentEvent,
-    Compacted,
-    Finished,
-    RateLimited,
-    Said,
-    SessionBegan,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, has_any, home, refused, server_as_json
+from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
 if TYPE_CHECKING:
-    from holdfast.config.mcp import McpServer
     from holdfast.ports import Work
 
-# A shorter pause Claude Code may make by itself.
-RETRY_S_MAX = 5.0
 # The first refused key may be one that is about to be renewed.
 REFUSED_KEYS_MAX = 2
-# More calls than any start makes: behind them none is told any more, and the memory stays as it is.
-CALLS_MAX = 100_000
 
 
 class Claude(Cli):
@@ -68,20 +51,18 @@ class Claude(Cli):
         argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
         files = {"settings.json": _SETTINGS, hook.SCRIPT_NAME: hook.SCRIPT}
         if self.servers:
-            files["mcp.json"] = msgspec.json.encode(
-                {"mcpServers": {each.name: _server(each) for each in self.servers}}
-            ).decode()
+            servers = {each.name: server_as_json(each) for each in self.servers}
+            files["mcp.json"] = msgspec.json.encode({"mcpServers": servers}).decode()
         env = {"DISABLE_AUTOUPDATER": "1"}
         if os.geteuid() == 0:
             # Without it Claude Code does not work unasked as root.
             env["IS_SANDBOX"] = "1"
-        references = tuple(name for each in self.servers for name in each.references)
         return Launch(
             tuple(argv),
             stdin=work.prompt,
             env=env,
             files=files,
-            references=references,
+            references=self.references,
             has_hook=True,
             stream=self.name,
             model=work.model,
@@ -97,25 +78,18 @@ _SETTINGS = msgspec.json.encode(
 ).decode()
 
 
-def _server(server: McpServer) -> dict[str, Any]:
-    if server.url:
-        return {"type": "http", "url": server.url, "headers": server.headers}
-    return {"command": server.command, "args": list(server.args), "env": server.env}
-
-
 class ClaudeStream:
     def __init__(self) -> None:
         self._model = ""
-        self._open: set[str] = set()
-        self._told: set[str] = set()
+        self._calls = Calls()
         self._usage = (0, 0, 0, 0)
         self._counted_in = self._counted_out = 0
         self._counted_usd = 0.0
-        self._limit: RateLimited | None = None
+        self._limit: events.RateLimited | None = None
         self._error = ""
         self._is_finished = False
 
-    def read(self, line: bytes) -> Sequence[AgentEvent]:
+    def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
         match said.text(record, "type"):
             case "system":
@@ -132,37 +106,37 @@ class ClaudeStream:
                 return tuple(self._result(record))
         return ()
 
-    def hook(self, given: bytes) -> Sequence[AgentEvent]:
+    def hook(self, given: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(given)
         call = said.text(record, "tool_use_id")
         if not call:
             return ()
         failure = said.text(record, "error")
         output = failure or said.as_text(said.at(record, "tool_response"))
-        began = self._began(said.text(record, "tool_name"), call, said.at(record, "tool_input"))
-        return (*began, *self._ended(call, not failure, output))
+        began = self._calls.began(said.text(record, "tool_name"), call, said.at(record, "tool_input"))
+        return (*began, *self._calls.ended(call, not failure, output))
 
-    def end(self, code: int) -> Sequence[AgentEvent]:
-        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+    def end(self, code: int) -> Sequence[events.AgentEvent]:
+        return () if self._is_finished else (broke_off(code),)
 
     # -- the kinds of lines -------------------------------------------------------------------------------------------
 
-    def _system(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _system(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         match said.text(record, "subtype"):
             case "init":
                 self._model = said.text(record, "model") or self._model
                 if session := said.text(record, "session_id"):
-                    yield SessionBegan(session, self._model)
+                    yield events.SessionBegan(session, self._model)
             case "compact_boundary":
-                yield Compacted()
+                yield events.Compacted()
             case "api_retry":
                 status, delay_s = said.count(record, "error_status"), said.number(record, "retry_delay_ms") / 1000
                 if status == 429 and delay_s > RETRY_S_MAX:
-                    yield RateLimited(time.time() + delay_s, f"The model's rate limit lasts for {delay_s:g} s.")
+                    yield events.RateLimited(time.time() + delay_s, f"The model's rate limit lasts for {delay_s:g} s.")
                 elif status in (401, 403) and said.count(record, "attempt") >= REFUSED_KEYS_MAX:
                     yield from self._finish(Claude.not_signed_in(f"the model's server answered {status}"))
 
-    def _partial(self, event: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _partial(self, event: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """The usage that a message begins with is made good by the one that it ends with."""
         if event.get("type") == "message_start":
             self._usage = (0, 0, 0, 0)
@@ -171,7 +145,7 @@ class ClaudeStream:
         elif event.get("type") == "message_delta":
             yield from self._used(said.inner(event, "usage"))
 
-    def _used(self, usage: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _used(self, usage: dict[str, Any]) -> Iterator[events.AgentEvent]:
         before = self._usage
         names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
         self._usage = now = tuple(  # type: ignore[assignment]
@@ -182,65 +156,55 @@ class ClaudeStream:
             cost = prices.usd(self._model, new + read + written, out, read=read, written=written)
             yield self._spent(new + read + written, out, cost, estimated=True)
 
-    def _spent(self, tokens_in: int, tokens_out: int, cost: float, *, estimated: bool) -> Spent:
+    def _spent(self, tokens_in: int, tokens_out: int, cost: float, *, estimated: bool) -> events.Spent:
         self._counted_in += tokens_in
         self._counted_out += tokens_out
         self._counted_usd += cost
-        return Spent(cost, tokens_in, tokens_out, self._model, estimated)
+        return events.Spent(cost, tokens_in, tokens_out, self._model, estimated)
 
-    def _assistant(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _assistant(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         self._error = said.text(record, "error") or self._error
         for block in said.each(record, "message", "content"):
             if text := said.text(block, "text"):
-                yield Said(text)
+                yield events.Said(text)
             elif block.get("type") == "tool_use" and (call := said.text(block, "id")):
-                yield from self._began(said.text(block, "name"), call, said.at(block, "input"))
+                yield from self._calls.began(said.text(block, "name"), call, said.at(block, "input"))
 
-    def _results(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _results(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         for block in said.each(record, "message", "content"):
             if block.get("type") == "tool_result":
                 output = said.as_text(said.at(block, "content"))
-                yield from self._ended(said.text(block, "tool_use_id"), not block.get("is_error"), output)
+                yield from self._calls.ended(said.text(block, "tool_use_id"), not block.get("is_error"), output)
 
-    def _began(self, name: str, call: str, given: Any) -> Iterator[AgentEvent]:
-        if call not in self._told and len(self._told) < CALLS_MAX:
-            self._told.add(call)
-            self._open.add(call)
-            yield ToolStarted(name or "tool", call, said.as_text(given))
-
-    def _ended(self, call: str, ok: bool, output: str) -> Iterator[AgentEvent]:
-        """The hook tells it first; then the stream tells it again."""
-        if call in self._open:
-            self._open.discard(call)
-            yield ToolEnded(call, ok, output)
-
-    def _rate_limit(self, info: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _rate_limit(self, info: dict[str, Any]) -> Iterator[events.AgentEvent]:
         if info.get("status") == "rejected":
             kind = said.text(info, "rateLimitType").replace("_", " ")
-            yield RateLimited(said.number(info, "resetsAt"), f"The {kind or 'rate'} limit of the account is reached.")
+            yield events.RateLimited(
+                said.number(info, "resetsAt"), f"The {kind or 'rate'} limit of the account is reached."
+            )
 
-    def _result(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _result(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         yield from self._make_even(record)
         told = said.text(record, "result") or said.text(record, "subtype").replace("_", " ")
         if record.get("subtype") == "success" and not record.get("is_error"):
-            yield from self._finish(Finished(True, told))
+            yield from self._finish(events.Finished(True, told))
         elif said.text(record, "stop_reason") == "refusal":
-            yield from self._finish(Finished(False, f"The model refused: {told}", REFUSED))
+            yield from self._finish(refused(told))
         elif self._error == "authentication_failed" or said.count(record, "api_error_status") in (401, 403):
             yield from self._finish(Claude.not_signed_in(told))
         elif self._error == "billing_error":
-            yield from self._finish(Finished(False, f"The account cannot pay for more: {told}", QUOTA))
+            yield from self._finish(events.Finished(False, f"The account cannot pay for more: {told}", events.QUOTA))
         elif self._error == "rate_limit" or said.count(record, "api_error_status") == 429:
             self._is_finished = True
-            yield RateLimited(0.0, told)
+            yield events.RateLimited(0.0, told)
         else:
-            yield from self._finish(Finished(False, told))
+            yield from self._finish(events.Finished(False, told))
 
-    def _finish(self, event: Finished) -> Iterator[AgentEvent]:
+    def _finish(self, event: events.Finished) -> Iterator[events.AgentEvent]:
         self._is_finished = True
         yield event
 
-    def _make_even(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _make_even(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """What the partial messages did not tell: other models' work, and the difference to the true cost."""
         used = [each for each in said.inner(record, "modelUsage").values() if isinstance(each, dict)]
         into = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")

@@ -8,11 +8,12 @@ which never raises. An adapter is known by one line in `registry` and one in `st
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.domain.agent_events import AUTH, Finished
+from holdfast.agents import said
+from holdfast.domain import agent_events as events
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from holdfast.domain.definition import Definition
 
 VERSION_S_MAX = 20.0
+# A shorter pause a CLI may make by itself.
+RETRY_S_MAX = 5.0
+# More calls than any start makes: behind them none is told any more, and the memory stays as it is.
+CALLS_MAX = 100_000
 
 
 class Cli:
@@ -36,6 +41,11 @@ class Cli:
     @property
     def resumes(self) -> bool:
         return self.can.resume
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The variables that the MCP servers' values stand for."""
+        return tuple(dict.fromkeys(name for each in self.servers for name in each.references))
 
     def find(self) -> str | None:
         import shutil
@@ -64,10 +74,45 @@ class Cli:
         return ""
 
     @classmethod
-    def not_signed_in(cls, told: str) -> Finished:
+    def not_signed_in(cls, told: str) -> events.Finished:
         """The last word of one that cannot reach its model."""
         why = f" ({told.strip()})" if told.strip() else ""
-        return Finished(False, f"{cls.title} is not signed in{why}. {cls.sign_in}, then try the task again.", AUTH)
+        detail = f"{cls.title} is not signed in{why}. {cls.sign_in}, then try the task again."
+        return events.Finished(False, detail, events.AUTH)
+
+
+class Calls:
+    """The calls of tools: a CLI that has a hook tells each of them there, and then again in its stream."""
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+        self._told: set[str] = set()
+
+    def began(self, name: str, call: str, given: Any) -> Iterator[events.AgentEvent]:
+        if call not in self._told and len(self._told) < CALLS_MAX:
+            self._told.add(call)
+            self._open.add(call)
+            yield events.ToolStarted(name or "tool", call, said.as_text(given))
+
+    def ended(self, call: str, ok: bool, output: str) -> Iterator[events.AgentEvent]:
+        if call in self._open:
+            self._open.discard(call)
+            yield events.ToolEnded(call, ok, output)
+
+
+def refused(told: str) -> events.Finished:
+    return events.Finished(False, f"The model refused: {told}", events.REFUSED)
+
+
+def broke_off(code: int, more: str = "") -> events.Finished:
+    return events.Finished(False, f"It ended with code {code}, before its last word.{more}")
+
+
+def server_as_json(server: McpServer) -> dict[str, Any]:
+    """As it stands in a file's `mcpServers`, which more than one CLI reads."""
+    if server.url:
+        return {"type": "http", "url": server.url, "headers": server.headers}
+    return {"command": server.command, "args": list(server.args), "env": server.env}
 
 
 def has_any(*names: str) -> bool:

@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import prices, said
-from holdfast.agents.cli import Cli, has_any, home
-from holdfast.domain.agent_events import (
-    QUOTA,
-    REFUSED,
-    AgentEvent,
-    Finished,
-    RateLimited,
-    Said,
-    SessionBegan,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.agents.cli import Cli, broke_off, has_any, home, refused
+from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
 if TYPE_CHECKING:
@@ -55,8 +44,8 @@ class Codex(Cli):
         argv = [self.program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
         argv += ["--model", work.model] if work.model else []
         env: dict[str, str] = {}
-        for server in self.servers:
-            options, variables = _server(server)
+        for number, server in enumerate(self.servers):
+            options, variables = _server(server, number)
             env |= variables
             argv += [
                 part for key, value in options.items() for part in ("-c", f"mcp_servers.{server.name}.{key}={value}")
@@ -66,7 +55,7 @@ class Codex(Cli):
             tuple(argv),
             stdin=work.prompt,
             env=env,
-            references=tuple(name for each in self.servers for name in each.references),
+            references=self.references,
             counted=work.counted,
             stream=self.name,
             model=work.model,
@@ -76,26 +65,34 @@ class Codex(Cli):
         return CodexStream()
 
 
-def _server(server: McpServer) -> tuple[dict[str, str], dict[str, str]]:
-    """As options, in TOML. What refers to a secret goes by way of a variable: options are seen by everybody."""
+# A server's command, behind the names of its variables and of those that its secrets are in.
+_RENAMED = 'while [ "$1" != -- ]; do eval "export $1=\\"\\$$2\\""; unset "$2"; shift 2; done; shift; exec "$@"'
+
+
+def _server(server: McpServer, number: int) -> tuple[dict[str, str], dict[str, str]]:
+    """As options, in TOML. What refers to a secret goes by way of a variable: options are seen by everybody.
+
+    The variable is the server's own, whatever the secret is called: two servers may have a TOKEN each, and Codex, which
+    has these variables too, one of its own. A server that is a command gets it under the name that it wants.
+    """
     options: dict[str, str] = {}
-    variables: dict[str, str] = {}
     given = server.headers if server.url else server.env
     plain = {name: value for name, value in given.items() if not server.refers(value)}
     secret = {name: value for name, value in given.items() if server.refers(value)}
+    named = {name: f"MCP_SECRET_{number}_{place}" for place, name in enumerate(secret)}
     if server.url:
-        named = {name: re.sub(r"\W", "_", f"MCP_{server.name}_{name}").upper() for name in secret}
-        variables = {named[name]: value for name, value in secret.items()}
         options["url"] = _toml(server.url)
         options |= {"http_headers": _table(plain)} if plain else {}
         options |= {"env_http_headers": _table(named)} if named else {}
     else:
-        variables = secret
-        options["command"] = _toml(server.command)
-        options["args"] = _toml(list(server.args))
+        call = [server.command, *server.args]
+        if named:
+            pairs = [part for pair in named.items() for part in pair]
+            call = ["sh", "-c", _RENAMED, "sh", *pairs, "--", *call]
+        options["command"], options["args"] = _toml(call[0]), _toml(call[1:])
         options |= {"env": _table(plain)} if plain else {}
-        options |= {"env_vars": _toml(list(secret))} if secret else {}
-    return options, variables
+        options |= {"env_vars": _toml(list(named.values()))} if named else {}
+    return options, {named[name]: value for name, value in secret.items()}
 
 
 def _toml(value: str | list[str]) -> str:
@@ -113,12 +110,12 @@ class CodexStream:
         self._has_done = False
         self._is_finished = False
 
-    def read(self, line: bytes) -> Sequence[AgentEvent]:
+    def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
         match said.text(record, "type"):
             case "thread.started":
                 session = said.text(record, "thread_id")
-                return (SessionBegan(session, self._model),) if session else ()
+                return (events.SessionBegan(session, self._model),) if session else ()
             case "item.started":
                 return tuple(self._began(said.inner(record, "item")))
             case "item.completed":
@@ -131,54 +128,54 @@ class CodexStream:
                 return tuple(self._trouble(said.text(record, "error", "message"), is_last=True))
         return ()
 
-    def end(self, code: int) -> Sequence[AgentEvent]:
-        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+    def end(self, code: int) -> Sequence[events.AgentEvent]:
+        return () if self._is_finished else (broke_off(code),)
 
-    def _began(self, item: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _began(self, item: dict[str, Any]) -> Iterator[events.AgentEvent]:
         if (tool := _TOOLS.get(said.text(item, "type"))) and (call := said.text(item, "id")):
             self._has_done = True
             name, given, _ = tool
             name = said.text(item, "tool") or name
-            yield ToolStarted(name, call, said.as_text(said.at(item, given)))
+            yield events.ToolStarted(name, call, said.as_text(said.at(item, given)))
 
-    def _ended(self, item: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _ended(self, item: dict[str, Any]) -> Iterator[events.AgentEvent]:
         kind = said.text(item, "type")
         if tool := _TOOLS.get(kind):
             self._has_done = True
             output = said.as_text(said.at(item, "error") or said.at(item, tool[2]))
-            yield ToolEnded(said.text(item, "id"), item.get("status") != "failed", output)
+            yield events.ToolEnded(said.text(item, "id"), item.get("status") != "failed", output)
         elif kind == "agent_message" and (text := said.text(item, "text")):
             self._has_done = True
-            yield Said(text)
+            yield events.Said(text)
 
-    def _completed(self, usage: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _completed(self, usage: dict[str, Any]) -> Iterator[events.AgentEvent]:
         total = said.count(usage, "input_tokens"), said.count(usage, "output_tokens")
         tokens_in, tokens_out = (max(now - before, 0) for now, before in zip(total, self._counted, strict=True))
         if tokens_in or tokens_out:
             # How many of the new tokens came from the cache is known for a conversation as a whole only.
             read = said.count(usage, "cached_input_tokens") * tokens_in // max(total[0], 1)
             cost = prices.usd(self._model, tokens_in, tokens_out, read=read)
-            yield Spent(cost, tokens_in, tokens_out, self._model, estimated=True)
+            yield events.Spent(cost, tokens_in, tokens_out, self._model, estimated=True)
         self._counted = total
         self._is_finished = True
         if self._has_done:
-            yield Finished(True)
+            yield events.Finished(True)
         else:
-            yield Finished(False, "The model refused: it ended without a word and without a deed.", REFUSED)
+            yield refused("it ended without a word and without a deed.")
 
-    def _trouble(self, told: str, *, is_last: bool) -> Iterator[AgentEvent]:
+    def _trouble(self, told: str, *, is_last: bool) -> Iterator[events.AgentEvent]:
         """Codex tries again by itself, and says so; what it cannot mend by that is the end."""
         low = told.lower()
-        event: AgentEvent | None = None
+        event: events.AgentEvent | None = None
         if "usage limit" in low or "quota" in low:
             until = _until(low)
-            event = RateLimited(until, told) if until else Finished(False, told, QUOTA)
+            event = events.RateLimited(until, told) if until else events.Finished(False, told, events.QUOTA)
         elif "429" in low or "rate limit" in low:
-            event = RateLimited(0.0, told)
+            event = events.RateLimited(0.0, told)
         elif "401 unauthorized" in low or "missing environment variable" in low or "not logged in" in low:
             event = Codex.not_signed_in(told)
         elif is_last:
-            event = Finished(False, told or "Codex has failed, and did not say why.")
+            event = events.Finished(False, told or "Codex has failed, and did not say why.")
         if event is not None and not self._is_finished:
             self._is_finished = True
             yield event

@@ -63,7 +63,9 @@ class Declared(_Plain):
     def __init__(self, declared: DeclaredAgent) -> None:
         self._declared = declared
         self.name = declared.name
-        self.can = Can(cost="reported" if "spent.usd" in declared.events else "")
+        cost = "reported" if "spent.usd" in declared.events else "estimated" if _tells_tokens(declared) else ""
+        self.can = Can(resume=bool(declared.resume), cost=cost)
+        self.resumes = self.can.resume
 
     def find(self) -> str | None:
         return shutil.which(self._declared.command[0])
@@ -74,8 +76,9 @@ class Declared(_Plain):
     def launch(self, work: Work) -> Launch:
         declared = self._declared
         by_argument = declared.prompt == "argument"
-        given = {"{prompt}": work.prompt if by_argument else "", "{model}": work.model}
-        argv = [_filled(part, given) for part in declared.command]
+        given = {"{prompt}": work.prompt if by_argument else "", "{model}": work.model, "{session}": work.session}
+        parts = (*declared.command, *(declared.resume if work.session else ()))
+        argv = [_filled(part, given) for part in parts]
         if by_argument and not any("{prompt}" in part for part in declared.command):
             argv.append(work.prompt)
         return Launch(
@@ -83,14 +86,19 @@ class Declared(_Plain):
             stdin=work.prompt if declared.prompt == "stdin" else "",
             prompt=work.prompt if declared.prompt == "file" else "",
             events=dict(declared.events),
+            model=work.model,
         )
 
     def stream(self) -> Stream:
         return Mapped(self._declared.events) if self._declared.events else OneCall(self._declared.command)
 
 
+def _tells_tokens(declared: DeclaredAgent) -> bool:
+    return not {"spent.tokens_in", "spent.tokens_out"}.isdisjoint(declared.events)
+
+
 def _filled(part: str, given: dict[str, str]) -> str:
     """What is put in is not looked through again: a prompt may speak of {model}."""
     import re
 
-    return re.sub(r"\{(?:prompt|model)\}", lambda found: given[found[0]], part)
+    return re.sub(r"\{(?:prompt|model|session)\}", lambda found: given[found[0]], part)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import re
 from typing import Any
 
 import msgspec
 
-from holdfast.domain.agent_events import (
-    AgentEvent,
-    Compacted,
-    Finished,
-    RateLimited,
-    Said,
-    SessionBegan,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.domain import agent_events as events
 from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
 
@@ -39,16 +29,16 @@ class Conversation:
         self.turn = turn
         self.state = TurnState.RUNNING
         self.session = ""
-        self.finished: Finished | None = None
-        self.rate_limited: RateLimited | None = None
+        self.finished: events.Finished | None = None
+        self.rate_limited: events.RateLimited | None = None
         self.spent = Spend()
         self.call: tuple[str, str] | None = None
-        self._open: dict[str, tuple[ToolStarted, int]] = {}
+        self._open: dict[str, tuple[events.ToolStarted, int]] = {}
         self._clear()
 
     def _clear(self) -> None:
         self.traces: list[dict[str, Any]] = []
-        self.spends: list[Spent] = []
+        self.spends: list[events.Spent] = []
         self.tools: list[str] = []
         self._chars = 0
         self._open = {call: (tool, -1) for call, (tool, _) in self._open.items()}
@@ -64,30 +54,30 @@ class Conversation:
         """What was spent since the last turn."""
         return Spend(sum((each.usd for each in self.spends), 0.0), sum(map(_tokens, self.spends)))
 
-    def take(self, event: AgentEvent) -> bool:
+    def take(self, event: events.AgentEvent) -> bool:
         """True when the event ends a turn: no tool is at work any more."""
         match event:
-            case Said():
+            case events.Said():
                 self._trace({"kind": "said", "text": cut(event.text)})
-            case SessionBegan():
+            case events.SessionBegan():
                 self.session = event.id
-            case ToolStarted():
+            case events.ToolStarted():
                 self._begin(event)
-            case ToolEnded():
+            case events.ToolEnded():
                 return self._end(event)
-            case Spent():
+            case events.Spent():
                 if len(self.spends) >= SPENDS_MAX:
                     self.spends[-1] = _together(self.spends[-1], event)
                 else:
                     self.spends.append(event)
                 self.spent += Spend(event.usd, _tokens(event))
-            case Compacted():
+            case events.Compacted():
                 if self.state is TurnState.RUNNING:
                     self.state = TURN.next(self.state, TurnEvent.COMPACT_NEEDED)
                     self.state = TURN.next(self.state, TurnEvent.VERIFY_REQUESTED)
-            case RateLimited():
+            case events.RateLimited():
                 self.rate_limited = event
-            case Finished():
+            case events.Finished():
                 self.finished = event
         return False
 
@@ -95,7 +85,7 @@ class Conversation:
         """The agent has ended; where the machine has no such move, it stays where it was."""
         self.state = TURN.legal(self.state).get(event, self.state)
 
-    def _begin(self, tool: ToolStarted) -> None:
+    def _begin(self, tool: events.ToolStarted) -> None:
         if len(self._open) >= OPEN_MAX:
             return
         if self.state is TurnState.RUNNING:
@@ -106,7 +96,7 @@ class Conversation:
         place = len(self.traces)
         is_kept = self._trace({"kind": "tool", "name": tool.name, "call": tool.call, "input": cut(tool.input)})
         # Its input is in the trace, and need not be held twice.
-        self._open[tool.call] = (ToolStarted(tool.name, tool.call), place if is_kept else -1)
+        self._open[tool.call] = (events.ToolStarted(tool.name, tool.call), place if is_kept else -1)
 
     def _trace(self, record: dict[str, Any]) -> bool:
         """False where the turn has said so much that no more is kept; the first that is not is marked."""
@@ -121,7 +111,7 @@ class Conversation:
             self._chars += chars + _RECORD_CHARS
         return self._chars <= TURN_CHARS_MAX
 
-    def _end(self, ended: ToolEnded) -> bool:
+    def _end(self, ended: events.ToolEnded) -> bool:
         # A stream may name a call at its end only, or not at all: then it is the one that began first.
         call = ended.call if ended.call in self._open else next(iter(self._open), None)
         if call is None:
@@ -138,16 +128,24 @@ class Conversation:
         return True
 
 
-def honest(event: AgentEvent, now: float) -> tuple[AgentEvent, str]:
+# What a ledger can hold, and far more than any agent spends.
+_NUMBER_MAX = 1 << 53
+_SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,255}")
+
+
+def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str]:
     """The event as it may be counted, and what was refused of it, as a sentence: no agent earns by its work, and none
-    says that a limit lasts for ever."""
-    if isinstance(event, Spent):
+    says that a limit lasts for ever. What a conversation is called must be fit for a command line."""
+    if isinstance(event, events.Spent):
         told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
-        wrong = {name: value for name, value in told.items() if not (math.isfinite(value) and value >= 0)}
+        wrong = {name: value for name, value in told.items() if not 0 <= value <= _NUMBER_MAX}
         if wrong:
             named = ", ".join(f"{name} {value}" for name, value in wrong.items())
             return msgspec.structs.replace(event, **dict.fromkeys(wrong, 0)), f"Counted as 0: {named}."
-    elif isinstance(event, RateLimited) and not 0 <= event.until <= now + PAUSE_S_MAX:
+    elif isinstance(event, events.SessionBegan) and not _SESSION.fullmatch(event.id):
+        # It becomes an argument of the next start.
+        return msgspec.structs.replace(event, id=""), f"The conversation cannot be gone on with by {cut(event.id)!r}."
+    elif isinstance(event, events.RateLimited) and not 0 <= event.until <= now + PAUSE_S_MAX:
         # Neither a number nor a time: then nobody knows how long it lasts.
         until = now + PAUSE_S_MAX if event.until > now else 0.0
         told_until = f"A rate limit until {event.until} counts as one until {until:.0f}."
@@ -155,8 +153,8 @@ def honest(event: AgentEvent, now: float) -> tuple[AgentEvent, str]:
     return event, ""
 
 
-def _together(one: Spent, other: Spent) -> Spent:
-    return Spent(
+def _together(one: events.Spent, other: events.Spent) -> events.Spent:
+    return events.Spent(
         one.usd + other.usd,
         one.tokens_in + other.tokens_in,
         one.tokens_out + other.tokens_out,
@@ -165,7 +163,7 @@ def _together(one: Spent, other: Spent) -> Spent:
     )
 
 
-def _tokens(spent: Spent) -> int:
+def _tokens(spent: events.Spent) -> int:
     return spent.tokens_in + spent.tokens_out
 
 
@@ -173,7 +171,7 @@ def cut(text: str) -> str:
     return text if len(text) <= TEXT_CHARS_MAX else text[:TEXT_CHARS_MAX] + _CUT
 
 
-def as_record(event: AgentEvent) -> dict[str, Any]:
+def as_record(event: events.AgentEvent) -> dict[str, Any]:
     """For a ledger: every text in it is cut to the bound."""
     fields: dict[str, Any] = msgspec.to_builtins(event)
     return {name: cut(value) if isinstance(value, str) else value for name, value in fields.items()}

@@ -45,11 +45,22 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
     return {**passed_on(names, environ), **given, **told}
 
 
-def referred(text: str, names: Iterable[str], environ: Mapping[str, str]) -> str:
-    """The text with `${NAME}` of each of these names replaced by its value here, or by nothing."""
-    for name in names:
-        text = text.replace(f"${{{name}}}", environ.get(name, ""))
-    return text
+def referred(text: str, names: Iterable[str], environ: Mapping[str, str], *, is_json: bool = False) -> str:
+    """The text with `${NAME}` of each of these names replaced by its value here, or by nothing.
+
+    A value is not looked through again. `is_json`: the names stand within strings of a JSON text.
+    """
+    values = {name: environ.get(name, "") for name in names}
+    if not values:
+        return text
+    # Slow to import, and most runners need neither.
+    import json
+
+    from holdfast.config.mcp import REFERENCE
+
+    if is_json:
+        values = {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in values.items()}
+    return REFERENCE.sub(lambda found: values.get(found[1], found[0]), text)
 
 
 def passed_on(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -3,8 +3,9 @@
 Its stream tells the tokens at its end only; what each answer took is in Gemini CLI's own record of the conversation,
 which is read along. That it waits for a rate limit stands in what it prints beside the stream.
 
-It is given neither hooks nor MCP servers: it takes a settings file that is neither the user's nor the project's only
-where root owns it and every folder above it. Servers in the user's own ~/.gemini/settings.json are used as they are.
+A settings file that is neither the user's nor the project's it takes only where root owns it and every folder above it.
+So it is given no hooks; and MCP servers as an extension, in a home for this start that leads to the user's own in all
+else: settings, sign-in, conversations. Without servers it has the user's own home.
 """
 
 from __future__ import annotations
@@ -15,27 +16,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.agents import prices, said
-from holdfast.agents.cli import Cli, has_any, home
-from holdfast.domain.agent_events import (
-    QUOTA,
-    REFUSED,
-    AgentEvent,
-    Finished,
-    RateLimited,
-    Said,
-    SessionBegan,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, has_any, home, refused, server_as_json
+from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
 
-# A shorter pause Gemini CLI may make by itself; it never makes a longer one than the most.
-RETRY_S_MAX, WAIT_S_MAX = 5.0, 400.0
+# It never makes a longer pause by itself.
+WAIT_S_MAX = 400.0
+EXTENSION = "holdfast-servers"
 # The exit code of a start without a sign-in.
 EXIT_AUTH = 41
 TEXT_CHARS_MAX = 1 << 20
@@ -52,7 +45,7 @@ class Gemini(Cli):
     name = "gemini"
     title = "Gemini CLI"
     program = "gemini"
-    can = Can(resume=True, cost="estimated", mcp=False)
+    can = Can(resume=True, cost="estimated", mcp=True)
     install = "`npm install -g @google/gemini-cli`"
     sign_in = "Run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
 
@@ -65,11 +58,22 @@ class Gemini(Cli):
         argv = [self.program, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
+        # One process: the one that works is the one that is watched.
+        env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
+        files = links = {}
+        if self.servers:
+            env["GEMINI_CLI_HOME"] = "{files}"
+            servers = {each.name: server_as_json(each) for each in self.servers}
+            extension = {"name": EXTENSION, "version": "1.0.0", "mcpServers": servers}
+            files = {f".gemini/extensions/{EXTENSION}/gemini-extension.json": msgspec.json.encode(extension).decode()}
+            links = _links(_folder())
         return Launch(
             tuple(argv),
             stdin=work.prompt,
-            # One process: the one that works is the one that is watched.
-            env={"GEMINI_CLI_NO_RELAUNCH": "true"},
+            env=env,
+            files=files,
+            links=links,
+            references=self.references,
             reads_errors=True,
             counted=work.counted,
             stream=self.name,
@@ -82,6 +86,25 @@ class Gemini(Cli):
 
 def _folder() -> Path:
     return home("GEMINI_CLI_HOME", "") / ".gemini"
+
+
+def _links(folder: Path) -> dict[str, str]:
+    """All that is in Gemini CLI's own folder, each extension by itself; the conversations also where none is yet."""
+    own = (*_entries(folder), *_entries(folder / "extensions"))
+    found = {f".gemini/{path.relative_to(folder)}": str(path) for path in own}
+    found[".gemini/tmp"] = f"{folder / 'tmp'}/"
+    found.pop(".gemini/extensions", None)
+    found.pop(f".gemini/extensions/{EXTENSION}", None)
+    if (keys := folder.parent / ".env").exists():
+        found[".env"] = str(keys)
+    return found
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 class GeminiStream:
@@ -97,7 +120,7 @@ class GeminiStream:
         self._has_done = False
         self._is_finished = False
 
-    def read(self, line: bytes) -> Sequence[AgentEvent]:
+    def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
         kind = said.text(record, "type")
         if kind == "message":
@@ -106,54 +129,54 @@ class GeminiStream:
             return tuple(self._beside(line))
         return (*self._words(), *self._event(kind, record))
 
-    def end(self, code: int) -> Sequence[AgentEvent]:
+    def end(self, code: int) -> Sequence[events.AgentEvent]:
         rest = (*self._words(), *self._answers())
         if self._is_finished:
             return rest
         if code == EXIT_AUTH:
             return (*rest, Gemini.not_signed_in(""))
-        return (*rest, Finished(False, f"It ended with code {code}, before its last word."))
+        return (*rest, broke_off(code))
 
     # -- the kinds of lines -------------------------------------------------------------------------------------------
 
-    def _event(self, kind: str, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _event(self, kind: str, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         match kind:
             case "init":
                 yield from self._init(said.text(record, "session_id"), said.text(record, "model"))
             case "tool_use" if call := said.text(record, "tool_id"):
                 yield from self._answered()
-                yield ToolStarted(
+                yield events.ToolStarted(
                     said.text(record, "tool_name") or "tool", call, said.as_text(record.get("parameters"))
                 )
             case "tool_result" if call := said.text(record, "tool_id"):
                 yield from self._answers()
                 output = said.text(record, "output") or said.text(record, "error", "message")
-                yield ToolEnded(call, record.get("status") == "success", output)
+                yield events.ToolEnded(call, record.get("status") == "success", output)
             case "error" if error := said.text(record, "message"):
                 self._error = error
-                yield Said(error)
+                yield events.Said(error)
             case "result":
                 yield from self._result(record)
 
-    def _message(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _message(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """A message comes in pieces, and ends where something else begins."""
         if record.get("role") == "assistant":
             self._text += said.text(record, "content")
             if len(self._text) > TEXT_CHARS_MAX or not record.get("delta"):
                 yield from self._words()
 
-    def _words(self) -> Iterator[AgentEvent]:
+    def _words(self) -> Iterator[events.AgentEvent]:
         if self._text:
             yield from self._answered()
             text, self._text = self._text, ""
-            yield Said(text)
+            yield events.Said(text)
 
-    def _init(self, session: str, model: str) -> Iterator[AgentEvent]:
+    def _init(self, session: str, model: str) -> Iterator[events.AgentEvent]:
         self._model = model or self._model
         if not session:
             return
         if session == self._chat.session:
-            yield SessionBegan(session, self._model)
+            yield events.SessionBegan(session, self._model)
         else:
             self._chat, self._new = Chat(_folder(), session), session
         # What an earlier start did not live to tell.
@@ -161,23 +184,23 @@ class GeminiStream:
             yield self._spent(self._model, *self._untold)
             self._untold = (0, 0)
 
-    def _answered(self) -> Iterator[AgentEvent]:
+    def _answered(self) -> Iterator[events.AgentEvent]:
         """A conversation can be gone on with from the first answer on; one without any is thrown away."""
         self._has_done, self._error = True, ""
         if self._new:
-            yield SessionBegan(self._new, self._model)
+            yield events.SessionBegan(self._new, self._model)
             self._new = ""
 
-    def _answers(self) -> Iterator[AgentEvent]:
+    def _answers(self) -> Iterator[events.AgentEvent]:
         for model, tokens_in, tokens_out, read in self._chat.answers():
             self._told = self._told[0] + tokens_in, self._told[1] + tokens_out
             yield self._spent(model or self._model, tokens_in, tokens_out, read)
 
-    def _spent(self, model: str, tokens_in: int, tokens_out: int, read: int = 0) -> Spent:
+    def _spent(self, model: str, tokens_in: int, tokens_out: int, read: int = 0) -> events.Spent:
         cost = prices.usd(model, tokens_in, tokens_out, read=read)
-        return Spent(cost, tokens_in, tokens_out, model, estimated=True)
+        return events.Spent(cost, tokens_in, tokens_out, model, estimated=True)
 
-    def _result(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _result(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         yield from self._answers()
         stats = said.inner(record, "stats")
         into, total = said.count(stats, "input_tokens"), said.count(stats, "total_tokens")
@@ -193,36 +216,36 @@ class GeminiStream:
             yield _trouble(said.text(record, "error", "message") or self._error)
         elif self._error:
             # It calls it a success when it has stopped itself.
-            yield Finished(False, self._error)
+            yield events.Finished(False, self._error)
         elif self._has_done:
-            yield Finished(True)
+            yield events.Finished(True)
         else:
-            yield Finished(False, "The model refused: it ended without a word and without a deed.", REFUSED)
+            yield refused("it ended without a word and without a deed.")
 
-    def _beside(self, line: bytes) -> Iterator[AgentEvent]:
+    def _beside(self, line: bytes) -> Iterator[events.AgentEvent]:
         """What it prints beside its stream."""
         text = line[:4096].decode(errors="replace")
         if (retry := _RETRY.match(text)) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
-            yield RateLimited(
+            yield events.RateLimited(
                 time.time() + min(wait_s, WAIT_S_MAX), f"The model's rate limit lasts for {wait_s:.0f} s."
             )
         elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
-            yield RateLimited(0.0, "The model's server answered 429, and 429 again.")
+            yield events.RateLimited(0.0, "The model's server answered 429, and 429 again.")
 
 
-def _trouble(told: str) -> Finished | RateLimited:
+def _trouble(told: str) -> events.Finished | events.RateLimited:
     low = told.lower()
     if "blocked" in low and ("safety" in low or "prohibited" in low):
-        return Finished(False, f"The model refused: {told}", REFUSED)
+        return refused(told)
     if re.search(r'"code": ?40[13]\b|unauthenticated|permission_denied|api key', low):
         return Gemini.not_signed_in(told)
     if "429" in low or "resource_exhausted" in low or "quota" in low or "rate limit" in low:
         if after := _AFTER.search(told):
             parts = re.findall(r"(\d{1,6}(?:\.\d{1,6})?)(ms|[dhms])", after[1])
-            return RateLimited(time.time() + sum(float(number) * _UNIT_S[unit] for number, unit in parts), told)
+            return events.RateLimited(time.time() + sum(float(number) * _UNIT_S[unit] for number, unit in parts), told)
         is_long = "daily" in low or "billing" in low or "limit: 0" in low
-        return Finished(False, told, QUOTA) if is_long else RateLimited(0.0, told)
-    return Finished(False, told or "Gemini CLI has failed, and did not say why.")
+        return events.Finished(False, told, events.QUOTA) if is_long else events.RateLimited(0.0, told)
+    return events.Finished(False, told or "Gemini CLI has failed, and did not say why.")
 
 
 class Chat:

@@ -7,23 +7,30 @@
       finished.ok: subtype=success          a yes-or-no field may be a comparison, or `!place`: whether it is false
 
 An event without a `when` is in every line that has its first field. A line may be several events: they come in the
-order of the mapping. A field of text takes any value, as JSON where it is no text.
+order of the mapping. A field of text takes any value, as JSON where it is no text. Tokens without a `spent.usd` are
+given their price.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.domain.agent_events import KINDS, AgentEvent, Finished
+from holdfast.agents import said
+from holdfast.agents.cli import broke_off
+from holdfast.domain.agent_events import KINDS, AgentEvent, Finished, Spent
 
 _NOTHING = object()
+_PLACE = re.compile(r"[0-9]{1,9}")
 
 
 class Mapped:
-    def __init__(self, events: Mapping[str, str]) -> None:
+    def __init__(self, events: Mapping[str, str], model: str = "") -> None:
+        """`model`: the one that was asked for, where a line does not name it."""
+        self._model = model
         self._rules: dict[str, dict[str, str]] = {}
         for key, place in events.items():
             kind, _, field = key.partition(".")
@@ -31,32 +38,36 @@ class Mapped:
         self._is_finished = False
 
     def read(self, line: bytes) -> Sequence[AgentEvent]:
-        if not line.startswith(b"{"):
-            return ()
-        try:
-            said = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return ()
-        events = [event for kind, rules in self._rules.items() if (event := _event(kind, rules, said)) is not None]
+        record = said.line(line)
+        events = [event for kind, rules in self._rules.items() if (event := _event(kind, rules, record)) is not None]
         self._is_finished = self._is_finished or any(isinstance(event, Finished) for event in events)
-        return events
+        return events if "usd" in self._rules.get("spent", {"usd": ""}) else [self._priced(event) for event in events]
+
+    def _priced(self, event: AgentEvent) -> AgentEvent:
+        if not isinstance(event, Spent):
+            return event
+        from holdfast.agents import prices
+
+        model = event.model or self._model
+        usd = prices.usd(model, max(event.tokens_in, 0), max(event.tokens_out, 0))
+        return msgspec.structs.replace(event, usd=usd, model=model, estimated=True)
 
     def end(self, code: int) -> Sequence[AgentEvent]:
         """An agent that has a last word, and did not say it, has not finished."""
         if self._is_finished or "finished" not in self._rules:
             return ()
-        return (Finished(False, f"It ended with code {code}, before its last word."),)
+        return (broke_off(code),)
 
 
-def _event(kind: str, rules: Mapping[str, str], said: Any) -> AgentEvent | None:
+def _event(kind: str, rules: Mapping[str, str], record: Any) -> AgentEvent | None:
     if "when" in rules:
-        if not _is_equal(rules["when"], said):
+        if not _is_equal(rules["when"], record):
             return None
-    elif _at(next(iter(rules.values())), said) is _NOTHING:
+    elif _at(next(iter(rules.values())), record) is _NOTHING:
         return None
     struct = KINDS[kind]
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}
-    values = {name: _value(place, types[name], said) for name, place in rules.items() if name != "when"}
+    values = {name: _value(place, types[name], record) for name, place in rules.items() if name != "when"}
     made: AgentEvent
     try:
         found = {name: value for name, value in values.items() if value is not _NOTHING}
@@ -66,34 +77,34 @@ def _event(kind: str, rules: Mapping[str, str], said: Any) -> AgentEvent | None:
     return made
 
 
-def _value(place: str, kind: Any, said: Any) -> Any:
+def _value(place: str, kind: Any, record: Any) -> Any:
     if kind is bool:
         if place.startswith("!"):
-            return not (found := _at(place[1:], said)) or found is _NOTHING
+            return not (found := _at(place[1:], record)) or found is _NOTHING
         if "=" in place:
-            return _is_equal(place, said)
-    found = _at(place, said)
+            return _is_equal(place, record)
+    found = _at(place, record)
     if kind is str and found is not _NOTHING:
         return _as_text(found)
     return _NOTHING if found is None else found
 
 
-def _is_equal(comparison: str, said: Any) -> bool:
+def _is_equal(comparison: str, record: Any) -> bool:
     place, _, wanted = comparison.partition("=")
-    found = _at(place, said)
+    found = _at(place, record)
     return found is not _NOTHING and _as_text(found) == wanted
 
 
 def _as_text(found: Any) -> str:
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    return found if isinstance(found, str) else said.as_json(found)
 
 
-def _at(place: str, said: Any) -> Any:
+def _at(place: str, value: Any) -> Any:
     for part in place.split("."):
-        if isinstance(said, dict) and part in said:
-            said = said[part]
-        elif isinstance(said, list) and part.isdigit() and int(part) < len(said):
-            said = said[int(part)]
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and _PLACE.fullmatch(part) and int(part) < len(value):
+            value = value[int(part)]
         else:
             return _NOTHING
-    return said
+    return value

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents import prices, said
 from holdfast.agents.aider import KEYS
-from holdfast.agents.cli import VERSION_S_MAX, Cli, has_any
-from holdfast.domain.agent_events import (
-    QUOTA,
-    REFUSED,
-    AgentEvent,
-    Finished,
-    RateLimited,
-    Said,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, has_any, refused
+from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
 if TYPE_CHECKING:
@@ -119,7 +109,7 @@ class MiniStream:
         self._retry_s = 0.0
         self._is_finished = False
 
-    def read(self, line: bytes) -> Sequence[AgentEvent]:
+    def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
         more = said.inner(record, "extra")
         match said.text(record, "role"):
@@ -135,12 +125,12 @@ class MiniStream:
                 return tuple(self._exit(said.text(record, "content"), more))
         return ()
 
-    def end(self, code: int) -> Sequence[AgentEvent]:
-        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+    def end(self, code: int) -> Sequence[events.AgentEvent]:
+        return () if self._is_finished else (broke_off(code),)
 
-    def _answer(self, record: dict[str, Any], more: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _answer(self, record: dict[str, Any], more: dict[str, Any]) -> Iterator[events.AgentEvent]:
         if text := said.text(record, "content"):
-            yield Said(text)
+            yield events.Said(text)
         yield from self._spent(more)
         for action in said.each(more, "actions"):
             command = said.text(action, "command")
@@ -148,60 +138,60 @@ class MiniStream:
                 self._calls += 1
                 call = said.text(action, "tool_call_id") or f"call {self._calls}"
                 self._open[call] = None
-                yield ToolStarted("bash", call, command)
+                yield events.ToolStarted("bash", call, command)
 
-    def _ended(self, record: dict[str, Any], more: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _ended(self, record: dict[str, Any], more: dict[str, Any]) -> Iterator[events.AgentEvent]:
         call = said.text(record, "tool_call_id")
         if call in self._open:
             del self._open[call]
             output = said.text(more, "raw_output") or said.as_text(record.get("content"))
-            yield ToolEnded(call, more.get("returncode") == 0, output)
+            yield events.ToolEnded(call, more.get("returncode") == 0, output)
 
-    def _unfit(self, more: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _unfit(self, more: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """An answer without a call: mini asks for another one, unless the model will not."""
         yield from self._spent(more)
         for choice in said.each(more, "response", "choices")[:1]:
             text = said.text(choice, "message", "content") or said.text(choice, "message", "refusal")
             if text:
-                yield Said(text)
+                yield events.Said(text)
             if choice.get("finish_reason") == "content_filter" or said.text(choice, "message", "refusal"):
                 self._is_finished = True
-                yield Finished(False, f"The model refused: {text}", REFUSED)
+                yield refused(text)
 
-    def _spent(self, more: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _spent(self, more: dict[str, Any]) -> Iterator[events.AgentEvent]:
         usage, cost = said.inner(more, "response", "usage"), said.number(more, "cost")
         tokens = said.count(usage, "prompt_tokens"), said.count(usage, "completion_tokens")
         if cost or any(tokens):
             model = said.text(more, "response", "model") or self._model
             read = said.count(usage, "prompt_tokens_details", "cached_tokens")
             usd = cost or prices.usd(model, *tokens, read=read)
-            yield Spent(usd, *tokens, model, estimated=not cost)
+            yield events.Spent(usd, *tokens, model, estimated=not cost)
 
-    def _exit(self, content: str, more: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _exit(self, content: str, more: dict[str, Any]) -> Iterator[events.AgentEvent]:
         self._is_finished = True
         status, told = said.text(more, "exit_status"), content.strip() or said.text(more, "exit_status")
         # A command that submits beside its work has no message of its own; one that failed may not have ended.
         for call in tuple(self._open):
             del self._open[call]
-            yield ToolEnded(call, status == "Submitted", content)
+            yield events.ToolEnded(call, status == "Submitted", content)
         low = told.lower()
         match status:
             case "Submitted":
-                yield Finished(True, content.strip())
+                yield events.Finished(True, content.strip())
             case "AuthenticationError" | "PermissionDeniedError":
                 yield Mini.not_signed_in(told)
             case "RateLimitError" if "quota" in low:
-                yield Finished(False, told, QUOTA)
+                yield events.Finished(False, told, events.QUOTA)
             case "RateLimitError":
                 self._is_finished = False
-                yield RateLimited(time.time() + self._retry_s if self._retry_s else 0.0, told)
+                yield events.RateLimited(time.time() + self._retry_s if self._retry_s else 0.0, told)
             case "InternalServerError" if "missing credentials" in low:
                 # The library of its library has no other name for that.
                 yield Mini.not_signed_in(told)
             case "ContentPolicyViolationError":
-                yield Finished(False, f"The model refused: {told}", REFUSED)
+                yield refused(told)
             case _:
-                yield Finished(False, told or "mini-swe-agent has failed, and did not say why.")
+                yield events.Finished(False, told or "mini-swe-agent has failed, and did not say why.")
 
 
 def _seconds(value: Any) -> float:

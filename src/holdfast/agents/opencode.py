@@ -13,32 +13,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import said
-from holdfast.agents.cli import Cli, home
-from holdfast.domain.agent_events import (
-    QUOTA,
-    REFUSED,
-    AgentEvent,
-    Compacted,
-    Finished,
-    RateLimited,
-    Said,
-    SessionBegan,
-    Spent,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, home, refused
+from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
     from holdfast.ports import Work
 
-# A shorter pause opencode may make by itself.
-RETRY_S_MAX = 5.0
 # So many answers in a row of which nothing can be read are enough; opencode itself asks without end.
 EMPTY_STEPS_MAX = 3
-# More calls than any start makes: behind them none is told any more, and the memory stays as it is.
-CALLS_MAX = 100_000
 
 PLUGIN_NAME = "holdfast.js"
 PLUGIN = """\
@@ -94,7 +78,7 @@ class Opencode(Cli):
             stdin=work.prompt,
             env={"OPENCODE_CONFIG": "{files}/opencode.json"},
             files={"opencode.json": msgspec.json.encode(config).decode(), PLUGIN_NAME: PLUGIN},
-            references=tuple(name for each in self.servers for name in each.references),
+            references=self.references,
             has_hook=True,
             stream=self.name,
             model=work.model,
@@ -114,53 +98,55 @@ class OpencodeStream:
     def __init__(self, model: str = "") -> None:
         self._model = model
         self._session = ""
-        self._open: set[str] = set()
-        self._told: set[str] = set()
+        self._calls = Calls()
         self._reason = self._last_words = ""
         self._empty_steps = 0
         self._has_done = False
         self._is_finished = False
 
-    def read(self, line: bytes) -> Sequence[AgentEvent]:
+    def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
         return (*self._began_session(record), *self._event(record))
 
-    def hook(self, given: bytes) -> Sequence[AgentEvent]:
+    def hook(self, given: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(given)
         call = said.text(record, "callID")
         if not call:
             return ()
         began = self._began(said.text(record, "tool"), call, said.at(record, "args"))
-        return (*began, *self._ended(call, not said.count(record, "exit"), said.as_text(said.at(record, "output"))))
+        return (
+            *began,
+            *self._calls.ended(call, not said.count(record, "exit"), said.as_text(said.at(record, "output"))),
+        )
 
-    def end(self, code: int) -> Sequence[AgentEvent]:
+    def end(self, code: int) -> Sequence[events.AgentEvent]:
         if self._is_finished:
             return ()
         if code or not self._reason:
-            return (Finished(False, f"It ended with code {code}, before its last word."),)
+            return (broke_off(code),)
         if self._reason != "stop":
-            return (Finished(False, f"The model's last answer broke off: {self._reason}."),)
-        return (Finished(True, self._last_words),)
+            return (events.Finished(False, f"The model's last answer broke off: {self._reason}."),)
+        return (events.Finished(True, self._last_words),)
 
     # -- the kinds of lines -------------------------------------------------------------------------------------------
 
-    def _began_session(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _began_session(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         session = said.text(record, "sessionID")
         if session and not self._session:
             self._session = session
-            yield SessionBegan(session, self._model)
+            yield events.SessionBegan(session, self._model)
 
-    def _event(self, record: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _event(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         part = said.inner(record, "part")
         match said.text(record, "type"):
             case "text" if text := said.text(part, "text"):
                 self._has_done, self._last_words = True, text
-                yield Said(text)
+                yield events.Said(text)
             case "tool_use" if call := said.text(part, "callID"):
                 state = said.inner(part, "state")
                 yield from self._began(said.text(part, "tool"), call, said.at(state, "input"))
                 ok = state.get("status") == "completed" and not said.count(state, "metadata", "exit")
-                yield from self._ended(call, ok, said.text(state, "output") or said.text(state, "error"))
+                yield from self._calls.ended(call, ok, said.text(state, "output") or said.text(state, "error"))
             case "step_finish":
                 yield from self._step(part)
             case "error":
@@ -170,52 +156,45 @@ class OpencodeStream:
             case "holdfast.retry":
                 until = said.number(record, "next") / 1000
                 if until - time.time() > RETRY_S_MAX:
-                    yield RateLimited(until, said.text(record, "message") or "The model's server asks for a pause.")
+                    yield events.RateLimited(
+                        until, said.text(record, "message") or "The model's server asks for a pause."
+                    )
             case "holdfast.compacted":
-                yield Compacted()
+                yield events.Compacted()
 
-    def _began(self, name: str, call: str, given: Any) -> Iterator[AgentEvent]:
+    def _began(self, name: str, call: str, given: Any) -> Iterator[events.AgentEvent]:
         self._has_done = True
-        if call not in self._told and len(self._told) < CALLS_MAX:
-            self._told.add(call)
-            self._open.add(call)
-            yield ToolStarted(name or "tool", call, said.as_text(given))
+        return self._calls.began(name, call, given)
 
-    def _ended(self, call: str, ok: bool, output: str) -> Iterator[AgentEvent]:
-        """The plugin tells it first; then the stream tells it again."""
-        if call in self._open:
-            self._open.discard(call)
-            yield ToolEnded(call, ok, output)
-
-    def _step(self, part: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _step(self, part: dict[str, Any]) -> Iterator[events.AgentEvent]:
         tokens = said.inner(part, "tokens")
         tokens_in = sum(said.count(tokens, *path) for path in (("input",), ("cache", "read"), ("cache", "write")))
         tokens_out = said.count(tokens, "output") + said.count(tokens, "reasoning")
         if tokens_in or tokens_out:
-            yield Spent(said.number(part, "cost"), tokens_in, tokens_out, self._model)
+            yield events.Spent(said.number(part, "cost"), tokens_in, tokens_out, self._model)
         self._reason = said.text(part, "reason")
         self._empty_steps = 0 if self._has_done or tokens_in or tokens_out else self._empty_steps + 1
         self._has_done = False
         if self._empty_steps >= EMPTY_STEPS_MAX:
-            yield from self._finish(Finished(False, "Nothing can be read of what the model's server answers."))
+            yield from self._finish(events.Finished(False, "Nothing can be read of what the model's server answers."))
 
-    def _error(self, error: dict[str, Any]) -> Iterator[AgentEvent]:
+    def _error(self, error: dict[str, Any]) -> Iterator[events.AgentEvent]:
         name, status = said.text(error, "name"), said.count(error, "data", "statusCode")
         told = said.text(error, "data", "message") or name or "opencode has failed, and did not say why."
         low = told.lower()
         if name == "ContentFilterError":
-            yield from self._finish(Finished(False, f"The model refused: {told}", REFUSED))
+            yield from self._finish(refused(told))
         elif status in (401, 403) or name == "ProviderAuthError" or "api key is missing" in low:
             yield from self._finish(Opencode.not_signed_in(f"{status} {told}" if status else told))
         elif status == 402 or "insufficient" in low or "billing" in low:
-            yield from self._finish(Finished(False, f"The account cannot pay for more: {told}", QUOTA))
+            yield from self._finish(events.Finished(False, f"The account cannot pay for more: {told}", events.QUOTA))
         elif status == 429:
             self._is_finished = True
-            yield RateLimited(0.0, told)
+            yield events.RateLimited(0.0, told)
         else:
-            yield from self._finish(Finished(False, told))
+            yield from self._finish(events.Finished(False, told))
 
-    def _finish(self, event: Finished) -> Iterator[AgentEvent]:
+    def _finish(self, event: events.Finished) -> Iterator[events.AgentEvent]:
         if not self._is_finished:
             self._is_finished = True
             yield event

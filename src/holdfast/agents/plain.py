@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.agents.cli import broke_off
 from holdfast.domain.agent_events import AgentEvent, Finished, ToolEnded, ToolStarted
 
 OUTPUT_LINES_MAX = 100
@@ -25,13 +26,13 @@ class OwnEvents:
             return ()
         try:
             event: AgentEvent = self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return ()
         self._is_finished = self._is_finished or isinstance(event, Finished)
         return (event,)
 
     def end(self, code: int) -> Sequence[AgentEvent]:
-        return () if self._is_finished else (Finished(False, f"It ended with code {code}, before its last word."),)
+        return () if self._is_finished else (broke_off(code),)
 
 
 class OneCall:

@@ -76,8 +76,8 @@ def usd(model: str, tokens_in: int, tokens_out: int, *, read: int = 0, written: 
     cache was read from or written with."""
     names = (model, model.rpartition("/")[2])
     table = {**PRICES, **_OWN}
-    fitting = max((known for known in table if any(name.startswith(known) for name in names)), key=len, default="")
-    if not fitting:
+    fitting = max((known for known in table if any(name.startswith(known) for name in names)), key=len, default=None)
+    if fitting is None:
         return 0.0
     new, cached, caching, out = table[fitting]
     plain = max(tokens_in - read - written, 0)

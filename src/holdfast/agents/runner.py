@@ -119,8 +119,15 @@ class Runner:
         if folder.exists():
             disk.remove_tree(folder)
         disk.mkdir(folder, 0o700)
+        for name, target in launch.links.items():
+            disk.mkdir((folder / name).parent, 0o700)
+            if target.endswith("/"):
+                disk.mkdir(Path(target), 0o700)
+            disk.symlink(folder / name, Path(target))
         for name, text in launch.files.items():
-            disk.replace(folder / name, environment.referred(text, launch.references, os.environ).encode(), 0o600)
+            disk.mkdir((folder / name).parent, 0o700)
+            content = environment.referred(text, launch.references, os.environ, is_json=name.endswith(".json"))
+            disk.replace(folder / name, content.encode(errors="surrogateescape"), 0o600)
 
     def _fail(self, failure: Exception) -> None:
         if self._child is not None:

@@ -63,4 +63,12 @@ def as_text(value: Any) -> str:
         return value
     if isinstance(value, list) and value and all(text(part, "text") for part in value):
         return "\n".join(text(part, "text") for part in value)
-    return "" if value is None else msgspec.json.encode(value).decode()
+    return "" if value is None else as_json(value)
+
+
+def as_json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        # It could just be read, and is too deep to be written again.
+        return ""

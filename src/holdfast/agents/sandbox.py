@@ -69,8 +69,8 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
         ("--ro-bind", store, own / "store"),
         ("--bind", own / "objects", store),
     ]
-    if order.launch.has_hook:
-        # A hook speaks to the runner by a file there.
+    if order.launch.has_hook or order.launch.links:
+        # A hook speaks to the runner by a file there, and what has links is a home.
         binds.append(("--bind", files.agent, files.agent))
     return _confined(argv, repository, files.root.parent.parent, order.sandbox_writable, binds)
 

@@ -72,7 +72,7 @@ def stream_of(order: Order) -> Stream:
     if order.launch.events:
         from holdfast.agents.mapped import Mapped
 
-        return Mapped(order.launch.events)
+        return Mapped(order.launch.events, order.launch.model)
     from holdfast.agents.plain import OneCall
 
     return OneCall(order.launch.argv)

@@ -6,20 +6,20 @@ import codecs
 import contextlib
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from holdfast.cli.at_work import STATES, at_work, clock, numbered_from
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import Printer, plain, printing
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import attempts
+from holdfast.durable.at_work import STATES, at_work, clock, numbered_from
 from holdfast.durable.attempts import Seen
 from holdfast.durable.lock import read_holder
 from holdfast.errors import NeverAttempted
@@ -35,6 +35,9 @@ INPUT_CHARS_MAX = 300
 OUTPUT_LINES_MAX = 8
 # From these an attempt may still be gone on with, while somebody runs.
 _GOES_ON = STATES | {TaskState.ORPHANED}
+
+New = Callable[[], Iterator[Any]]
+Tell = Callable[[Any], None]
 
 
 @click.command(
@@ -60,10 +63,11 @@ def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None
         _list(app, as_json)
         return
     found, attempt = _find(app, task)
-    follower = _Raw if raw else _Json if as_json else _Events
+    files = app.layout.attempt_files(attempt)
     with printing() as printer:
+        new, tell = _reading(printer, files, raw, as_json)
         try:
-            _follow(app, found, attempt, follower(printer, app.layout.attempt_files(attempt), tail_max))
+            _follow(app, found, attempt, files, _Follower(printer, new, tell, tail_max))
         except KeyboardInterrupt:
             printer.flush()
             click.echo(f"\nLeft {plain(attempt)}; what works there goes on working.", err=True)
@@ -119,10 +123,10 @@ def _find(app: App, name: str) -> tuple[str, str]:
 
 
 class _Follower:
-    """Prints what is new in an attempt's folder each time it is asked."""
+    """Tells what is new in an attempt's folder each time it is asked."""
 
-    def __init__(self, printer: Printer, files: Attempt, tail_max: int | None) -> None:
-        self.printer, self.files, self._tail_max = printer, files, tail_max
+    def __init__(self, printer: Printer, new: New, tell: Tell, tail_max: int | None) -> None:
+        self._printer, self._new, self._tell, self._tail_max = printer, new, tell, tail_max
 
     def step(self) -> None:
         new = list(self._new())
@@ -130,26 +134,31 @@ class _Follower:
             new, self._tail_max = new[len(new) - min(self._tail_max, len(new)) :], None
         for each in new:
             self._tell(each)
-        self.printer.flush()
+        self._printer.flush()
 
     def say(self, text: str) -> None:
         """On standard error: it is not the agent's."""
-        self.printer.flush()
+        self._printer.flush()
         click.echo(plain(text), err=True)
 
-    def _new(self) -> Iterator[Any]:
-        raise NotImplementedError
 
-    def _tell(self, each: Any) -> None:
-        raise NotImplementedError
+def _reading(printer: Printer, files: Attempt, raw: bool, as_json: bool) -> tuple[New, Tell]:
+    """What to follow, and how it is told."""
+    if raw:
+        return _Lines(files.output).new, lambda line: printer.text(line.removesuffix("\r"), "")
+    new = _Records(files).new
+    if as_json:
+        return new, lambda record: printer.line(msgspec.json.encode(record))
+    return new, lambda record: _tell(printer, record)
 
 
-class _Records(_Follower):
-    def __init__(self, printer: Printer, files: Attempt, tail_max: int | None) -> None:
-        super().__init__(printer, files, tail_max)
+class _Records:
+    """The events and turns of an attempt."""
+
+    def __init__(self, files: Attempt) -> None:
         self._ends = {files.events: 0, files.turns: 0}
 
-    def _new(self) -> Iterator[dict[str, Any]]:
+    def new(self) -> Iterator[dict[str, Any]]:
         """Events first, then turns: a turn that is seen has all its events before it."""
         found = [record for path in self._ends for record in self._read(path)]
         yield from sorted(found, key=lambda record: record.get("ts", 0.0))
@@ -160,53 +169,50 @@ class _Records(_Follower):
             yield record if "type" in record else {**record, "type": "turn"}
 
 
-class _Json(_Records):
-    def _tell(self, each: dict[str, Any]) -> None:
-        self.printer.line(msgspec.json.encode(each))
+def _tell(printer: Printer, each: dict[str, Any]) -> None:
+    match each["type"]:
+        case "said":
+            printer.text(str(each.get("text", "")), "")
+        case "tool_started":
+            given = " ".join(str(each.get("input", "")).split("\n"))
+            printer.text(f"→ {each.get('name', '')} {given}"[:INPUT_CHARS_MAX].rstrip(), "")
+        case "tool_ended":
+            _tell_output(printer, each)
+        case "turn":
+            files = each.get("files", [])
+            told = f"{len(files)} file{'' if len(files) == 1 else 's'} changed, ${each.get('usd', 0.0):.2f}"
+            printer.text(f"── turn {each.get('turn')}: {told}, {each.get('seconds', 0.0):.1f} s", "")
+        case "rate_limited":
+            printer.text(f"rate limited: {each.get('detail', '')}", "")
+        case "finished":
+            how, detail = "finished" if each.get("ok") else "says that it has failed", each.get("detail")
+            printer.text(f"{how}: {detail}" if detail else how, "")
 
 
-class _Events(_Records):
-    def _tell(self, each: dict[str, Any]) -> None:
-        match each["type"]:
-            case "said":
-                self.printer.text(str(each.get("text", "")), "")
-            case "tool_started":
-                given = " ".join(str(each.get("input", "")).split("\n"))
-                self.printer.text(f"→ {each.get('name', '')} {given}"[:INPUT_CHARS_MAX].rstrip(), "")
-            case "tool_ended":
-                self._tell_output(each)
-            case "turn":
-                files = each.get("files", [])
-                told = f"{len(files)} file{'' if len(files) == 1 else 's'} changed, ${each.get('usd', 0.0):.2f}"
-                self.printer.text(f"── turn {each.get('turn')}: {told}, {each.get('seconds', 0.0):.1f} s", "")
-            case "rate_limited":
-                self.printer.text(f"rate limited: {each.get('detail', '')}", "")
-            case "finished":
-                how, detail = "finished" if each.get("ok") else "says that it has failed", each.get("detail")
-                self.printer.text(f"{how}: {detail}" if detail else how, "")
-
-    def _tell_output(self, each: dict[str, Any]) -> None:
-        if not each.get("ok", True):
-            self.printer.text("it failed", "  ")
-        lines = str(each.get("output", "")).rstrip().split("\n")
-        if lines == [""]:
-            return
-        for line in lines[:OUTPUT_LINES_MAX]:
-            self.printer.text(line, "  ")
-        if len(lines) > OUTPUT_LINES_MAX:
-            self.printer.text(f"… {len(lines) - OUTPUT_LINES_MAX} more lines", "  ")
+def _tell_output(printer: Printer, each: dict[str, Any]) -> None:
+    if not each.get("ok", True):
+        printer.text("it failed", "  ")
+    lines = str(each.get("output", "")).rstrip().split("\n")
+    if lines == [""]:
+        return
+    for line in lines[:OUTPUT_LINES_MAX]:
+        printer.text(line, "  ")
+    if len(lines) > OUTPUT_LINES_MAX:
+        printer.text(f"… {len(lines) - OUTPUT_LINES_MAX} more lines", "  ")
 
 
-class _Raw(_Follower):
-    def __init__(self, printer: Printer, files: Attempt, tail_max: int | None) -> None:
-        super().__init__(printer, files, tail_max)
+class _Lines:
+    """The lines of the agent's output, as it wrote them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._end = 0
         self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
         self._rest = ""
 
-    def _new(self) -> Iterator[str]:
+    def new(self) -> Iterator[str]:
         try:
-            with open(self.files.output, "rb") as file:
+            with open(self._path, "rb") as file:
                 file.seek(self._end)
                 data = file.read()
         except FileNotFoundError:
@@ -215,16 +221,13 @@ class _Raw(_Follower):
         *lines, self._rest = (self._rest + self._decode(data)).split("\n")
         yield from lines
 
-    def _tell(self, each: str) -> None:
-        self.printer.text(each.removesuffix("\r"), "")
 
-
-def _follow(app: App, name: str, attempt: str, follower: _Follower) -> None:
+def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follower) -> None:
     """Until the attempt is over: its runner has ended, and nobody goes on with it."""
     polls, start = 0, 0
     while True:
         ended = _over(app, name, attempt) if polls % LOOK_EVERY == 0 else None
-        newest = _newest_start(follower.files)
+        newest = _newest_start(files)
         if start and newest > start:
             follower.say(f"{attempt} goes on, start {newest}")
         start = newest

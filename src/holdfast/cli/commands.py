@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("holdfast.cli.tasks:init", "Make the data root of this repository."),
     "add": ("holdfast.cli.editing:add", "Add a task, from options, a file or standard input."),
     "run": ("holdfast.cli.run:run", "Work on the tasks until nothing is left to do."),
+    "serve": ("holdfast.cli.serve:serve", "Serve the API and the dashboard, and start no agents."),
+    "dashboard": ("holdfast.cli.serve:dashboard", "Tell where the dashboard is, with the token that lets you in."),
     "stop": ("holdfast.cli.run:stop", "End the run that works here."),
     "attach": ("holdfast.cli.attach:attach", "Follow an agent's output, from any terminal."),
     "list": ("holdfast.cli.tasks:list_tasks", "List the tasks with their states."),

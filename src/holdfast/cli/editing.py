@@ -16,6 +16,7 @@ from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
+from holdfast.domain.naming import free_id, from_values, words_of
 from holdfast.domain.problem import Problem
 from holdfast.domain.task import TaskState
 from holdfast.errors import (
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SLUG_LENGTH_MAX = 48
 STDIN = "standard input"
 # In this order they are written to a new file. The names are the definition's keys.
 _OPTIONS = (
@@ -167,7 +167,9 @@ def _edit_by_options(overview: Overview, task: str, values: Mapping[str, Any]) -
     def changed(found: Found, text: bytes) -> bytes:
         if found.folder == "closed":
             raise TaskIsFinal(task=task, state=(found.definition.result or {}).get("state", TaskState.CLOSED))
-        return _judged_text(overview, _changed(text, found.definition, found.path.stem, values), found, "")
+        from holdfast.stores.roundtrip import edited
+
+        return _judged_text(overview, edited(text, found.definition, found.path.stem, values), found, "")
 
     return overview.view.backlog.change(task, changed).path
 
@@ -205,7 +207,7 @@ def _create(backlog: Backlog, text: Text, taken: set[str]) -> Found:
             if not text.words:
                 raise TaskExists(task=name, path=error.path) from error
         taken.add(name)
-        made = msgspec.structs.replace(text.made, id=_free_id(text.words, taken))
+        made = msgspec.structs.replace(text.made, id=free_id(text.words, taken))
         text = msgspec.structs.replace(text, made=made, content=text.content if text.place else render(made))
 
 
@@ -247,47 +249,9 @@ def _context(texts: list[str]) -> dict[str, Any]:
 
 
 def _from_options(name: str | None, values: dict[str, Any], taken: Collection[str]) -> Text:
-    words = str(values.get("title") or values.get("goal") or values.get("command") or "")
-    made = _judged({"id": name or _free_id(words, taken), **values})
+    words = words_of(values)
+    made = from_values({"id": name or free_id(words, taken), **values})
     return Text("", render(made), made, "" if name else words or "task")
-
-
-def _judged(values: dict[str, Any]) -> Definition:
-    """The definition that these values give. A JSON value is one of YAML too, so the rules are those of a file."""
-    try:
-        made = parse(b"".join(b"%b: %b\n" % (key.encode(), msgspec.json.encode(values[key])) for key in values), "")
-    except UnicodeEncodeError:
-        raise InputError(detail="an option holds bytes that are no UTF-8 text") from None
-    if isinstance(made, Definition):
-        return made
-    raise _invalid("", made)
-
-
-def _free_id(words: str, taken: Collection[str]) -> str:
-    """An id that says what the task is about, and that no task has."""
-    slug = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "task"
-    if len(slug) > SLUG_LENGTH_MAX:
-        slug = slug[: SLUG_LENGTH_MAX + 1].rpartition("-")[0] or slug[:SLUG_LENGTH_MAX]
-    number = 1
-    while (name := slug if number == 1 else f"{slug}-{number}") in taken:
-        number += 1
-    return name
-
-
-def _changed(text: bytes, before: Definition, stem: str, values: Mapping[str, Any]) -> bytes:
-    """The file with these values, and every comment and other key as it was."""
-    from holdfast.cli.roundtrip import with_values
-
-    given = {key: value for key, value in values.items() if value is not None}
-    wanted = _judged({"id": before.id, "title": "any", **given})
-    changed = with_values(text, values)
-    after = parse(changed, stem)
-    if isinstance(after, Definition):
-        expected = {key: getattr(wanted if key in given else before, key) for key in before.__struct_fields__}
-        expected |= {key: getattr(Definition(""), key) for key in values.keys() - given.keys()}
-        if msgspec.structs.asdict(after) != expected:
-            raise InputError(detail="this file cannot be changed key by key without changing more; edit it by hand")
-    return changed
 
 
 # -- from files -------------------------------------------------------------------------------------------------------
@@ -317,7 +281,7 @@ def _from_file(file: str, taken: Collection[str], name: str | None = None) -> Te
     if file == "-" and made.id != _parsed(content, "another", place).id:
         # It gives itself no id, and there is no file name: it is called by what it says.
         words = made.title or made.goal or str(made.command or "") or "task"
-        return Text(place, content, msgspec.structs.replace(made, id=_free_id(words, taken)), words)
+        return Text(place, content, msgspec.structs.replace(made, id=free_id(words, taken)), words)
     return Text(place, content, made)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 import msgspec
 
-from holdfast.cli import as_of, story
+from holdfast.cli import as_of
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app
 from holdfast.cli.terminal import Printer, local_time, moment, plain, printing
@@ -28,6 +28,7 @@ from holdfast.durable.chain import Chain, Torn
 from holdfast.durable.entry import Entry, encode
 from holdfast.durable.journal import epoch_of, is_run_id
 from holdfast.durable.root import read_root
+from holdfast.engine import story
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.layout import Layout
 

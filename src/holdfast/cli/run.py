@@ -23,12 +23,13 @@ from holdfast.durable.lock import read_holder
 from holdfast.durable.process import is_stopped
 from holdfast.engine.check import live_owner
 from holdfast.engine.signals import AGENTS, LEAVE, Signals
-from holdfast.errors import DetachFailed, Locked, NobodyRuns, NotStopped, RunsAlready, RunStopped
+from holdfast.errors import DetachFailed, ListenFailed, Locked, NobodyRuns, NotStopped, RunsAlready, RunStopped
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.engine.board import Board
     from holdfast.engine.loop import Loop
+    from holdfast.engine.workshop import Note, Workshop
 
 SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
 TASKS_LEFT = 20
@@ -39,6 +40,7 @@ TASKS_LEFT = 20
 Examples:
   holdfast run                          work until nothing is left to do
   holdfast run "fix the login page"     add one task and work on it
+  holdfast run --stay                   and wait for more; `holdfast dashboard` shows it
   holdfast run --detach                 in the background; look with `holdfast status`"""
 )
 @click.argument("goal", required=False)
@@ -49,6 +51,7 @@ Examples:
     help="Start this task and no other; may be given again.",
 )  # fmt: skip
 @click.option("--max-agents", type=click.IntRange(1, 1000), help="Agents that work at the same time.")
+@click.option("--stay", is_flag=True, help="Stay when nothing is left to do, and wait for more.")
 @click.option("--plain", "is_plain", is_flag=True, help="Print lines, also on a terminal.")
 @as_json
 @click.pass_context
@@ -59,6 +62,7 @@ def run(
     take_over: bool,
     only: tuple[str, ...],
     max_agents: int | None,
+    stay: bool,
     is_plain: bool,
     as_json: bool,
 ) -> None:
@@ -85,12 +89,12 @@ def run(
     # This one stays: what it has loaded so far is for good, and everything later is collected.
     gc.freeze()
     gc.enable()
-    with view(as_json, is_plain) as shown, _alone(app), workshop(app, shown.note, take_over=take_over) as shop:
+    with view(as_json, is_plain) as shown, alone(app), workshop(app, shown.note, take_over=take_over) as shop:
         for remark in remarks:
             shown.note("", remark)
         _expect_known(shop.board, wanted)
-        loop = Loop(shop, only=wanted or None, show=shown.show)
-        with _stopping(loop):
+        loop = Loop(shop, only=wanted or None, show=shown.show, stays=stay)
+        with server(shop, loop, shown.note, app.config.server.enabled), stopping(loop):
             loop.run()
         left = _left(loop, wanted)
         shown.end(loop, left)
@@ -99,7 +103,24 @@ def run(
 
 
 @contextlib.contextmanager
-def _alone(app: App) -> Iterator[None]:
+def server(shop: Workshop, loop: Loop, note: Note, enabled: bool) -> Iterator[None]:
+    """Serves while the run lasts. A run that cannot serve works all the same, and says so."""
+    if not enabled:
+        yield
+        return
+    from holdfast.server.serving import serving
+
+    with contextlib.ExitStack() as stack:
+        try:
+            api = stack.enter_context(serving(shop, loop))
+            note("", f"serving {api.url}; look with `holdfast dashboard`")
+        except ListenFailed as error:
+            note("", str(error))
+        yield
+
+
+@contextlib.contextmanager
+def alone(app: App) -> Iterator[None]:
     """Says how to go on where somebody else has the data root."""
     try:
         yield
@@ -127,7 +148,7 @@ def _left(loop: Loop, only: list[str]) -> list[str]:
     return [name for name in only or loop.board.tasks if loop.board.task(name).state not in SETTLED]
 
 
-class _stopping:
+class stopping:
     """While here, the first interrupt asks the loop to stop and leaves the agents at work; the second ends at once."""
 
     def __init__(self, loop: Loop) -> None:
@@ -159,6 +180,7 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
     root = ctx.find_root().obj
     argv = [sys.executable, "-m", "holdfast", *(["--data-root", root] if root else []), "run", "--plain"]
     argv += [word for name in only for word in ("--only", name)]
+    argv += ["--stay"] if ctx.params["stay"] else []
     argv += ["--take-over"] if ctx.params["take_over"] else []
     argv += ["--max-agents", str(ctx.params["max_agents"])] if ctx.params["max_agents"] else []
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

@@ -20,11 +20,11 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from holdfast.cli.at_work import AtWork, clock, glance
 from holdfast.cli.live import counted, reasons_to_wait, summary
 from holdfast.cli.terminal import plain
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.durable.at_work import AtWork, clock, glance
 
 if TYPE_CHECKING:
     from holdfast.engine.loop import Loop

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from holdfast.cli.at_work import AtWork, at_work, clock
 from holdfast.cli.next_step import next_step
 from holdfast.cli.overview import Row, look, moment, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
 from holdfast.domain.task import TaskState
+from holdfast.durable.at_work import AtWork, at_work, clock
 from holdfast.durable.lock import Holder, read_holder
 
 SHOWN_MAX = 10

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import click
-import msgspec
 
 FLUSH_AFTER_S = 0.1
 _UNIT_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -125,7 +124,3 @@ def printing() -> Iterator[Printer]:
         yield printer
     finally:
         printer.flush()
-
-
-def compact(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

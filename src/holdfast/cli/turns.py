@@ -17,8 +17,7 @@ from holdfast.cli.terminal import plain, printing
 from holdfast.errors import DecisionRefused
 
 if TYPE_CHECKING:
-    from holdfast.app import App
-    from holdfast.domain.state import Task
+    from holdfast.engine.diffs import Diffs
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 _COLUMNS = ("TURN", "TOOL", "FILES", "USD", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
@@ -87,22 +86,17 @@ def diff(ctx: click.Context, name: str, turn: int, to_turn: int | None, stat: bo
 
     A turn is compared with the tree as it stood when the turn began. The output is a patch that `git apply` takes.
     """
-    from holdfast.engine.rework import snapshot_of
-
     attempt = _attempt(ctx, name)
-    repo = attempt.app.repo
-    if to_turn is not None:
-        old, new = snapshot_of(repo, attempt.id, turn), snapshot_of(repo, attempt.id, to_turn)
-    else:
-        new = snapshot_of(repo, attempt.id, turn)
-        old = _before(attempt, turn)
+    diffs = _diffs(attempt)
+    new = diffs.after(turn if to_turn is None else to_turn)
+    old = diffs.before(turn) if to_turn is None else diffs.after(turn)
     if as_json:
-        numbers = _git(attempt, old, new, "--numstat", "-z").decode(errors="backslashreplace")
-        patch = "" if stat else _git(attempt, old, new).decode(errors="backslashreplace")
-        facts = {"task": attempt.task.id, "attempt": attempt.id, "from": old, "to": new, "files": _counted(numbers)}
+        patch = "" if stat else diffs.patch(old, new).decode(errors="backslashreplace")
+        files = diffs.counts(old, new)
+        facts = {"task": attempt.task.id, "attempt": attempt.id, "from": old, "to": new, "files": files}
         print_json(facts if stat else {**facts, "patch": patch})
         return
-    _print_raw(_git(attempt, old, new, *(["--stat"] if stat else [])))
+    _print_raw(diffs.patch(old, new, *(["--stat"] if stat else [])))
 
 
 @click.group(
@@ -182,58 +176,10 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
     return _Attempt(app, task, attempt)
 
 
-def _before(attempt: _Attempt, turn: int) -> str:
-    """The tree as it stood when the turn began: what the one before left, or what the turn's start found."""
-    from holdfast.engine.rework import snapshot_of, snapshots_of
-    from holdfast.engine.turns import all_turns
+def _diffs(attempt: _Attempt) -> Diffs:
+    from holdfast.engine.diffs import Diffs
 
-    starts = {line.turn: line.start for line in all_turns(attempt.app.layout.attempt_files(attempt.id))}
-    if starts.get(turn) != starts.get(turn - 1):
-        found = snapshots_of(attempt.app.repo, attempt.id).get(f"start-{starts.get(turn)}")
-        if found:
-            return found
-    return snapshot_of(attempt.app.repo, attempt.id, turn - 1) if turn > 1 else _base(attempt)
-
-
-def _base(attempt: _Attempt) -> str:
-    """The commit that the attempt began with; of an earlier attempt only the journal itself knows it."""
-    from holdfast.durable.chain import Chain
-
-    app: App = attempt.app
-    task: Task = attempt.task
-    if task.attempt == attempt.id:
-        return task.base
-    found = (
-        str(entry.inputs.get("base", ""))
-        for _, entry in Chain(app.layout.wal).entries()
-        if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt.id
-    )
-    return next(filter(None, found))
-
-
-def _git(attempt: _Attempt, old: str, new: str, *options: str) -> bytes:
-    """A patch without the data root, which no snapshot holds."""
-    from holdfast.durable import git
-    from holdfast.engine.worktree import Worktrees
-
-    app: App = attempt.app
-    exclude = [f":(top,exclude,literal){name}" for name in Worktrees(app.repo, app.layout).exclude]
-    shown = options or ("-p", "--binary", "--full-index")
-    fixed = ("--no-color", "--no-ext-diff", "--no-textconv", "-M")
-    return git.discover(app.repo).run("diff", *fixed, *shown, old, new, "--", ":/", *exclude).out
-
-
-def _counted(numbers: str) -> list[dict[str, Any]]:
-    """Reads `--numstat -z`: `added deleted path`, and for a rename both paths behind an empty one."""
-    files, rest = [], iter(numbers.split("\0")[:-1])
-    for line in rest:
-        added, deleted, path = line.split("\t", 2)
-        old_path = ""
-        if not path:
-            old_path, path = next(rest), next(rest)
-        count = {"added": None if added == "-" else int(added), "deleted": None if deleted == "-" else int(deleted)}
-        files.append({"path": path, **({"old_path": old_path} if old_path else {}), **count})
-    return files
+    return Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id)
 
 
 def _print_raw(text: bytes) -> None:

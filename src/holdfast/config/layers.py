@@ -128,6 +128,9 @@ def _agents(value: Any, layer: Layer) -> tuple[DeclaredAgent, ...]:
     for at, each in enumerate(found):
         if wrong := mapping_problem(each.events):
             raise _refused(f"agents[{at}].events", each.events, f"a mapping of events: {wrong}", layer)
+        if each.resume and not ("session.id" in each.events and any("{session}" in part for part in each.resume)):
+            allowed = "arguments with {session} among them, where its events have a session.id"
+            raise _refused(f"agents[{at}].resume", each.resume, allowed, layer)
     return found
 
 

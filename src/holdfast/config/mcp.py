@@ -23,12 +23,14 @@ from msgspec import Meta
 
 from holdfast.errors import ConfigUnreadable
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _ALLOWED = (
     "a mapping of names (letters, digits, dashes, underscores) to servers, each with either command, args and env, or "
     "url and headers"
 )
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_PRINTABLE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
@@ -44,13 +46,13 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def refers(value: str) -> bool:
-        return _REFERENCE.search(value) is not None
+        return REFERENCE.search(value) is not None
 
     @property
     def references(self) -> tuple[str, ...]:
         """The variables that its values stand for."""
         values = (*self.env.values(), *self.headers.values())
-        return tuple(dict.fromkeys(name for value in values for name in _REFERENCE.findall(value)))
+        return tuple(dict.fromkeys(name for value in values for name in REFERENCE.findall(value)))
 
 
 def read(path: Path) -> tuple[McpServer, ...]:
@@ -75,9 +77,20 @@ def _named(path: Path, name: str, server: McpServer) -> McpServer:
         raise _unreadable(path, f"{name!r} is no name for a server")
     if bool(server.command) == bool(server.url):
         raise _unreadable(path, f"{name} needs either a command or a url")
+    for variable in server.env:
+        if not _VARIABLE.fullmatch(variable):
+            raise _unreadable(path, f"{name} has in env {variable!r}, which is no name for a variable")
+    if broken := [each for each in _texts(server) if not _PRINTABLE.fullmatch(each)]:
+        raise _unreadable(path, f"{name} has control characters in {broken[0]!r}")
     if (server.url and (server.args or server.env)) or (server.command and server.headers):
         raise _unreadable(path, f"{name} mixes what belongs to a command and what belongs to a url")
     return msgspec.structs.replace(server, name=name)
+
+
+def _texts(server: McpServer) -> tuple[str, ...]:
+    """What becomes part of a command line, of a request or of an environment."""
+    mappings = (*server.env.items(), *server.headers.items())
+    return (server.command, server.url, *server.args, *(text for pair in mappings for text in pair))
 
 
 def _unreadable(path: Path, reason: str) -> ConfigUnreadable:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
 from holdfast.domain.routing import PRIORITY_PATTERN
 from holdfast.layout import HOME_VARIABLE
 
@@ -21,6 +22,7 @@ ENTRIES_MAX = 100
 
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
+Model = Annotated[str, Meta(pattern=MODEL_PATTERN)]
 NAME_RULE = "a name of up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
 PRIORITY_RULE = "a whole number, or a text such as <=2, <2, >2 or >=2"
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}\*?\Z")]
@@ -55,11 +57,15 @@ class DeclaredAgent(msgspec.Struct, frozen=True):
         dict[str, str],
         Meta(max_length=100, description="where its JSON lines have our events; empty: the command is one turn"),
     ] = {}
+    resume: Annotated[
+        tuple[Text, ...],
+        Meta(max_length=100, description="arguments to go on with a conversation, {session}; empty: it cannot"),
+    ] = ()
 
 
 class Route(msgspec.Struct, frozen=True):
     agent: Annotated[Name, Meta(description="who works on a task that fits all the conditions")]
-    model: Annotated[Text | None, Meta(description="with which model; null: the agent's choice")] = None
+    model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
     label: Annotated[Text | None, Meta(description="fits a task that has this label; null: any")] = None
     priority: Annotated[
@@ -70,7 +76,7 @@ class Route(msgspec.Struct, frozen=True):
 
 class Step(msgspec.Struct, frozen=True):
     agent: Annotated[Name, Meta(description="who works on it")]
-    model: Annotated[Text | None, Meta(description="with which model; null: the agent's choice")] = None
+    model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
 
 
 class ModelPrice(msgspec.Struct, frozen=True):
@@ -127,6 +133,23 @@ class Ledgers(msgspec.Struct, frozen=True):
     retain_age_s_max: Annotated[Seconds | None, Meta(description="archived files of this age go; null: none")] = None
 
 
+class Server(msgspec.Struct, frozen=True):
+    enabled: Annotated[bool, Meta(description="false: `holdfast run` serves no API and no dashboard")] = True
+    host: Annotated[Text, Meta(description="address to listen on; beyond loopback only with TLS, or when insisted")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Meta(ge=0, le=65535, description="port to listen on; 0: the last one, or any")] = 0
+    names: Annotated[
+        tuple[Text, ...], Meta(max_length=ENTRIES_MAX, description="host names to answer to, beside loopback's")
+    ] = ()
+    tls_cert: Annotated[Text | None, Meta(description="file of the certificate; null: no TLS")] = None
+    tls_key: Annotated[Text | None, Meta(description="file of its key")] = None
+    plain_beyond_loopback: Annotated[
+        bool, Meta(description="true: listen beyond loopback without TLS; whoever can listen in gets the token")
+    ] = False
+    followers_max: Annotated[int, Meta(ge=1, le=100_000, description="streams of events at the same time")] = 1000
+
+
 class Audit(msgspec.Struct, frozen=True):
     key_path: Annotated[
         Text | None,
@@ -140,7 +163,9 @@ class Config(msgspec.Struct, frozen=True):
     ] = None
     max_agents: Annotated[int, Meta(ge=1, le=1000, description="agents that work at the same time")] = 4
     agent: Annotated[Name, Meta(description="agent of a task that names none")] = "claude"
-    model: Annotated[Text | None, Meta(description="model of a task that names none; null: the agent's choice")] = None
+    model: Annotated[
+        Model | None, Meta(description="model of a task that names none and no other agent; null: the agent's choice")
+    ] = None
     sandbox: Annotated[
         Literal["none", "bwrap"],
         Meta(description="how agents and gates are confined; bwrap: they write in their worktree only"),
@@ -159,6 +184,9 @@ class Config(msgspec.Struct, frozen=True):
     heartbeat_timeout_s: Annotated[
         Seconds, Meta(description="a runner without a sign of life for so long is ended, and its attempt continued")
     ] = 120.0
+    lease_s: Annotated[
+        Seconds, Meta(description="who holds a task through the API shows within so long that they are alive")
+    ] = 300.0
     same_calls_max: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
         Meta(description="calls of one tool with the same input in a row; null: no limit"),
@@ -205,6 +233,7 @@ class Config(msgspec.Struct, frozen=True):
     ] = ()
     ledgers: Ledgers = Ledgers()
     audit: Audit = Audit()
+    server: Server = Server()
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -265,7 +294,8 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
     if kind is bool:
         return "true or false"
     if kind is str:
-        return NAME_RULE if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
+        rule = MODEL_RULE if facts.get("pattern") == MODEL_PATTERN else NAME_RULE
+        return rule if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
     if typing.get_origin(kind) is dict and _is_struct(typing.get_args(kind)[1]):
         return f"a mapping of up to {facts['max_length']} {_elements(typing.get_args(kind)[1])}"
     if typing.get_origin(kind) is dict:

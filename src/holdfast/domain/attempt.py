@@ -28,6 +28,7 @@ class Launch(msgspec.Struct, frozen=True):
     `argv`. `events`: of a declared agent, where the parts of an event stand in its JSON lines.
     `files`: name and text of files that the runner writes into a folder of the attempt's before the start, readable by
     nobody else. The agent finds that folder in HOLDFAST_FILES; `{files}` in `argv` and `env` stands for it.
+    `links`: name and target of symbolic links there. One that ends in / is a folder, and made where it is missing.
     `references`: names of variables; where `files` and `env` have `${NAME}` of one of these, the runner puts the value
     of its own environment: so a secret is never part of the order.
     `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits there (agents/hook.py).
@@ -44,6 +45,7 @@ class Launch(msgspec.Struct, frozen=True):
     prompt: str = ""
     events: dict[str, str] = {}
     files: dict[str, str] = {}
+    links: dict[str, str] = {}
     references: tuple[str, ...] = ()
     has_hook: bool = False
     reads_errors: bool = False

@@ -23,6 +23,10 @@ ID_RULE = (
 )
 _ID = re.compile(r"(?!.*\.\.)(?!.*(\.|\.lock)$)[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 
+# It is an argument of an agent's: one that begins with a dash would be an option.
+MODEL_PATTERN = r"^[^\s\x00-\x1f\x7f-][^\x00-\x1f\x7f]{0,999}\Z"
+MODEL_RULE = "a name of up to 1,000 characters, no dash or space first, no control characters"
+
 # What Holdfast writes at the end of a file: it belongs to no person, and is no part of the definition proper.
 BLOCKS = ("claim", "result", "error")
 
@@ -201,6 +205,8 @@ def _wrong_values(text: bytes, made: Definition) -> list[Problem]:
     if at and not _TURN.fullmatch(turn):
         told = f"forked_from: {made.forked_from!r} names no turn; write it as in fix-login.1@3"
         problems.append(_problem(text, "forked_from", told))
+    if made.model is not None and not re.match(MODEL_PATTERN, made.model):
+        problems.append(_problem(text, "model", f"model: {made.model!r} cannot be a model: {MODEL_RULE}"))
     if not any(getattr(made, key) for key in _WORK):
         problems.append(_problem(text, "", f"the task says nothing to do: give at least one of {', '.join(_WORK)}"))
     return problems

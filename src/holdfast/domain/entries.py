@@ -57,13 +57,41 @@ class ReplayCompleted(msgspec.Struct, frozen=True):
 
 
 class TaskAdded(msgspec.Struct, frozen=True):
-    """`definition` is the blob that holds the file as it was. An imported task came with a state, without a journal."""
+    """`definition` is the blob that holds the file as it was. An imported task came with a state, without a journal.
+
+    One that came through the API brings its `text` along: the blob and the file are written from it, and then filed.
+    """
 
     task: str
     definition: str
     state: TaskState = TaskState.OPEN
     imported: bool = False
     outcome: dict[str, Any] = {}
+    text: str = ""
+
+
+class TasksFiled(msgspec.Struct, frozen=True):
+    """The file and the blob of each of these, which came through the API, are on disk."""
+
+    tasks: list[str]
+
+
+class TaskProgressed(msgspec.Struct, frozen=True):
+    """What whoever works on a task says of it meanwhile."""
+
+    task: str
+    attempt: str
+    message: str
+    percent: float | None = None
+
+
+class RequestAnswered(msgspec.Struct, frozen=True):
+    """The answer to an API request that had a key of its own, so that a repeated one gets the same."""
+
+    idempotency_key: str
+    request: str
+    status: int
+    body: Any = None
 
 
 class TaskEdited(msgspec.Struct, frozen=True):
@@ -76,7 +104,8 @@ class TaskMoved(msgspec.Struct, frozen=True):
 
     `candidate` is the commit that an attempt made, `session` the agent's own name for its conversation, `feedback` the
     blob with what the agent is told when it is woken. `again`: of a failure, that another attempt follows by itself.
-    `rest` is what the start has spent after its last turn. A claim says with which `model`, and `why` this agent.
+    `rest` is what the start has spent after its last turn. A claim says with which `model`, and `why` this agent;
+    `remote`, that the worker is none of ours, and holds it through the API.
     """
 
     task: str
@@ -92,6 +121,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     rest: Spend = Spend()
     model: str = ""
     why: str = ""
+    remote: bool = False
 
 
 class MoveRefused(msgspec.Struct, frozen=True):
@@ -225,6 +255,9 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "wal_replay_completed": ReplayCompleted,
     "task_added": TaskAdded,
     "task_edited": TaskEdited,
+    "tasks_filed": TasksFiled,
+    "task_progressed": TaskProgressed,
+    "request_answered": RequestAnswered,
     "task_move_refused": MoveRefused,
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,

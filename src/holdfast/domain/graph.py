@@ -35,6 +35,7 @@ class Node(msgspec.Struct, frozen=True):
     not_before: float = 0.0
     # Until when its subtasks may take, where it waits for them; 0 without a limit.
     subtasks_until: float = 0.0
+    role: str = ""
 
 
 class Graph:
@@ -43,7 +44,8 @@ class Graph:
         self._dependents: dict[str, set[str]] = defaultdict(set)
         self._children: dict[str, set[str]] = defaultdict(set)
         self._unmet: dict[str, int] = {}
-        self._ready: list[tuple[int, float, str]] = []
+        # By role, because some take only tasks of theirs; roles are few.
+        self._ready: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
         self._timed: list[tuple[float, str]] = []
         self._waiting: set[str] = set()
 
@@ -75,31 +77,29 @@ class Graph:
         if node.state is SETTLED:
             self._tell_dependents(name, 1)
 
-    def next_ready(self, now: float) -> str | None:
-        """The task to take first, or None. It stays ready until its state is put anew."""
+    def next_ready(self, now: float, role: str | None = None) -> str | None:
+        """The task to take first, of this role or of any, or None. It stays ready until its state is put anew."""
         self._wake(now)
-        while self._ready:
-            priority, added_at, name = self._ready[0]
-            node = self._nodes.get(name)
-            if (
-                node is not None
-                and (node.priority, node.added_at) == (priority, added_at)
-                and self._is_ready(node, now)
-            ):
-                return name
-            heapq.heappop(self._ready)
-        return None
+        heaps = self._ready.values() if role is None else [self._ready.get(role, [])]
+        tops = []
+        for heap in heaps:
+            while heap and not self._holds(heap[0], now):
+                heapq.heappop(heap)
+            tops += heap[:1]
+        return min(tops)[2] if tops else None
 
-    def ready(self, now: float) -> Iterator[str]:
+    def ready(self, now: float, role: str | None = None) -> Iterator[str]:
         """All that are ready, in order. For a person to look at: it costs a pass over them."""
         self._wake(now)
-        seen: set[str] = set()
-        for priority, added_at, name in sorted(self._ready):
-            node = self._nodes.get(name)
-            fits = node is not None and (node.priority, node.added_at) == (priority, added_at)
-            if node is not None and fits and name not in seen and self._is_ready(node, now):
-                seen.add(name)
-                yield name
+        heaps = list(self._ready.values()) if role is None else [self._ready.get(role, [])]
+        for item in sorted({item for heap in heaps for item in heap}):
+            if self._holds(item, now):
+                yield item[2]
+
+    def _holds(self, item: tuple[int, float, str], now: float) -> bool:
+        """Whether an entry of a heap still says what is so."""
+        node = self._nodes.get(item[2])
+        return node is not None and (node.priority, node.added_at) == item[:2] and self._is_ready(node, now)
 
     def next_moment(self) -> float | None:
         """When the first task that only waits for its time may be ready."""
@@ -140,6 +140,9 @@ class Graph:
     def has_subtasks(self, name: str) -> bool:
         return bool(self._children.get(name))
 
+    def subtasks(self, name: str) -> list[str]:
+        return sorted(self._children.get(name, ()))
+
     def open_subtasks(self, name: str) -> list[str]:
         return sorted(child for child in self._children[name] if self._nodes[child].state is not SETTLED)
 
@@ -170,14 +173,14 @@ class Graph:
         if node.not_before:
             heapq.heappush(self._timed, (node.not_before, node.id))
         else:
-            heapq.heappush(self._ready, (node.priority, node.added_at, node.id))
+            heapq.heappush(self._ready[node.role], (node.priority, node.added_at, node.id))
 
     def _wake(self, now: float) -> None:
         while self._timed and self._timed[0][0] <= now:
             moment, name = heapq.heappop(self._timed)
             node = self._nodes.get(name)
             if node is not None and node.not_before == moment and self._is_ready(node, now):
-                heapq.heappush(self._ready, (node.priority, node.added_at, name))
+                heapq.heappush(self._ready[node.role], (node.priority, node.added_at, name))
 
     def _tell_dependents(self, name: str, change: int) -> None:
         for dependent in self._dependents[name]:

@@ -72,7 +72,9 @@ def choose(made: Definition, rules: Rules, task: Task | None = None) -> Choice:
     """For the next claim of the task; None: nobody has worked on it yet."""
     default = made.model or rules.model or ""
     if made.agent:
-        return Choice(made.agent, default, "named by the task")
+        # The default model is the default agent's: another one may not know it.
+        model = default if made.agent == rules.agent else made.model or ""
+        return Choice(made.agent, model, "named by the task")
     if made.command:
         return Choice("command", default, "the task has a command")
     if made.script:

@@ -33,6 +33,8 @@ class Task(msgspec.Struct):
     `landed` is the commit that it landed as, and `landed_on` the branch.
     `worked_by`, `model` and `why` are of the last claim: its agent, also when that has the task no more, and the reason
     for it. `failed`: the kind of failure that the last attempt ended with. `session` is a conversation of `worked_by`.
+    `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
+    its file and blob are on disk. `progress` is what its worker said last.
     """
 
     id: str
@@ -76,6 +78,9 @@ class Task(msgspec.Struct):
     model: str = ""
     why: str = ""
     failed: str = ""
+    remote: bool = False
+    unfiled: str = ""
+    progress: str = ""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -109,7 +114,7 @@ class State:
     `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970.
     """
 
-    version = 4
+    version = 5
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -161,7 +166,18 @@ class State:
         if added.task in self.tasks:
             raise _Contradiction(f"the task {added.task} was added before")
         moment = entry.timestamp
-        self.tasks[added.task] = Task(added.task, added.state, added.definition, moment, moment, outcome=added.outcome)
+        self.tasks[added.task] = Task(
+            added.task, added.state, added.definition, moment, moment, outcome=added.outcome, unfiled=added.text
+        )
+
+    def _file(self, entry: EntryLike, filed: entries.TasksFiled) -> None:
+        for name in filed.tasks:
+            self._task(name).unfiled = ""
+
+    def _progress(self, entry: EntryLike, said: entries.TaskProgressed) -> None:
+        task = self._task(said.task)
+        if said.attempt == task.attempt:
+            task.progress = said.message
 
     def _edit(self, entry: EntryLike, edited: entries.TaskEdited) -> None:
         self._task(edited.task).definition = edited.definition
@@ -174,7 +190,7 @@ class State:
         if target is TaskState.CLAIMED:
             self._claim(task, moved)
         elif target not in _HELD:
-            task.agent = ""
+            task.agent, task.remote = "", False
         if target not in _AT_WORK:
             task.reserved = Caps()
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
@@ -203,7 +219,7 @@ class State:
             # Another agent cannot go on with it.
             task.session = ""
         task.worked_by, task.model, task.why = moved.agent, moved.model, moved.why
-        task.claims, task.started = task.claims + 1, False
+        task.claims, task.started, task.remote, task.progress = task.claims + 1, False, moved.remote, ""
         task.attempt, task.agent, task.not_before = moved.attempt, moved.agent, 0.0
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
@@ -312,6 +328,8 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.RunStarted: State._start_run,
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
+    entries.TasksFiled: State._file,
+    entries.TaskProgressed: State._progress,
     entries.TaskMoved: State._move,
     entries.TaskFlagged: State._flag,
     entries.TurnCompleted: State._expect_turn,

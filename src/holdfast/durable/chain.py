@@ -59,6 +59,17 @@ class RunFile(msgspec.Struct, frozen=True):
             offset -= len(archived.read(min(offset, _BUFFER))) or offset
         return archived, sys.maxsize
 
+    def entries(self) -> Iterator[Entry]:
+        """The run's entries as far as they are whole, for who reads on from a place and judges nothing."""
+        with contextlib.ExitStack() as reading:
+            reading.enter_context(disk.reading(self.path))
+            stream = reading.enter_context(self.open()[0])
+            for line in stream:
+                entry = decode_sound(line)
+                if entry is None:
+                    return
+                yield entry
+
     def _archived(self) -> Path:
         is_archived = self.path.name.endswith(ARCHIVED)
         return self.path if is_archived else self.path.parent / "archive" / f"{self.run}{ARCHIVED}"

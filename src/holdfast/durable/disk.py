@@ -37,6 +37,7 @@ from holdfast.durable.kernel import (
 )
 from holdfast.durable.kernel import in_memory as in_memory
 from holdfast.durable.kernel import open_log as open_log
+from holdfast.durable.kernel import symlink as symlink
 from holdfast.durable.kernel import touch as touch
 from holdfast.errors import AlreadyExists, DiskError, FileMissing, InUse, Poisoned
 
@@ -303,8 +304,7 @@ def close_lock_file(fd: int, path: Path) -> None:
 def mkdir(path: Path, mode: int = 0o755) -> None:
     """Creates `path` and what is missing above it; each entry is durable in its parent before the next is made.
 
-    A folder that is there already is made certain of too, once in a process: whoever made it may have died before its
-    sync, or be just about to do it.
+    A folder that is there already is made certain of too, once in a process: its maker may not have synced it.
     """
     if not path.is_dir():
         if path.parent != path:

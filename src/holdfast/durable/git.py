@@ -115,6 +115,24 @@ class Repository(msgspec.Struct, frozen=True):
         """Runs git on the repository itself: only to ask, or for refs under refs/holdfast."""
         return run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
 
+    def beginning(self, most: int, *args: str) -> bytes:
+        """The first bytes of what git says, and no more: where there is more, git is ended."""
+        import subprocess
+
+        asking = subprocess.Popen(
+            ["git", *args],
+            cwd=self.worktree,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        with asking as asked:
+            assert asked.stdout is not None
+            said = asked.stdout.read(most)
+            asked.kill()
+        return said
+
 
 def discover(worktree: Path) -> Repository:
     require_minimum()

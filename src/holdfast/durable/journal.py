@@ -121,6 +121,33 @@ class _Waiting:
 _UNDECIDED = _Outcome()
 
 
+class Staged:
+    """Entries that have their numbers and hashes, and are not on disk yet: they follow the journal's end as it was."""
+
+    def __init__(self, run: str, last: tuple[int, str, int, int]) -> None:
+        self.run = run
+        self.base = self.last = last
+        self.lines: list[bytes] = []
+
+    def add(self, middles: list[bytes], timestamp: bytes) -> list[Ref]:
+        synced = self.base[0]
+        seq, digest, start, end = self.last
+        refs = []
+        for middle in middles:
+            seq += 1
+            line, digest = seal(put_together(seq, digest, timestamp, middle, synced))
+            refs.append(Ref(self.run, seq, digest))
+            self.lines.append(line)
+            start, end = end, end + len(line)
+        self.last = (seq, digest, start, end)
+        return refs
+
+    @property
+    def ref(self) -> Ref:
+        """The last entry, staged or on disk."""
+        return Ref(self.run, self.last[0], self.last[1])
+
+
 class Journal:
     """The journal of the run that is alive. Made by `start`; safe to use from many threads."""
 
@@ -217,6 +244,27 @@ class Journal:
             if self._queue:
                 self._queue[0].wake()
 
+    def stage(self) -> Staged:
+        """For who has the journal to itself, and wants to name each entry before all are written, for one sync."""
+        return Staged(self.run, self._last)
+
+    def append_staged(self, staged: Staged) -> None:
+        me = _thread.get_ident()
+        try:
+            del self._free[len(self._queue)]
+        except IndexError:
+            raise InputError(detail="somebody else appends to the journal behind which these were staged") from None
+        try:
+            self._leader = me
+            if staged.base is not self._last:
+                raise InputError(detail="the journal has grown since these entries were staged")
+            self._write(b"".join(staged.lines), staged.last)
+        finally:
+            self._leader = 0
+            self._free[:] = _TOKEN
+            if self._queue:
+                self._queue[0].wake()
+
     def position(self) -> Position:
         """Where the journal ends: the last entry that is durable."""
         seq, digest, start, end = self._last
@@ -231,16 +279,9 @@ class Journal:
 
     def _commit(self, middles: list[bytes]) -> list[Ref]:
         """Writes one batch and syncs it. Only the leader is here, so the lines follow each other."""
-        timestamp = encode(self._clock())
-        synced, digest, start, end = self._last
-        seq, run, refs, lines = synced, self.run, [], []
-        for middle in middles:
-            seq += 1
-            line, digest = seal(put_together(seq, digest, timestamp, middle, synced))
-            refs.append(Ref(run, seq, digest))
-            lines.append(line)
-            start, end = end, end + len(line)
-        self._write(b"".join(lines), (seq, digest, start, end))
+        staged = Staged(self.run, self._last)
+        refs = staged.add(middles, encode(self._clock()))
+        self._write(b"".join(staged.lines), staged.last)
         return refs
 
     def _write(self, data: bytes, last: tuple[int, str, int, int]) -> None:

@@ -25,7 +25,7 @@ _settled: set[tuple[Path, int, int]] = set()
 
 
 class Kernel:
-    """The real calls. `holdfast.testing.recorder` overrides each to record it, to fail it or to die there."""
+    """The real calls. `holdfast.testing.recorder` overrides those that last: to record, to fail or to die there."""
 
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
         return os.open(path, flags, mode)
@@ -58,6 +58,9 @@ class Kernel:
 
     def link(self, source: Path, target: Path) -> None:
         os.link(source, target)
+
+    def symlink(self, target: Path, path: Path) -> None:
+        os.symlink(target, path)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
@@ -195,6 +198,11 @@ def remember(folder: Path) -> None:
 def _identity(folder: Path) -> tuple[Path, int, int]:
     found = perform("read", folder, folder.stat)
     return folder, found.st_dev, found.st_ino
+
+
+def symlink(path: Path, target: Path) -> None:
+    """Makes `path` lead to `target`. It is not synced: only for what is made anew after a crash."""
+    perform("create the link", path, calls.symlink, target, path)
 
 
 def empty(folder: Path) -> None:

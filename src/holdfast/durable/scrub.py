@@ -60,6 +60,8 @@ _SHAPES = (
     _Shape(("xox",), re.compile(r"xox[abeoprs]-[A-Za-z0-9-]{10,}+")),
     _Shape(("AKIA", "ASIA"), re.compile(r"A[KS]IA[A-Z0-9]{16}")),
     _Shape(("AIza",), re.compile(r"AIza[A-Za-z0-9_-]{30,}+")),
+    # The tokens of our own server; an agent's has its attempt in it.
+    _Shape(("hfo_", "hfr_", "hfa_"), re.compile(_START + r"hf[ora]_[^\s\"'\\/<>&]{40,}+")),
     _Shape(("npm_", "hf_"), re.compile(_START + r"(?:npm|hf)_[A-Za-z0-9]{30,}+")),
     _Shape(("eyJ",), re.compile(_START + r"eyJ[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]*+")),
     _Shape(

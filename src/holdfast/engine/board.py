@@ -6,6 +6,7 @@ The graph follows the ledger entry by entry, so that nothing ever looks at all t
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TaskState
 from holdfast.durable.blobs import Blobs
-from holdfast.engine.intake import Report, block_of, take_in
+from holdfast.engine.intake import Report, block_of, file_new, take_in
 from holdfast.errors import HoldfastError, TaskFileMissing
-from holdfast.ports import BacklogFolder, Ledger, TaskFile
+from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 _ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
 PRIORITY = Node.__struct_defaults__[2]
@@ -36,6 +37,8 @@ class Board:
         self.stopped: set[str] = set()
         # Tasks that are in an attempt or between two: those that a plan has to look at one by one.
         self.active: set[str] = set()
+        # The loop and the counter of the server both look for the next task.
+        self.lock = threading.RLock()
         # Filled by whichever thread appends, emptied by the loop.
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._unprojected: set[str] = set()
@@ -60,13 +63,24 @@ class Board:
     def definition(self, name: str) -> Definition | None:
         """As the file has it now; None while the file is gone or cannot be used."""
         file = self.files.get(name)
+        if file is None and (task := self.tasks.get(name)) is not None:
+            return self.unfiled(task)
         return None if file is None or name in self.stopped else file.definition
+
+    @staticmethod
+    def unfiled(task: Task) -> Definition | None:
+        """What came through the API, as long as it has no file yet."""
+        made = parse(task.unfiled.encode(), task.id) if task.unfiled else None
+        return made if isinstance(made, Definition) else None
 
     def worked_on(self, task: Task) -> Definition:
         """As it was when the attempt began: an edit meanwhile counts for the next one."""
         return self.pinned(task.id, task.worked_on or task.definition)
 
     def pinned(self, name: str, digest: str) -> Definition:
+        task = self.tasks[name]
+        if task.unfiled and digest == task.definition and (early := self.unfiled(task)) is not None:
+            return early
         made = parse(self.blobs.get(digest), name)
         if isinstance(made, Definition):
             return made
@@ -78,6 +92,11 @@ class Board:
         """Reads the backlog and journals what people changed; then the graph knows every task anew that it concerns."""
         report = take_in(self.ledger, self.backlog, self.blobs)
         scan = self.backlog.scan()
+        with self.lock:
+            self._learn(report, scan)
+        return report
+
+    def _learn(self, report: Report, scan: BacklogScan) -> None:
         files = {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
         stopped = {name for problem in scan.problems for name in problem.tasks}
         stale = {name for name in {*files, *self.files} if files.get(name) != self.files.get(name)}
@@ -87,13 +106,23 @@ class Board:
         self._unprojected |= {name for name in self.tasks if self._is_misplaced(name)}
         for name in changed:
             self._put(name)
-        return report
 
     def keep_up(self) -> None:
         """Takes in what was journalled since last time."""
-        for name in self._drain():
-            self._put(name)
-            self._unprojected.add(name)
+        with self.lock:
+            for name in self._drain():
+                self._put(name)
+                self._unprojected.add(name)
+
+    def file_new(self) -> None:
+        """Writes the files of tasks that came through the API."""
+        new = [name for name in self._unprojected if self.tasks[name].unfiled]
+        if new:
+            filed = file_new(self.ledger, self.backlog, self.blobs, new)
+            with self.lock:
+                self.files = {**self.files, **filed}
+                for name in filed:
+                    self._put(name)
 
     def project(self) -> list[HoldfastError]:
         """Puts the files of changed tasks where their states say. What cannot be moved now is tried again next time."""
@@ -130,7 +159,7 @@ class Board:
         if task is None:
             return
         (self.active.add if task.state in _ACTIVE or task.again else self.active.discard)(name)
-        made = self.files[name].definition if name in self.files else None
+        made = self.files[name].definition if name in self.files else self.unfiled(task)
         wait_s = made.subtask_timeout_s if made else None
         self.graph.put(
             Node(
@@ -143,5 +172,6 @@ class Board:
                 task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
                 max(task.not_before, (made.not_before or 0.0) if made else 0.0),
                 task.changed_at + wait_s if wait_s else 0.0,
+                (made.role or "") if made else "",
             )
         )

@@ -24,7 +24,8 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
-from holdfast.durable.entry import Record
+from holdfast.durable.chain import Chain
+from holdfast.durable.entry import Entry, Record
 from holdfast.engine.turns import Follower
 from holdfast.engine.workshop import Workshop
 from holdfast.engine.worktree import Worktrees
@@ -76,7 +77,8 @@ class Desk:
     """Where decisions are made. `key` is the request's id; `shop` is there where work can be done, too.
 
     `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
-    `by` is the person who decides, and `kind` what: each record of the decision says so.
+    `by` is the person who decides, and `kind` what: each record of the decision says so, and is audited. What no person
+    decides has no kind.
     """
 
     repo: Path
@@ -93,13 +95,24 @@ class Desk:
     is_busy: bool = False
     by: str = field(default_factory=process.user)
     kind: str = ""
+    actor: str = ACTOR
 
     @classmethod
-    def of(cls, shop: Workshop, key: str, *, is_run: bool = False, is_busy: bool = False, by: str = "") -> Desk:
+    def of(
+        cls,
+        shop: Workshop,
+        key: str,
+        *,
+        is_run: bool = False,
+        is_busy: bool = False,
+        by: str = "",
+        kind: str = "",
+        actor: str = ACTOR,
+    ) -> Desk:
         board = shop.board
         return cls(
             shop.repo, shop.layout, shop.config, shop.ledger, board.backlog, shop.blobs, shop.clock, key,
-            board.problems, shop, is_run, is_busy, by or process.user(),
+            board.problems, shop, is_run, is_busy, by or process.user(), kind, actor,
         )  # fmt: skip
 
     @property
@@ -144,9 +157,16 @@ class Desk:
     def has_done(self, kind: str, number: int) -> bool:
         return self.ledger.pairing.find_executed(kind, self._key(number)) is not None
 
+    def journalled(self, kind: str, number: int) -> Entry | None:
+        """What was journalled under this request's id, read from the journal's files."""
+        done = self.ledger.pairing.find_executed(kind, self._key(number))
+        files = Chain(self.layout.wal).runs() if done is not None else []
+        entries = (entry for file in files if done is not None and file.run == done.run for entry in file.entries())
+        return next((entry for entry in entries if done is not None and entry.seq == done.seq), None)
+
     def record(self, kind: str, number: int, inputs: Mapping[str, Any], told: Mapping[str, Any] = {}) -> Record:
-        decided = {"kind": self.kind, "by": self.by}
-        return Record(kind, {**inputs, "idempotency_key": self._key(number), "decided": decided}, dict(told), ACTOR)
+        decided = {"decided": {"kind": self.kind, "by": self.by}} if self.kind else {}
+        return Record(kind, {**inputs, "idempotency_key": self._key(number), **decided}, dict(told), self.actor)
 
     def moved(
         self, task: Task, event: TaskEvent, reason: str, number: int = 0, facts: Mapping[str, Any] = {}
@@ -164,7 +184,7 @@ class Desk:
 
     def _refuse(self, task: Task, error: IllegalTransition, reason: str) -> MoveRefused:
         refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
-        self.append([Record("task_move_refused", refused, actor=ACTOR)])
+        self.append([Record("task_move_refused", refused, actor=self.actor)])
         return MoveRefused(**{**error.facts, "what": f"The task {task.id}"})
 
     def _key(self, number: int) -> str:

@@ -30,6 +30,10 @@ def finish(shop: Workshop, task: Task) -> Finished:
         # Its subtasks were its work, and each has landed by itself.
         _close(shop, task, {"kind": "subtasks"})
         return Finished.CLOSED
+    if not task.candidate and task.remote and not verify.gates_of(shop.board.worked_on(task), shop.config):
+        # There is nothing to land, and nothing that could judge it.
+        _close(shop, task, {**task.outcome, "kind": "reported", "attempt": task.attempt})
+        return Finished.CLOSED
     while not task.landed:
         verdict = _verify(shop, task)
         if verdict is not None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -72,6 +72,8 @@ class Report(msgspec.Struct, frozen=True):
 
 def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     """Journals every change of the backlog's files. Afterwards the journal knows each usable file as it is."""
+    # What came through the API has its file first: one that is missing would mean that somebody deleted it.
+    file_new(ledger, backlog, blobs, [task.id for task in list(ledger.state.tasks.values()) if task.unfiled])
     for _ in range(TRIES - 1):
         # A file that is written between being found and being read is found again. Nothing was journalled by then.
         with contextlib.suppress(TaskFileChanged):
@@ -112,6 +114,21 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     for name in [*put_back, *cancelled]:
         backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     return Report(added, edited, cancelled, put_back, [*scan.problems, *away])
+
+
+def file_new(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, names: Iterable[str]) -> Mapping[str, TaskFile]:
+    """Writes the blob and the file of each task that came through the API, and journals that they are there.
+
+    Where somebody was quicker and wrote a file of that name, theirs stays: it is the newer word.
+    """
+    texts = {name: ledger.state.tasks[name].unfiled.encode() for name in names}
+    texts = {name: text for name, text in texts.items() if text}
+    if not texts:
+        return {}
+    blobs.put_many([NewBlob(text, DEFINITION_TYPE) for text in texts.values()])
+    filed = backlog.add_many(texts)
+    ledger.append(ledger.epoch, [Record("tasks_filed", {"tasks": list(texts)}, actor=ACTOR)])
+    return filed
 
 
 def _files(scan: BacklogScan) -> dict[str, TaskFile]:

@@ -25,14 +25,18 @@ from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
 from holdfast.engine import ending
+from holdfast.engine.decisions import Later
 from holdfast.engine.finish import Finished, finish
 from holdfast.engine.plan import (
     AT_WORK,
+    GIVEN_UP,
+    REASONS,
     Begin,
     Command,
     Continue,
     Finish,
     Follow,
+    Lapse,
     Orphan,
     Retry,
     Sight,
@@ -71,11 +75,25 @@ class Hold(msgspec.Struct, frozen=True):
     until: float | None
 
 
+# Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
+Work = Callable[["Loop"], list[str]]
+
+
 class Loop:
-    """`only`: the tasks to start, where not all of them are wanted. `show` is called after each round."""
+    """`only`: the tasks to start, where not all of them are wanted. `show` is called after each round.
+
+    `stays`: it goes on when nothing is left to do, until it is asked to stop. `works`: it starts, verifies and lands;
+    where it does not, it follows what others have begun, and does what it is asked.
+    """
 
     def __init__(
-        self, shop: Workshop, *, only: Collection[str] | None = None, show: Callable[[Loop], None] = lambda loop: None
+        self,
+        shop: Workshop,
+        *,
+        only: Collection[str] | None = None,
+        show: Callable[[Loop], None] = lambda loop: None,
+        stays: bool = False,
+        works: bool = True,
     ) -> None:
         self.shop = shop
         self.only = only
@@ -86,12 +104,16 @@ class Loop:
         self.finishing = ""
         self.holds: dict[str, Hold] = {}
         self.full = ""
+        self.stays, self.works = stays, works
         self._show = show
+        self._asked: queue.SimpleQueue[Work] = queue.SimpleQueue()
         # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
         self._results: queue.SimpleQueue[tuple[str, Finished | BaseException]] = queue.SimpleQueue()
         self._beat_at = 0.0
+        # When the last round began.
+        self.ticked_at = 0.0
         self._told: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
         self._heard: set[str] = set()
@@ -109,7 +131,8 @@ class Loop:
         if self.at_work:
             self.shop.note("", f"stopped; {len(self.at_work)} agents go on working, and the next run goes on with them")
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Has the loop look again, from any thread."""
         self._wakes.put(None)
 
     def _sleep(self) -> None:
@@ -122,10 +145,24 @@ class Loop:
     def stop(self, how: str) -> None:
         """Ends the loop; `agents`: those who work are ended first."""
         self.stopping = how
-        self._wake()
+        self.wake()
+
+    def ask(self, work: Work) -> None:
+        """Has something done in the loop's thread, from any other."""
+        self._asked.put(work)
+        self.wake()
 
     @property
     def at_work(self) -> list[Task]:
+        """The tasks of the agents that we have started."""
+        return [task for task in self._held() if not task.remote]
+
+    @property
+    def remote(self) -> list[Task]:
+        """The tasks that workers hold through the API."""
+        return [task for task in self._held() if task.remote]
+
+    def _held(self) -> list[Task]:
         tasks = (self.board.task(name) for name in sorted(self.board.active))
         return [task for task in tasks if task.state in AT_WORK]
 
@@ -134,7 +171,7 @@ class Loop:
         """While here, what happens outside wakes the loop."""
         folders = [self.board.folder, self.signals.folder]
         is_main = threading.current_thread() is threading.main_thread()
-        before = signal.signal(signal.SIGCHLD, lambda *_: self._wake()) if is_main else None
+        before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
             with Watch(folders, self._notice):
                 yield
@@ -144,11 +181,12 @@ class Loop:
 
     def _notice(self, paths: set[Path]) -> None:
         self._files_changed = self._files_changed or any(path.parent != self.signals.folder for path in paths)
-        self._wake()
+        self.wake()
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self.ticked_at = self.shop.clock()
         self._beat()
         self.stopping = self.stopping or self.signals.asked_to_stop(self.shop.ledger.run)
         self._take_results()
@@ -157,12 +195,27 @@ class Loop:
             self._files_changed = False
             self._take_in()
         self._drop_holds(self.requests.answer(self.shop, is_busy=bool(self.finishing)))
+        self._do_asked()
         self._beat_at = self._beat_at or self.shop.clock()
         while self._round():
             pass
+        self.board.file_new()
         for error in self.board.project():
             self.shop.note("", str(error))
         self._show(self)
+
+    def _do_asked(self) -> None:
+        later = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                work = self._asked.get_nowait()
+                try:
+                    self._drop_holds(work(self))
+                except Later:
+                    later.append(work)
+        for work in later:
+            # Not woken for: what it waits for is a landing, and that wakes.
+            self._asked.put(work)
 
     def _take_in(self) -> None:
         report = self.board.take_in()
@@ -179,18 +232,21 @@ class Loop:
         if self.stopping == AGENTS:
             self._end_agents()
         active = sorted(self.board.active)
-        commands = plan(
-            self.shop.ledger.state,
-            self.board.graph,
-            active,
-            {name: sight for name in active if (sight := self._look(name)) is not None},
-            self.shop.clock(),
-            self.shop.config,
-            finishing=bool(self.finishing),
-            held=self.holds.keys(),
-            stopping=bool(self.stopping),
-            only=self.only,
-        )
+        sights = {name: sight for name in active if (sight := self._look(name)) is not None}
+        with self.board.lock:
+            commands = plan(
+                self.shop.ledger.state,
+                self.board.graph,
+                active,
+                sights,
+                self.shop.clock(),
+                self.shop.config,
+                finishing=bool(self.finishing),
+                held=self.holds.keys(),
+                stopping=bool(self.stopping) or not self.works,
+                only=self.only,
+                lapsed=[claim.task for claim in self.shop.ledger.expired(self.shop.clock())],
+            )
         for command in commands:
             try:
                 self._perform(command)
@@ -205,7 +261,7 @@ class Loop:
         """What cannot be done now is tried again in a moment, and given up when it fails again and again."""
         self._failures[command.task] += 1
         task = self.board.task(command.task)
-        event = _GIVEN_UP.get(task.state)
+        event = GIVEN_UP.get(task.state)
         if event is None or self._failures[command.task] < FAILURES_MAX:
             self._hold(command.task, str(error), soon=self._failures[command.task] < FAILURES_MAX)
             return
@@ -227,7 +283,11 @@ class Loop:
                 more = {"outcome": task.outcome}
                 self.shop.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, **more)
             case Follow(_, event):
-                self.shop.move(task, event, _REASONS[event])
+                self.shop.move(task, event, REASONS[event])
+            case Lapse():
+                event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
+                self.shop.move(task, event, AbortReason.HEARTBEAT_LOST)
+                self.shop.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
             case Finish():
                 self._finish(task)
             case Start():
@@ -236,7 +296,7 @@ class Loop:
     def _look(self, name: str) -> Sight | None:
         """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
         task = self.board.task(name)
-        if task.state is not TaskState.IN_PROGRESS:
+        if task.state is not TaskState.IN_PROGRESS or task.remote:
             return None
         files = self.shop.layout.attempt_files(task.attempt)
         seen = self.shop.spawn.look(task.attempt, task.starts)
@@ -252,7 +312,8 @@ class Loop:
             self._hold(task.id, self.full, soon=False)
             return
         free = max(1, self.shop.config.max_agents - len(self.at_work))
-        sharing = sum(1 for _ in itertools.islice(self.board.graph.ready(self.shop.clock()), free))
+        with self.board.lock:
+            sharing = sum(1 for _ in itertools.islice(self.board.graph.ready(self.shop.clock()), free))
         try:
             held = start(self.shop, task, max(1, sharing))
         except ClaimRefused as error:
@@ -272,7 +333,7 @@ class Loop:
             self._results.put((task.id, finish(self.shop, task)))
         except BaseException as error:  # noqa: BLE001 (raised again, in the loop's own thread)
             self._results.put((task.id, error))
-        self._wake()
+        self.wake()
 
     def _take_results(self) -> None:
         while True:
@@ -320,29 +381,20 @@ class Loop:
             return False
         if self.stopping:
             return self.stopping != AGENTS or not self.at_work
+        if self.stays:
+            return False
         waits = [hold for hold in self.holds.values() if hold.until is not None]
-        return not self.at_work and not waits and self.board.graph.next_moment() is None
+        with self.board.lock:
+            return not self._held() and not waits and self.board.graph.next_moment() is None
 
     def _patience(self) -> float:
         """How long nothing can become due by itself."""
         now = self.shop.clock()
         moments = [now + BEAT_S]
         moments += [hold.until for hold in self.holds.values() if hold.until is not None]
-        if (moment := self.board.graph.next_moment()) is not None:
-            moments.append(moment)
-        if self.at_work:
+        with self.board.lock:
+            if (moment := self.board.graph.next_moment()) is not None:
+                moments.append(moment)
+        if self._held():
             moments.append(now + LOOK_S)
         return max(0.01, min(moments) - now)
-
-
-# How a task is given up whose attempt can be neither taken nor continued.
-_GIVEN_UP: dict[TaskState, TaskEvent] = {
-    TaskState.IN_PROGRESS: TaskEvent.AGENT_REPORTS_FAILURE,
-    TaskState.ORPHANED: TaskEvent.UNRECOVERABLE,
-}
-_REASONS: dict[TaskEvent, str] = {
-    TaskEvent.DEPENDENCY_RESOLVED: TransitionReason.DEPENDENCY_MET,
-    TaskEvent.ALL_SUBTASKS_COMPLETED: TransitionReason.SUBTASKS_COMPLETED,
-    TaskEvent.SUBTASK_TIMEOUT_ESCALATION: AbortReason.SUBTASK_TIMEOUT,
-    TaskEvent.DECOMPOSED_BEFORE_CLAIM: TransitionReason.SCHEDULED,
-}

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.domain.attempt import Exit
+from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.graph import Graph
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent, TaskState
@@ -73,7 +74,13 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-Command = Begin | Take | Orphan | Continue | Retry | Follow | Finish | Start
+class Lapse(msgspec.Struct, frozen=True, tag=True):
+    """Whoever holds it through the API has given no sign of life in time: it is open again."""
+
+    task: str
+
+
+Command = Begin | Take | Orphan | Continue | Retry | Follow | Finish | Start | Lapse
 
 AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _STEPS = AT_WORK | {TaskState.ORPHANED, TaskState.FAILED}
@@ -91,15 +98,17 @@ def plan(
     held: Collection[str] = (),
     stopping: bool = False,
     only: Collection[str] | None = None,
+    lapsed: Collection[str] = (),
 ) -> list[Command]:
     """The commands for now, in the order in which to perform them.
 
     `active` are the tasks that are neither waiting nor at rest. `finishing`: one is being verified or landed, and the
-    next waits its turn. `held` are tasks that are left alone for now. When `stopping`, nothing
-    begins; where `only` is given, nothing but those.
+    next waits its turn. `held` are tasks that are left alone for now, `lapsed` those whose lease has run out. When
+    `stopping`, nothing begins; where `only` is given, nothing but those.
     """
     free = [name for name in active if name not in held]
-    steps = [step for name in free if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
+    steps: list[Command] = [Lapse(name) for name in lapsed if state.tasks[name].remote]
+    steps += [step for name in free if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
     steps += [Follow(name, event) for name, event in graph.due_moves(now)]
     if stopping:
         return steps
@@ -109,7 +118,7 @@ def plan(
             steps.append(Finish(min(done, key=lambda task: (task.changed_at, task.id)).id))
     if not steps:
         # Only once all else has settled, so that what ended makes room before more begins.
-        at_work = sum(state.tasks[name].state in AT_WORK for name in active)
+        at_work = sum(state.tasks[name].state in AT_WORK and not state.tasks[name].remote for name in active)
         if at_work < config.max_agents:
             steps += _first_start(graph, now, held, only)
     return steps
@@ -151,3 +160,16 @@ def _first_start(graph: Graph, now: float, held: Collection[str], only: Collecti
     if graph.has_subtasks(name):
         return [Follow(name, TaskEvent.DECOMPOSED_BEFORE_CLAIM)]
     return [Start(name)]
+
+
+# How a task is given up whose attempt can be neither taken nor continued.
+GIVEN_UP: dict[TaskState, TaskEvent] = {
+    TaskState.IN_PROGRESS: TaskEvent.AGENT_REPORTS_FAILURE,
+    TaskState.ORPHANED: TaskEvent.UNRECOVERABLE,
+}
+REASONS: dict[TaskEvent, str] = {
+    TaskEvent.DEPENDENCY_RESOLVED: TransitionReason.DEPENDENCY_MET,
+    TaskEvent.ALL_SUBTASKS_COMPLETED: TransitionReason.SUBTASKS_COMPLETED,
+    TaskEvent.SUBTASK_TIMEOUT_ESCALATION: AbortReason.SUBTASK_TIMEOUT,
+    TaskEvent.DECOMPOSED_BEFORE_CLAIM: TransitionReason.SCHEDULED,
+}

@@ -13,14 +13,20 @@ from holdfast.config.settings import Config
 from holdfast.domain.attempt import Exit
 from holdfast.domain.definition import Check, Definition, fork_source
 from holdfast.domain.state import Task
-from holdfast.domain.template import render
+from holdfast.domain.template import check, render
 from holdfast.durable import jsonl
 from holdfast.durable.blobs import Blobs
+from holdfast.errors import InputError, TemplateUnreadable
 from holdfast.layout import Attempt, Layout
 
 HISTORY_CHARS_MAX = 40_000
 TRACE_CHARS_MAX = 2_000
 
+# What a template may name.
+FIELDS = (
+    "task", "attempt", "title", "goal", "context", "files", "acceptance", "paths", "earlier", "feedback", "conflicts",
+    "interrupted", "history",
+)  # fmt: skip
 TEMPLATE = """\
 {{#title}}
 # {{title}}
@@ -120,13 +126,30 @@ def prompt(words: Words, task: Task, made: Definition, conflicts: list[str], *, 
         "interrupted": _interrupted(task),
         "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
     }
-    own = words.layout.prompt_template
-    return render(template(words.layout), values, str(own) if own.exists() else "of the prompt")
+    return render(template(words.layout), values, str(words.layout.prompt_template))
 
 
 def template(layout: Layout) -> str:
+    """The user's own, where there is one. Raises TemplateUnreadable."""
     own = layout.prompt_template
-    return own.read_text() if own.exists() else TEMPLATE
+    try:
+        text = own.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return TEMPLATE
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateUnreadable(name=own, reason=getattr(error, "strerror", None) or str(error)) from None
+    if not text.strip():
+        raise TemplateUnreadable(name=own, reason="it is empty, and an agent would be told nothing")
+    return text
+
+
+def template_problem(layout: Layout) -> str:
+    """What is wrong with the template, as a sentence: it would be so for every task. Empty where nothing is."""
+    try:
+        check(template(layout), FIELDS, str(layout.prompt_template))
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _listed(items: list[str]) -> str:

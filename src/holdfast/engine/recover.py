@@ -83,7 +83,9 @@ def _close(ledger: Ledger, intent: OpenIntent, verdict: Verdict, now: float, rep
 
 def _release_stale_claims(ledger: Ledger) -> int:
     """A task that was claimed and never started has nobody working on it: it is open again, under the same attempt."""
-    stale = [task for task in ledger.state.tasks.values() if task.state is TaskState.CLAIMED and not task.started]
+    claimed = (task for task in ledger.state.tasks.values() if task.state is TaskState.CLAIMED)
+    # A worker that is none of ours may well live: its lease tells.
+    stale = [task for task in claimed if not task.started and not task.remote]
     for task in stale:
         target = TASK.next(task.state, TaskEvent.UNCLAIM)
         inputs = {"task": task.id, "event": TaskEvent.UNCLAIM, "reason": TransitionReason.CLAIM_RELEASED}

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.durable import attempts, disk
@@ -28,6 +28,8 @@ class Spawn:
         self._layout = layout
         self._runner = runner
         self._environ = environ
+        # What an agent is told of the way back to us, by its attempt.
+        self.told: Callable[[str], Mapping[str, str]] = lambda attempt: {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
@@ -42,7 +44,7 @@ class Spawn:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=dict(self._environ),
+                env={**self._environ, **self.told(attempt)},
                 cwd=self._layout.root,
                 process_group=0,
             )

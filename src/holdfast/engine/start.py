@@ -19,7 +19,7 @@ from holdfast.durable import attempts, jsonl
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge
 from holdfast.engine.effects import carry_out
-from holdfast.engine.prompt import Words, prompt
+from holdfast.engine.prompt import Words, prompt, template_problem
 from holdfast.engine.rework import base_of, candidate_of, forked_candidate
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import HoldfastError
@@ -50,6 +50,8 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
         return Held(f"there is no agent called {choice.agent}; known are {', '.join(sorted(shop.agents))}")
     if missing := agent.missing(made) or shop.missing_sandbox(made.sandbox or shop.config.sandbox):
         return Held(missing)
+    if wrong := template_problem(shop.layout):
+        return Held(wrong, for_all=True)
     caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
     if isinstance(caps, budget.Refusal):
         if caps.until is not None:

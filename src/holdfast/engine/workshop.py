@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.settings import Config
-from holdfast.domain.entries import MOVE_TO
+from holdfast.domain.entries import MOVE_TO, ReplayCompleted
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent
 from holdfast.durable.blobs import Blobs
@@ -48,6 +48,9 @@ class Workshop:
     lost: Mapping[str, str]
     clock: Callable[[], float]
     note: Note = field(default=_say_nothing)
+    # What recovery did before this began, and how long that took.
+    recovered: ReplayCompleted = field(default=ReplayCompleted())
+    recovery_s: float = 0.0
 
     @functools.cached_property
     def branch(self) -> str:

@@ -116,6 +116,11 @@ class TemplateInvalid(InputError):
     """The template {name} has the placeholder {placeholder!r}, which there is not; known are {known}."""
 
 
+class TemplateUnreadable(InputError):
+    """The template {name} cannot be used: {reason}. Nothing was started; correct it, or delete it to have Holdfast's
+    own words."""
+
+
 class RunStopped(HoldfastError, exit_code=7):
     """The run with pid {pid} was stopped by a signal, and answers nobody. Nothing was changed; let it go on with
     `kill -CONT {pid}`, or take its place with `holdfast run --take-over`."""
@@ -124,3 +129,20 @@ class RunStopped(HoldfastError, exit_code=7):
 class RunsAlready(HoldfastError, exit_code=7):
     """Somebody runs here already: {holder}. Nothing was changed; look at it with `holdfast status`, end it with
     `holdfast stop`, or take its place with `holdfast run --take-over`."""
+
+
+# -- the server -------------------------------------------------------------------------------------------------------
+
+
+class ListenRefused(InputError):
+    """The server would listen on {host}, where others can listen in on its tokens. Nothing was started; set
+    server.tls_cert and server.tls_key, or, if the network is your own, server.plain_beyond_loopback to true."""
+
+
+class ListenFailed(HoldfastError, exit_code=21):
+    """The server cannot listen on {host} port {port}: {reason}. Nothing was started; choose another with --port, or
+    end what listens there."""
+
+
+class NobodyServes(HoldfastError, exit_code=21):
+    """No server is running for {path}. Nothing was opened; type `holdfast run` or `holdfast serve`."""

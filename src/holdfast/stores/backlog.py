@@ -89,6 +89,21 @@ class Backlog:
             disk.create(path, text)
             return _found(made, folder, path, text)
 
+    def add_many(self, texts: Mapping[str, bytes]) -> dict[str, Found]:
+        """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
+        place = self._place("open")
+        added = {}
+        with self._writing(), disk.Batch(place) as batch:
+            self._expect_folder(place)
+            for name, text in texts.items():
+                _check_id(name)
+                path = place / f"{name}{ENDINGS[0]}"
+                if not os.path.lexists(path):
+                    batch.add(path, text, keep=True)
+                    added[name] = (path, text)
+            batch.publish()
+        return {name: _found(_parsed(text, name, name), "open", path, text) for name, (path, text) in added.items()}
+
     def edit(self, task: str, text: bytes, digest: str) -> Found:
         """Replaces a task's file if it still has the content of `digest`. Our block stays as it is."""
 

@@ -9,6 +9,7 @@ Leases live in memory only. After a restart nobody's heartbeat is known; recover
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,8 +25,8 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.durable import checkpoint, process
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, Recovered
-from holdfast.durable.entry import GENESIS, Entry, Record, Ref
-from holdfast.durable.journal import Journal, epoch_of, run_id
+from holdfast.durable.entry import GENESIS, Entry, Record, Ref, encode, encode_middle
+from holdfast.durable.journal import Journal, Staged, epoch_of, run_id
 from holdfast.durable.lock import DataLock
 from holdfast.durable.pairing import Pairing
 from holdfast.errors import ClaimLost, ClaimRefused, IllegalTransition, InputError, MoveRefused, StaleEpoch
@@ -34,6 +35,7 @@ from holdfast.points import point
 from holdfast.ports import Claim
 
 CHECKPOINT_EVERY = 5000
+_HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 
 
 def checkpoint_files(layout: Layout) -> Files:
@@ -55,10 +57,13 @@ class FileLedger:
         self._now = clock()
         self._mutex = threading.RLock()
         self._leases: dict[str, Claim] = {}
+        self._staged: Staged | None = None
+        self._unheard: list[Entry] = []
         # Told the task of each entry that was folded in, by whichever thread appended it.
         self.on_change: Callable[[str], None] = lambda task: None
         # Told each entry with its run, once all that were appended with it are folded in.
         self.on_entry: Callable[[str, Entry], None] = lambda run, entry: None
+        self.on_append: Callable[[float, int], None] = lambda seconds, count: None
         fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
         assert isinstance(fold, State)
         self._state, self._pairing = fold, self.found.pairing
@@ -98,31 +103,72 @@ class FileLedger:
     def pairing(self) -> Pairing:
         return self._pairing
 
+    @property
+    def position(self) -> Ref:
+        return self._journal.position().ref
+
     def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
         with self._mutex:
             if epoch != self.epoch or not self._lock.is_intact():
                 raise StaleEpoch(epoch=epoch, current=self.epoch if epoch != self.epoch else "of somebody else")
             self._now = self._clock()
             self._try(records)
-            last = self._journal.position().ref
+            synced, last = self._journal.position().ref.seq, self._end
             for record in records:
                 point(f"append.{record.decision_type}.before")
-            refs = self._journal.append_many(records)
-            for record in records:
-                point(f"append.{record.decision_type}.after")
+            if self._staged is None:
+                began = time.perf_counter()
+                refs = self._journal.append_many(records)
+                self.on_append(time.perf_counter() - began, len(refs))
+            else:
+                refs = self._staged.add([encode_middle(record) for record in records], encode(self._now))
             entries = [
-                _entry(ref, record, self._now, before.entry_hash, last.seq)
+                _entry(ref, record, self._now, before.entry_hash, synced)
                 for before, ref, record in zip([last, *refs], refs, records, strict=False)
             ]
             for entry in entries:
                 self._take_in(entry)
-            for entry in entries:
-                self.on_entry(self.run, entry)
-            if self._unsaved >= CHECKPOINT_EVERY:
-                self.save()
+            self._unheard += entries
+            if self._staged is None:
+                self._tell()
             return refs
 
-    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "") -> Claim:
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread appends in here shares one sync, and is on stable storage when this ends.
+
+        The state knows it at once, but nobody else can append before it is durable; if it cannot be made so, the
+        journal takes nothing any more, and the process has to end.
+        """
+        with self._mutex:
+            if self._staged is not None:
+                yield
+                return
+            self._staged = staged = self._journal.stage()
+            try:
+                yield
+            finally:
+                self._staged = None
+                if staged.lines:
+                    began = time.perf_counter()
+                    self._journal.append_staged(staged)
+                    self.on_append(time.perf_counter() - began, len(staged.lines))
+                    self._tell()
+
+    @property
+    def _end(self) -> Ref:
+        return self._journal.position().ref if self._staged is None else self._staged.ref
+
+    def _tell(self) -> None:
+        entries, self._unheard = self._unheard, []
+        for entry in entries:
+            point(f"append.{entry.decision_type}.after")
+        for entry in entries:
+            self.on_entry(self.run, entry)
+        if self._unsaved >= CHECKPOINT_EVERY:
+            self.save()
+
+    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "", **facts: Any) -> Claim:
         with self._mutex:
             known = self._state.tasks.get(task)
             if known is None:
@@ -133,7 +179,7 @@ class FileLedger:
             attempt = known.attempt if known.continues else f"{task}.{known.attempts + 1}"
             chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
             reason = TransitionReason.SCHEDULED
-            self._move(known, TaskEvent.AGENT_CLAIMS_TASK, reason, attempt=attempt, agent=worker, **chosen)
+            self._move(known, TaskEvent.AGENT_CLAIMS_TASK, reason, attempt=attempt, agent=worker, **chosen, **facts)
             claim = Claim(task, attempt, worker, f"{attempt}/{known.claims}", self._now + lease_s)
             self._leases[task] = claim
             return claim
@@ -144,6 +190,17 @@ class FileLedger:
             extended = msgspec.structs.replace(claim, until=self._clock() + lease_s)
             self._leases[claim.task] = extended
             return extended
+
+    def renew_all(self, lease_s: float) -> None:
+        """Nobody's heartbeat is known after a restart: who holds a task through the API has the time of a lease."""
+        with self._mutex:
+            for task in self._state.tasks.values():
+                if task.remote and task.state in _HELD:
+                    token = f"{task.attempt}/{task.claims}"
+                    self._leases[task.id] = Claim(task.id, task.attempt, task.agent, token, self._clock() + lease_s)
+
+    def lease(self, task: str) -> Claim | None:
+        return self._leases.get(task)
 
     def expired(self, now: float) -> list[Claim]:
         with self._mutex:
@@ -193,7 +250,7 @@ class FileLedger:
         """Raises what the fold would raise, before anything is written."""
         trial, pairs = self._state.trial(), self._pairing.trial()
         for number, record in enumerate(records):
-            ref = Ref(self.run, self._journal.position().ref.seq + 1 + number, GENESIS)
+            ref = Ref(self.run, self._end.seq + 1 + number, GENESIS)
             entry = _entry(ref, record, self._now, GENESIS, 0)
             pairs.apply(self.run, entry)
             trial.apply(self.run, entry)
@@ -203,8 +260,8 @@ class FileLedger:
         self._state.apply(self.run, entry)
         self._unsaved += 1
         self.on_change(entry.inputs.get("task", ""))
-        held = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
-        for name in [name for name in self._leases if self._state.tasks[name].state not in held]:
+        name = entry.inputs.get("task", "")
+        if name in self._leases and self._state.tasks[name].state not in _HELD:
             del self._leases[name]
 
     def _move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Ref:

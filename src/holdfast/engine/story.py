@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.cli.terminal import compact
+import msgspec
+
 from holdfast.domain.entries import CLOSINGS, EFFECTS
 from holdfast.durable.entry import Entry
 
@@ -21,6 +22,9 @@ SENTENCES: dict[str, str] = {
     "{abandoned} abandoned, {parked} parked; {released} claims given back",
     "task_added": "added, {state}, definition {definition:.12}",
     "task_edited": "edited, definition {definition:.12}",
+    "tasks_filed": "written to the backlog: {tasks}",
+    "task_progressed": "{attempt} says: {message}",
+    "request_answered": "a request was answered with {status}",
     "task_move_refused": "refused: {event} while {state}",
     "task_flagged": "flags set: parked {parked}, not before {not_before}",
     "turn_completed": "turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd} USD",
@@ -135,3 +139,7 @@ def _outcome(inputs: dict[str, Any]) -> str:
         return ""
     text = compact(outcome)
     return ": " + (text if len(text) <= OUTCOME_CHARS_MAX else text[:OUTCOME_CHARS_MAX] + "…")
+
+
+def compact(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -6,13 +6,16 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 from ruamel.yaml.util import load_yaml_guess_indent
 
-from holdfast.domain.definition import BLOCKS
+from holdfast.domain.definition import BLOCKS, Definition, parse
+from holdfast.domain.naming import from_values
 from holdfast.domain.problem import Unreadable
 from holdfast.domain.yaml_text import read_mapping
+from holdfast.errors import InputError
 
 _WIDTH_MAX = 1_000_000
 
@@ -57,3 +60,17 @@ def _written(value: Any) -> Any:
     except Unreadable:
         is_plain = False
     return value if is_plain else DoubleQuotedScalarString(value)
+
+
+def edited(text: bytes, before: Definition, stem: str, values: Mapping[str, Any]) -> bytes:
+    """The file with these values, and every comment and other key as it was."""
+    given = {key: value for key, value in values.items() if value is not None}
+    wanted = from_values({"id": before.id, "title": "any", **given})
+    changed = with_values(text, values)
+    after = parse(changed, stem)
+    if isinstance(after, Definition):
+        expected = {key: getattr(wanted if key in given else before, key) for key in before.__struct_fields__}
+        expected |= {key: getattr(Definition(""), key) for key in values.keys() - given.keys()}
+        if msgspec.structs.asdict(after) != expected:
+            raise InputError(detail="this file cannot be changed key by key without changing more; edit it by hand")
+    return changed

@@ -1,0 +1,59 @@
+"""`serve`: the API and the dashboard, without working on tasks; `dashboard`: where to look at them."""
+
+from __future__ import annotations
+
+import gc
+
+import click
+
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.errors import NobodyServes
+
+
+@click.command(epilog="Example:  holdfast serve --port 8080")
+@click.option("--host", help="Address to listen on; beyond loopback only with TLS.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: the last one, or any.")
+@click.option("--take-over", is_flag=True, help="End the run that has the data root now, and serve in its place.")
+@as_json
+@click.pass_context
+def serve(ctx: click.Context, host: str | None, port: int | None, take_over: bool, as_json: bool) -> None:
+    """Serve the API and the dashboard, and start no agents.
+
+    Agents that work already are followed, and what people decide is carried out; `holdfast run` serves, too, and works.
+    """
+    app = find_app(ctx, **{"server.host": host, "server.port": port})
+    from holdfast.cli.live import view
+    from holdfast.cli.run import alone, stopping
+    from holdfast.engine.loop import Loop
+    from holdfast.server.serving import serving
+    from holdfast.wiring import workshop
+
+    gc.freeze()
+    gc.enable()
+    with view(as_json, is_plain=True) as shown, alone(app), workshop(app, shown.note, take_over=take_over) as shop:
+        loop = Loop(shop, show=shown.show, stays=True, works=False)
+        with serving(shop, loop) as api, stopping(loop):
+            shown.note("", f"serving {api.url}; look with `holdfast dashboard`")
+            loop.run()
+
+
+@click.command(epilog="Example:  holdfast dashboard --open")
+@click.option("--open", "opens", is_flag=True, help="Open it in your browser.")
+@as_json
+@click.pass_context
+def dashboard(ctx: click.Context, opens: bool, as_json: bool) -> None:
+    """Tell where the dashboard is, with the token that lets you in."""
+    app = find_app(ctx)
+    app.expect_initialised()
+    from holdfast.server.serving import read_address
+
+    address = read_address(app.layout)
+    if address is None:
+        raise NobodyServes(path=app.layout.root)
+    url = f"{address.url}/#token={address.token}"
+    if as_json:
+        print_json({"url": address.url, "token": address.token, "reader_token": address.reader_token})
+    else:
+        click.echo(url)
+    if opens:
+        click.launch(url)

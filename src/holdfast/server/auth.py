@@ -1,0 +1,114 @@
+"""Tokens: who asks, and what they may.
+
+All tokens are made from one secret in `runtime/server.key`, which only its owner can read: a restart keeps them, and
+a new generation revokes them. The operator's and the reader's are for people and their programs; an agent's names its
+attempt and claim, and is worth nothing once that claim is over.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.state import State
+from holdfast.domain.task import TaskState
+from holdfast.durable import disk
+from holdfast.layout import Layout
+from holdfast.server.operations import Operation, Principal
+from holdfast.server.problems import Problem
+
+PREFIX = "hf"
+AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+ROLES = {"operator": "o", "reader": "r"}
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """`operator` and `reader` count how often their tokens were revoked."""
+
+    secret: str
+    operator: int = 1
+    reader: int = 1
+
+
+def load_secret(layout: Layout) -> Secret:
+    """The secret of this data root, made where there is none."""
+    path = layout.server_key
+    try:
+        if path.stat().st_mode & 0o077 == 0:
+            return msgspec.json.decode(path.read_bytes(), type=Secret)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    return _save(path, Secret(secrets.token_hex(32)))
+
+
+def _save(path: Path, secret: Secret) -> Secret:
+    disk.replace(path, msgspec.json.encode(secret), 0o600)
+    return secret
+
+
+class Tokens:
+    def __init__(self, layout: Layout, state: State) -> None:
+        self._path = layout.server_key
+        self._secret = load_secret(layout)
+        self._state = state
+
+    def of_role(self, role: str) -> str:
+        generation = getattr(self._secret, role)
+        return f"{PREFIX}{ROLES[role]}_{self._sign(role, str(generation))}"
+
+    def of_agent(self, attempt: str, claim: int) -> str:
+        """For the agent of an attempt, while it has this claim of its task."""
+        return f"{PREFIX}a_{attempt}.{claim}.{self._sign('agent', f'{attempt}/{claim}')}"
+
+    def revoke(self, role: str) -> None:
+        """No token of this role that was given out before is worth anything any more."""
+        more = {role: getattr(self._secret, role) + 1}
+        self._secret = _save(self._path, msgspec.structs.replace(self._secret, **more))
+
+    def principal(self, token: str) -> Principal | None:
+        """Whose token this is; None where it is nobody's, or nobody's any more."""
+        for role in ROLES:
+            if _same(token, self.of_role(role)):
+                return Principal(role, role)  # type: ignore[arg-type]
+        head, _, rest = token.partition("_")
+        attempt, _, claim_and_sign = rest.rpartition(".")
+        attempt, _, claim = attempt.rpartition(".")
+        if (
+            head != f"{PREFIX}a"
+            or not claim.isdecimal()
+            or not _same(claim_and_sign, self._sign("agent", f"{attempt}/{claim}"))
+        ):
+            return None
+        task = attempt.rpartition(".")[0]
+        known = self._state.tasks.get(task)
+        is_alive = known is not None and known.attempt == attempt and known.claims == int(claim)
+        if known is None or not is_alive or known.state not in AT_WORK:
+            return None
+        return Principal("agent", attempt, task, attempt)
+
+    def _sign(self, *words: str) -> str:
+        return hmac.new(self._secret.secret.encode(), "\0".join(words).encode(), sha256).hexdigest()[:40]
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def permit(operation: Operation, principal: Principal, path: dict[str, str]) -> None:
+    """Refuses what the token does not reach."""
+    if principal.role == "operator" or operation.right == "any":
+        return
+    if principal.role == "reader":
+        if operation.right == "read":
+            return
+        raise Problem(403, "token_reads_only", "This token may only read. Ask with the operator's token.")
+    own = path.get("task") == principal.task or path.get("attempt", "").rpartition(".")[0] == principal.task
+    if operation.right in ("read", "work") and own:
+        return
+    raise Problem(
+        403, "not_your_task", f"This token reaches the task {principal.task} only, for the agent that works on it."
+    )

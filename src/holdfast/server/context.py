@@ -1,0 +1,131 @@
+"""What every operation can reach: tasks and their definitions, tokens, the feed, and where changes are posted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from holdfast.domain.definition import Definition
+from holdfast.domain.state import Task
+from holdfast.durable.chain import Chain
+from holdfast.engine.chronicle import Chronicle
+from holdfast.engine.creating import Catalogue
+from holdfast.engine.decisions import Desk, unknown
+from holdfast.engine.loop import Loop
+from holdfast.engine.workshop import Workshop
+from holdfast.server.auth import ROLES, Tokens
+from holdfast.server.guard import Guard
+from holdfast.server.jobs import Answers, Counter, Job, run_in_loop
+from holdfast.server.logs import Log
+from holdfast.server.metrics import Metrics
+from holdfast.server.operations import Principal
+from holdfast.server.problems import Problem
+from holdfast.server.stream import Feed
+
+if TYPE_CHECKING:
+    from holdfast.engine.auditing import Auditor
+
+ACTOR = "api"
+# A stranger who guesses tokens fills no disk: beyond so many, denials are counted and not put on record one by one.
+DENIALS_MAX = 1000
+
+
+class Api:
+    """One per server. `audit` puts auth events on record."""
+
+    def __init__(self, shop: Workshop, loop: Loop, audit: Auditor | None = None) -> None:
+        self.shop, self.loop = shop, loop
+        self.layout, self.config, self.board = shop.layout, shop.config, shop.board
+        self.tokens = Tokens(shop.layout, shop.ledger.state)
+        self.guard = Guard(shop.config.server.names)
+        self.catalogue = Catalogue()
+        self.chronicle = Chronicle(shop.layout.wal)
+        self.answers = Answers(Chain(shop.layout.wal))
+        self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.followers_max)
+        self.began = time.time()
+        self.url = ""
+        self._audit = audit
+        self.denials = 0
+        self.metrics = Metrics(self)
+        self.logs = Log(shop.layout.logs / "server.log", *(self.tokens.of_role(role) for role in ROLES))
+        self.feed.on_drop = lambda: self.logs.write("follower_dropped", "warning", dropped=self.feed.dropped)
+        self.counter = Counter(self.desk, shop.ledger, loop.wake, self._fail)
+
+    # -- who asks -----------------------------------------------------------------------------------------------------
+
+    def authenticate(self, request: Request) -> Principal:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            detail = "Send `Authorization: Bearer …`; the operator's token is in runtime/server.json of the data root."
+            raise Problem(401, "token_missing", detail, WWW_Authenticate="Bearer")
+        principal = self.tokens.principal(token.strip())
+        if principal is None:
+            problem = Problem(
+                401, "token_unknown", "This token is not, or no longer, valid.", WWW_Authenticate="Bearer"
+            )
+            self.deny(None, request, problem)
+            raise problem
+        return principal
+
+    def deny(self, principal: Principal | None, request: Request, problem: Problem) -> None:
+        self.denials += 1
+        who = principal.name if principal else "nobody"
+        asked, code = f"{request.method} {request.url.path}", problem.document.code
+        self.logs.write("access_denied", "warning", code=code, asked=asked, by=who)
+        if self.denials <= DENIALS_MAX:
+            self.put_on_record("access_denied", {"code": code, "asked": asked[:200], "by": who})
+
+    def put_on_record(self, event: str, details: dict[str, object]) -> None:
+        if self._audit is not None:
+            self._audit.record(event, details)
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return self.shop.ledger.state.tasks
+
+    def task(self, name: str) -> Task:
+        found = self.tasks.get(name)
+        if found is None:
+            raise unknown(name, self.tasks)
+        return found
+
+    def definition(self, name: str) -> Definition | None:
+        return self.board.definition(name)
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def desk(self, key: str, by: str, kind: str = "") -> Desk:
+        busy = bool(self.loop.finishing)
+        return Desk.of(self.shop, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR)
+
+    def post(self, job: Job) -> None:
+        if self.loop.stopping:
+            raise Problem(503, "stopping", "This server is ending. Nothing was changed; ask again when it is back.")
+        if job.operation.lane == "counter":
+            self.counter.post(job)
+        else:
+            self.loop.ask(self._in_loop(job))
+
+    def _in_loop(self, job: Job) -> Callable[[Loop], list[str]]:
+        def work(loop: Loop) -> list[str]:
+            # What somebody added or edited just before is known when it is decided about.
+            self.board.file_new()
+            self.board.take_in()
+            self.board.keep_up()
+            run_in_loop(job, self.desk(job.ask.key, job.ask.principal.name, job.operation.name))
+            return [job.ask.path["task"]] if "task" in job.ask.path else []
+
+        return work
+
+    def _fail(self, error: BaseException) -> None:
+        """The counter met what leaves nothing to go on with: the run ends with it."""
+
+        def work(loop: Loop) -> list[str]:
+            raise error
+
+        self.loop.ask(work)

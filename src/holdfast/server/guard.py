@@ -1,0 +1,38 @@
+"""Which names the server answers to: a page that a foreign name leads here (DNS rebinding), or a form on a foreign page
+(CSRF), is refused before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from starlette.requests import Request
+
+from holdfast.server.problems import Problem
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Guard:
+    """`names` are host names without a port."""
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        self._names = {*LOOPBACK, *(name.lower() for name in names)}
+
+    def check(self, request: Request) -> None:
+        host = request.headers.get("host", "")
+        if host_of(host) not in self._names:
+            detail = "This server does not answer to the name in the Host header. Ask by 127.0.0.1 or localhost."
+            raise Problem(421, "host_unknown", detail)
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"{request.url.scheme}://{host}":
+            detail = "The request comes from a page of another origin. Nothing was changed."
+            raise Problem(403, "origin_foreign", detail)
+        if origin is None and request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise Problem(403, "origin_foreign", "The request comes from a page of another site. Nothing was changed.")
+
+
+def host_of(host: str) -> str:
+    """`[::1]:80` → `::1`, `localhost:80` → `localhost`."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()

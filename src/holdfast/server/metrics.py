@@ -1,0 +1,303 @@
+"""What Prometheus is told. Every name is in `NAMES`, of which docs/metrics.md is made; none ever changes its meaning.
+
+Counters and histograms are fed by the journal's entries as they become durable, so they count from this server's start
+on. Gauges are made at the moment of a scrape, from memory, and at most once a second: one pass over the tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter as Counts
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from holdfast import __version__
+from holdfast.domain import entries
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.spend import Spend
+from holdfast.domain.state import DAY_S, Task
+from holdfast.domain.task import TaskState
+from holdfast.durable import attempts
+from holdfast.durable.entry import Entry
+
+if TYPE_CHECKING:
+    from holdfast.server.context import Api
+
+Kind = Literal["counter", "gauge", "histogram"]
+# Each step about twice the one before: from a sync on a fast disk to the slowest gate.
+SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LONG = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+FRESH_S = 1.0
+# Labels come from task files and from API clients: beyond so many values of one label, the rest are counted as one.
+VALUES_MAX = 100
+OTHER = "other"
+RECOVERY = "recover"
+_CLOSED = {f"task_{effect}_{how}": (effect, how) for effect in entries.EFFECTS for how in entries.CLOSINGS}
+
+
+class Named(msgspec.Struct, frozen=True):
+    """One metric, as it is documented."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    buckets: tuple[float, ...] = ()
+
+
+def _listed(*rows: tuple[Any, ...]) -> dict[str, Named]:
+    return {row[0]: Named(*row) for row in rows}
+
+
+_SPENDER = ("agent", "model")
+NAMES = _listed(
+    ("holdfast_append_seconds", "histogram", (), "Time of one append to the journal, its sync included.", SHORT),
+    ("holdfast_turn_seconds", "histogram", ("agent",), "Length of a turn of an agent.", LONG),
+    ("holdfast_verify_seconds", "histogram", ("outcome",),
+     "Time to judge a candidate, all its gates included; passed, refused, or how its intent was closed.", LONG),
+    ("holdfast_land_seconds", "histogram", ("outcome",), "Time to move the branch to what was verified.", SHORT),
+    ("holdfast_recovery_seconds", "histogram", (),
+     "Time that recovery took when this run began: one observation for each start.", SHORT),
+    ("holdfast_request_seconds", "histogram", ("operation", "status"), "Time to answer a request of the API.", SHORT),
+
+    ("holdfast_journal_entries_total", "counter", ("kind",), "Entries that this server has seen become durable."),
+    ("holdfast_turns_total", "counter", _SPENDER, "Turns that agents have completed."),
+    ("holdfast_tokens_total", "counter", _SPENDER, "Tokens that agents have used."),
+    ("holdfast_spend_usd_total", "counter", _SPENDER, "Dollars that agents have spent."),
+    ("holdfast_landings_total", "counter", ("outcome",), "Landings by how they ended: confirmed is on the branch."),
+    ("holdfast_attempts_failed_total", "counter", ("kind",), "Attempts that have failed, by the kind of failure."),
+    ("holdfast_leases_expired_total", "counter", (), "Tasks taken back from remote workers that gave no sign of life."),
+    ("holdfast_recovered_intents_total", "counter", ("outcome",),
+     "What recovery made of the intents that a killed run had left open; released are claims given back."),
+    ("holdfast_access_denied_total", "counter", (), "Requests refused: an unknown token, or not for this one."),
+    ("holdfast_followers_dropped_total", "counter", (), "Followers of /events let go because they were too slow."),
+
+    ("holdfast_info", "gauge", ("run", "version"), "Always 1; says which run this is, of which version."),
+    ("holdfast_start_time_seconds", "gauge", (), "When this server began, in Unix time."),
+    ("holdfast_works", "gauge", (), "1 for `holdfast run`, which starts agents; 0 for `holdfast serve`."),
+    ("holdfast_loop_time_seconds", "gauge", (), "When the loop last began a round, in Unix time; at rest every 10 s."),
+    ("holdfast_tasks", "gauge", ("state",), "Tasks by state."),
+    ("holdfast_tasks_parked", "gauge", (), "Tasks that wait for a person to decide (`holdfast resolve`)."),
+    ("holdfast_tasks_held", "gauge", (), "Tasks that the loop leaves alone for now, as `holdfast status` explains."),
+    ("holdfast_tasks_unfiled", "gauge", (), "Tasks that came through the API and whose file is not yet written."),
+    ("holdfast_agents", "gauge", (), "Agents of this machine at work."),
+    ("holdfast_agent_heartbeat_age_seconds", "gauge", (),
+     "Time since the runner that was quiet longest gave a sign of life; 0 where none is at work."),
+    ("holdfast_agent_silence_seconds", "gauge", (),
+     "Time since the agent that was quiet longest printed anything; 0 where none is at work."),
+    ("holdfast_remote_claims", "gauge", (), "Tasks that remote workers hold through the API."),
+    ("holdfast_followers", "gauge", (), "Followers of /events."),
+    ("holdfast_open_intents", "gauge", ("effect",), "Effects under way: their intent is on record, the outcome not."),
+    ("holdfast_journal_sequence", "gauge", (), "Sequence of this run's last durable entry."),
+    ("holdfast_run_spend_usd", "gauge", (), "Dollars that this run has spent."),
+    ("holdfast_day_spend_usd", "gauge", (), "Dollars spent in this UTC day, over all runs."),
+    ("holdfast_budget_usd", "gauge", ("scope",), "The limits of the settings for a run and a day, where set."),
+)  # fmt: skip
+
+
+class Metrics:
+    """Fed by `take` and `appended`, by whichever thread appends; `api` is looked at when somebody scrapes."""
+
+    def __init__(self, api: Api) -> None:
+        # Moments of creation are as many series again, and nobody's question.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._api = api
+        self._agents, self._models = Values(), Values()
+        self._kinds = Values()
+        self._under_way: dict[tuple[str, int], float] = {}
+        self.requests = self._histogram("holdfast_request_seconds")
+        self._appends = self._histogram("holdfast_append_seconds")
+        self._turn_seconds = self._histogram("holdfast_turn_seconds")
+        self._effects = {
+            "verify": self._histogram("holdfast_verify_seconds"),
+            "land": self._histogram("holdfast_land_seconds"),
+        }
+        self._recoveries = self._histogram("holdfast_recovery_seconds")
+        self._entries = self._counter("holdfast_journal_entries_total")
+        self._turns = self._counter("holdfast_turns_total")
+        self._tokens = self._counter("holdfast_tokens_total")
+        self._usd = self._counter("holdfast_spend_usd_total")
+        self._landings = self._counter("holdfast_landings_total")
+        self._failures = self._counter("holdfast_attempts_failed_total")
+        self._lapses = self._counter("holdfast_leases_expired_total")
+        self._recovered = self._counter("holdfast_recovered_intents_total")
+        self._take_recovery()
+        self.registry.register(_Scraped(api))
+
+    def _histogram(self, name: str) -> Histogram:
+        named = NAMES[name]
+        return Histogram(name, named.meaning, named.labels, registry=self.registry, buckets=named.buckets)
+
+    def _counter(self, name: str) -> Counter:
+        named = NAMES[name]
+        return Counter(name, named.meaning, named.labels, registry=self.registry)
+
+    def _take_recovery(self) -> None:
+        """Recovery is over before anybody serves."""
+        shop = self._api.shop
+        self._recoveries.observe(shop.recovery_s)
+        for outcome, count in msgspec.structs.asdict(shop.recovered).items():
+            self._recovered.labels(outcome).inc(count)
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def appended(self, seconds: float, count: int) -> None:
+        self._appends.observe(seconds)
+
+    def take(self, run: str, entry: Entry) -> None:
+        """Told each entry once it is durable and folded in."""
+        kind = entry.decision_type
+        self._entries.labels(kind).inc()
+        if kind == "turn_completed":
+            self._take_turn(entry)
+        elif not entry.committed:
+            self._under_way[run, entry.seq] = entry.timestamp
+        elif "intent" in entry.inputs:
+            self._close(entry)
+        elif kind in entries.MOVES:
+            self._take_move(kind, entry)
+
+    def _take_turn(self, entry: Entry) -> None:
+        spent = entry.inputs
+        agent, model = self._spender(spent["task"])
+        self._turns.labels(agent, model).inc()
+        self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
+        self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
+
+    def _take_move(self, kind: str, entry: Entry) -> None:
+        moved = entry.inputs
+        if rest := moved.get("rest"):
+            self._spend(*self._spender(moved["task"]), rest.get("usd", 0.0), rest.get("tokens", 0))
+        if kind == "task_failed":
+            self._failures.labels(self._kinds.keep(str(moved.get("outcome", {}).get("kind", "")))).inc()
+        elif kind == "task_opened" and moved["reason"] == AbortReason.HEARTBEAT_LOST:
+            self._lapses.inc()
+
+    def _close(self, entry: Entry) -> None:
+        """How long it took is only known of what this very server began: the rest had a crash in between."""
+        named = entry.inputs["intent"]
+        began = self._under_way.pop((named["run"], named["seq"]), None)
+        effect, closing = _CLOSED.get(entry.decision_type, ("", ""))
+        if effect == "land":
+            self._landings.labels(closing).inc()
+        if began is not None and effect in self._effects:
+            if effect == "verify" and closing == "confirmed":
+                closing = "passed" if entry.output.get("passed") else "refused"
+            self._effects[effect].labels(closing).observe(max(0.0, entry.timestamp - began))
+
+    def _spender(self, name: str) -> tuple[str, str]:
+        task = self._api.tasks.get(name)
+        if task is None:
+            return OTHER, OTHER
+        # What a remote worker calls itself is its own affair, and could be another name each time.
+        agent = "remote" if task.remote else task.worked_by
+        return self._agents.keep(agent), self._models.keep(task.model)
+
+    def _spend(self, agent: str, model: str, usd: float, tokens: int) -> None:
+        self._usd.labels(agent, model).inc(max(0.0, usd))
+        self._tokens.labels(agent, model).inc(max(0, tokens))
+
+
+class Values:
+    """The values of a label, as long as they are few."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def keep(self, value: str) -> str:
+        if value not in self._known:
+            if len(self._known) >= VALUES_MAX:
+                return OTHER
+            self._known.add(value)
+        return value
+
+
+class _Scraped:
+    """The gauges: what memory says when it is asked."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._mutex = threading.Lock()
+        self._made: list[Metric] = []
+        self._made_at = -FRESH_S
+
+    def describe(self) -> Iterable[Metric]:
+        """Asked for when it is registered, before there is anything to look at."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        with self._mutex:
+            if time.monotonic() - self._made_at >= FRESH_S:
+                self._made, self._made_at = list(self._look()), time.monotonic()
+            made = self._made
+        yield from made
+
+    def _look(self) -> Iterator[Metric]:
+        api = self._api
+        ledger, loop = api.shop.ledger, api.loop
+        # Copied in one step: others add tasks meanwhile.
+        tasks = list(ledger.state.tasks.values())
+        states = Counts(task.state for task in tasks)
+        at_work, remote = loop.at_work, loop.remote
+        heartbeat_s, silence_s = self._quietest(at_work)
+        position, now = ledger.position, time.time()
+        spent = ledger.state.days.get(int(now // DAY_S), Spend())
+        budgets = {"run": api.config.budgets.usd_per_run, "day": api.config.budgets.usd_per_day}
+        yield _counter("holdfast_access_denied_total", api.denials)
+        yield _counter("holdfast_followers_dropped_total", api.feed.dropped)
+        yield _gauge("holdfast_info", {(ledger.run, __version__): 1})
+        yield _gauge("holdfast_start_time_seconds", api.began)
+        yield _gauge("holdfast_works", float(loop.works))
+        yield _gauge("holdfast_loop_time_seconds", loop.ticked_at)
+        yield _gauge("holdfast_tasks", {(state.value,): states[state] for state in TaskState})
+        yield _gauge("holdfast_tasks_parked", sum(1 for task in tasks if task.parked))
+        yield _gauge("holdfast_tasks_held", len(loop.holds))
+        yield _gauge("holdfast_tasks_unfiled", sum(1 for task in tasks if task.unfiled))
+        yield _gauge("holdfast_agents", len(at_work))
+        yield _gauge("holdfast_agent_heartbeat_age_seconds", heartbeat_s)
+        yield _gauge("holdfast_agent_silence_seconds", silence_s)
+        yield _gauge("holdfast_remote_claims", len(remote))
+        yield _gauge("holdfast_followers", api.feed.followers)
+        opened = Counts(entries.effect_of(each.entry.decision_type) for each in ledger.pairing.open_intents())
+        yield _gauge("holdfast_open_intents", {(effect,): opened[effect] for effect in entries.EFFECTS})
+        yield _gauge("holdfast_journal_sequence", position.seq)
+        yield _gauge("holdfast_run_spend_usd", ledger.state.run.usd)
+        yield _gauge("holdfast_day_spend_usd", spent.usd)
+        yield _gauge("holdfast_budget_usd", {(scope,): usd for scope, usd in budgets.items() if usd is not None})
+
+    def _quietest(self, at_work: list[Task]) -> tuple[float, float]:
+        """The longest silence of a runner, and of an agent: a few files are looked at, as many as there are agents."""
+        heartbeat_s = silence_s = 0.0
+        for task in at_work:
+            files = self._api.layout.attempt_files(task.attempt)
+            age_s = attempts.heartbeat_age(files)
+            # A runner on its way has given no sign yet, so it cannot have been silent.
+            heartbeat_s = max(heartbeat_s, age_s if age_s != float("inf") else 0.0)
+            with contextlib.suppress(OSError):
+                silence_s = max(silence_s, time.time() - files.output.stat().st_mtime)
+        return heartbeat_s, silence_s
+
+
+def _gauge(name: str, values: float | dict[tuple[str, ...], float]) -> Metric:
+    named = NAMES[name]
+    made = GaugeMetricFamily(name, named.meaning, labels=named.labels)
+    for labels, value in values.items() if isinstance(values, dict) else [((), values)]:
+        made.add_metric(labels, value)
+    return made
+
+
+def _counter(name: str, value: float) -> Metric:
+    made = CounterMetricFamily(name, NAMES[name].meaning, labels=())
+    made.add_metric((), value)
+    return made

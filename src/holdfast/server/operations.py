@@ -1,0 +1,96 @@
+"""What an operation of the API is: its path, who may use it, the types of what it takes and gives, and its function.
+
+The OpenAPI document is made of these, so it says what the code does. A reading operation gets the `Api` and what was
+asked; a changing one gets a desk, in the thread that its lane names, and answers once its records are on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+# `public`: anybody; `any`: any token; `read`: any, an agent's for its own task only; `work`: an operator, or the agent
+# whose task it is; `operate`: operators.
+Right = Literal["public", "any", "read", "work", "operate"]
+# Where it runs. `here`: at once, from memory. `aside`: in a thread of the pool, because it reads files or asks git.
+# `counter`: changes that only append, many for one sync. `loop`: changes that the run itself must make, in its thread.
+Lane = Literal["here", "aside", "counter", "loop"]
+Role = Literal["operator", "agent", "reader"]
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who asks. An agent's token is for one attempt of one task."""
+
+    role: Role
+    name: str
+    task: str = ""
+    attempt: str = ""
+
+
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One request, decoded. `key` is what nothing happens twice under; `match` is the If-Match of the request."""
+
+    principal: Principal
+    path: dict[str, str]
+    query: Any
+    body: Any
+    key: str = ""
+    match: str = ""
+    headers: dict[str, str] = {}
+
+    @property
+    def task(self) -> str:
+        return self.path["task"]
+
+    @property
+    def attempt(self) -> str:
+        return self.path["attempt"]
+
+
+class Raw(msgspec.Struct, frozen=True):
+    """An answer that is not JSON."""
+
+    content: bytes
+    media_type: str
+    headers: dict[str, str] = {}
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """`answer` is the type of the body; None where there is none. `problems` are statuses beside the usual ones.
+
+    A `body` of bytes is taken as it comes. Several media types are separated by a comma and a space.
+    """
+
+    method: Method
+    path: str
+    name: str
+    summary: str
+    function: Callable[..., Any]
+    answer: Any
+    right: Right = "read"
+    lane: Lane = "here"
+    query: type[msgspec.Struct] = NoQuery
+    body: type[msgspec.Struct] | type[bytes] | None = None
+    status: int = 200
+    tag: str = "tasks"
+    problems: tuple[int, ...] = ()
+    media_type: str = "application/json"
+
+    @property
+    def changes(self) -> bool:
+        return self.lane in ("counter", "loop")
+
+    @property
+    def parameters(self) -> list[str]:
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]

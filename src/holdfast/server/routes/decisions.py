@@ -1,0 +1,232 @@
+"""What a person decides about a task: the same decisions as the commands make, in the loop's thread."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.domain.definition import Definition
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.naming import free_id
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.engine import creating
+from holdfast.engine.decisions import Desk, end_attempt, refused
+from holdfast.engine.requests import decide
+from holdfast.engine.rework import attempt_named
+from holdfast.errors import InputError, TaskIsFinal, TurnUnknown
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, NoBody, Operation
+from holdfast.server.problems import Problem
+from holdfast.server.routes.tasks import BATCH_MAX, NewTask, TaskRow, TaskView, given, rows_of, show_task
+from holdfast.stores.backlog import Backlog
+from holdfast.stores.scan import Found
+
+Words = Annotated[str, Meta(min_length=1, max_length=10_000)]
+TurnNumber = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+
+
+class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Words
+
+
+class Resolved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    decision: Literal["happened", "retry", "abandon"]
+
+
+class Blocked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`on` are the tasks that turned out to come first; they are added to what it depends on."""
+
+    on: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    reason: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tasks: Annotated[tuple[NewTask, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What became of it; `facts` differ from decision to decision."""
+
+    task: TaskRow
+    note: str = ""
+    facts: dict[str, Any] = {}
+    subtasks: list[TaskRow] = []
+
+
+class AtTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    turn: TurnNumber
+
+
+class Forked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`id`: what the new task shall be called, where there must be one."""
+
+    turn: TurnNumber
+    id: Annotated[str, Meta(max_length=128)] = ""
+
+
+def _decided(kind: str, desk: Desk, params: dict[str, Any]) -> Changed:
+    answer = decide(desk, kind, params)
+    name = answer.tasks[0].id
+    return Changed(rows_of(desk, [name])[0], answer.tasks[0].note, msgspec.to_builtins(answer.facts))
+
+
+def _of_several(kind: str) -> Any:
+    return lambda desk, ask: _decided(kind, desk, {"tasks": [ask.task]})
+
+
+def _of_one(kind: str) -> Any:
+    return lambda desk, ask: _decided(kind, desk, {"task": ask.task})
+
+
+def reject(desk: Desk, ask: Ask) -> Changed:
+    return _decided("reject", desk, {"task": ask.task, "reason": ask.body.reason})
+
+
+def resolve(desk: Desk, ask: Ask) -> Changed:
+    return _decided("resolve", desk, {"task": ask.task, "decision": ask.body.decision})
+
+
+_SPLITS = {
+    TaskState.OPEN: TaskEvent.DECOMPOSED_BEFORE_CLAIM,
+    TaskState.CLAIMED: TaskEvent.AGENT_SPLITS_WORK,
+    TaskState.IN_PROGRESS: TaskEvent.AGENT_DECOMPOSES_TASK,
+}
+
+
+def split(api: Api) -> Any:
+    def function(desk: Desk, ask: Ask) -> Changed:
+        """The subtasks first: a crash between leaves a task whose subtasks are there, and it waits for them."""
+        task, count = desk.task(ask.task), len(ask.body.tasks)
+        is_split = desk.has_done("task_split", count)
+        if not is_split and task.state not in _SPLITS:
+            raise refused(task, "split", "only what is open or being worked on can be.")
+        names = creating.create(desk, api.catalogue, [given(each) for each in ask.body.tasks], parent=task.id)
+        if not is_split:
+            end_attempt(desk, task)
+            desk.append([desk.moved(task, _SPLITS[task.state], TransitionReason.REQUESTED_BY_PERSON, count)])
+        return Changed(rows_of(desk, [task.id])[0], "it waits for its subtasks", {}, rows_of(desk, names))
+
+    return function
+
+
+def block(desk: Desk, ask: Ask) -> Changed:
+    """First what it depends on, then the move: a crash between leaves a task that waits all the same."""
+    task, body = desk.task(ask.task), ask.body
+    for name in body.on:
+        desk.task(name)
+    if task.id in body.on:
+        raise InputError(detail="a task cannot wait for itself")
+    if not desk.has_done("task_blocked", 0):
+        record = desk.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, TransitionReason.REQUESTED_BY_PERSON)
+        end_attempt(desk, task)
+        made = _definition(desk, task)
+        wanted = list(dict.fromkeys([*made.depends_on, *body.on]))
+        _edit(desk, task, {"depends_on": wanted}, "")
+        desk.append([record])
+    return Changed(rows_of(desk, [task.id])[0], body.reason)
+
+
+def edit(api: Api) -> Any:
+    def function(desk: Desk, ask: Ask) -> TaskView:
+        task, body = desk.task(ask.task), ask.body
+        if task.state in (TaskState.CLOSED, TaskState.CANCELLED):
+            raise TaskIsFinal(task=task.id, state=task.state)
+        if not isinstance(body.changes, dict) or not body.changes:
+            raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')
+        _edit(desk, task, body.changes, ask.match)
+        assert desk.shop is not None
+        desk.shop.board.take_in()
+        return show_task(api, ask)
+
+    return function
+
+
+class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys of a definition with their new values; null takes a key out. The file keeps its comments."""
+
+    changes: dict[str, Any]
+
+
+def _definition(desk: Desk, task: Task) -> Definition:
+    assert desk.shop is not None
+    made = desk.shop.board.definition(task.id)
+    if made is None:
+        raise InputError(detail=f"the file of {task.id!r} is gone or cannot be used")
+    return made
+
+
+def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
+    from holdfast.domain.definition import parse, problems_of
+    from holdfast.stores.roundtrip import edited
+
+    backlog = desk.backlog
+    assert isinstance(backlog, Backlog)
+    assert desk.shop is not None
+    others = [(name, file.definition) for name, file in desk.shop.board.files.items() if name != task.id]
+
+    def changed(found: Found, text: bytes) -> bytes:
+        if match and match != "*" and match != task.definition:
+            raise Problem(
+                412, "definition_changed", "It has changed since you read it. Nothing was written; read it again."
+            )
+        new = edited(text, found.definition, found.path.stem, values)
+        made = parse(new, found.path.stem)
+        problems = made if isinstance(made, list) else problems_of([*others, (task.id, made)])
+        mine = [each for each in problems if not each.tasks or task.id in each.tasks]
+        if mine:
+            raise InputError(detail="; ".join(each.message for each in mine))
+        return new
+
+    backlog.change(task.id, changed)
+
+
+def undo(desk: Desk, ask: Ask) -> Changed:
+    task = _task_of(desk, ask.attempt)
+    if ask.attempt != task.attempt:
+        raise refused(task, "undone", "fork that turn instead.", f"{ask.attempt} is not its last attempt")
+    return _decided("undo", desk, {"task": task.id, "turn": ask.body.turn})
+
+
+def fork(desk: Desk, ask: Ask) -> Changed:
+    """Of a task that has ended, the fork is a new task."""
+    body: Forked = ask.body
+    task = _task_of(desk, ask.attempt)
+    spare = body.id or free_id(f"{task.id}-fork", desk.tasks)
+    return _decided("fork", desk, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
+
+
+def _task_of(desk: Desk, attempt: str) -> Task:
+    found = attempt_named(desk.ledger.state, attempt)
+    if found is None or found[1] != attempt:
+        raise TurnUnknown(turn="of it", attempt=attempt, known="is no attempt")
+    return found[0]
+
+
+def operations(api: Api) -> list[Operation]:
+    def of_task(verb: str, summary: str, function: Any, body: type[msgspec.Struct] = NoBody) -> Operation:
+        path, right = f"/tasks/{{task}}/{verb}", "work" if verb in ("block", "split") else "operate"
+        return Operation("POST", path, f"{verb}_task", summary, function, Changed, right, "loop", body=body,  # type: ignore[arg-type]
+                         problems=(404, 409))  # fmt: skip
+
+    def of_attempt(verb: str, summary: str, function: Any, body: type[msgspec.Struct]) -> Operation:
+        return Operation("POST", f"/attempts/{{attempt}}/{verb}", f"{verb}_attempt", summary, function, Changed,
+                         "operate", "loop", body=body, problems=(404, 409), tag="attempts")  # fmt: skip
+
+    return [
+        Operation("PATCH", "/tasks/{task}", "edit_task", "Change a task's definition, key by key.", edit(api), TaskView,
+                  "operate", "loop", body=Edit, problems=(404, 409, 412)),
+        of_task("cancel", "Cancel a task; whatever works on it is ended.", _of_several("cancel")),
+        of_task("retry", "Open a failed task again.", _of_several("retry")),
+        of_task("approve", "Let a result land that waits for a person, or a plan begin.", _of_one("approve")),
+        of_task("reject", "Refuse a result that waits for a person, or a plan.", reject, Rejected),
+        of_task("resolve", "Decide what is parked.", resolve, Resolved),
+        of_task("resume", "Go on with the last attempt of a failed task.", _of_one("resume")),
+        of_task("promote", "Land what an attempt made, again or after all.", _of_one("promote")),
+        of_task("block", "Say that another task has to come first.", block, Blocked),
+        of_task("split", "Divide a task into subtasks, and wait for them.", split(api), Split),
+        of_attempt("undo", "Put the worktree back to how a turn left it.", undo, AtTurn),
+        of_attempt("fork", "Begin anew with the tree that a turn left.", fork, Forked),
+    ]  # fmt: skip

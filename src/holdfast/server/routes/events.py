@@ -1,0 +1,47 @@
+"""`/events`: what happens, as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation
+from holdfast.server.stream import parse_cursor
+
+
+class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`after` is a cursor, `run:seq`, like the header Last-Event-ID, which wins. Without one it begins with now."""
+
+    after: str = ""
+    task: str = ""
+    kind: tuple[str, ...] = ()
+
+
+def follow(api: Api, ask: Ask) -> Response:
+    query: EventQuery = ask.query
+    text = ask.headers.get("last-event-id") or query.after
+    after = parse_cursor(text) if text else None
+    own = ask.principal.task
+
+    def fits(task: str, kind: str) -> bool:
+        if own and task != own:
+            return False
+        return (not query.task or task == query.task) and (not query.kind or kind in query.kind)
+
+    api.feed.expect_room()
+
+    async def frames() -> AsyncIterator[bytes]:
+        async for each in api.feed.follow(after, fits):
+            yield each
+
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(frames(), media_type="text/event-stream", headers=headers)
+
+
+OPERATIONS = [
+    Operation("GET", "/events", "follow_events", "Follow what happens, as server-sent events with resumable cursors.",
+              follow, str, query=EventQuery, tag="events", problems=(422, 429), media_type="text/event-stream"),
+]  # fmt: skip

@@ -1,0 +1,38 @@
+"""Whether the server is well."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation, Raw
+from holdfast.server.problems import Problem
+
+
+class Health(msgspec.Struct, frozen=True):
+    ok: bool
+    version: str
+
+
+def live(api: Api, ask: Ask) -> Health:
+    return Health(True, __version__)
+
+
+def ready(api: Api, ask: Ask) -> Health:
+    if api.loop.stopping:
+        raise Problem(503, "stopping", "This server is ending.")
+    return Health(True, __version__)
+
+
+def metrics(api: Api, ask: Ask) -> Raw:
+    return Raw(api.metrics.render(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+OPERATIONS = [
+    Operation("GET", "/health/live", "live", "Whether the process answers.", live, Health, "public", tag="health"),
+    Operation("GET", "/health/ready", "ready", "Whether it takes changes.", ready, Health, "public", tag="health",
+              problems=(503,)),
+    Operation("GET", "/metrics", "metrics", "For Prometheus.", metrics, str, "read", tag="health",
+              media_type="text/plain"),
+]  # fmt: skip

@@ -1,0 +1,186 @@
+"""Tasks: what they are, and what is decided about them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.domain.definition import Definition
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.engine.decisions import Desk
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation
+
+LIMIT_MAX = 1000
+BATCH_MAX = 1000
+Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
+
+
+class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task in a list. `waits` says in words why it is not worked on."""
+
+    id: str
+    state: TaskState
+    title: str = ""
+    role: str = ""
+    priority: int = 5
+    labels: tuple[str, ...] = ()
+    agent: str = ""
+    model: str = ""
+    attempt: str = ""
+    attempts: int = 0
+    turns: int = 0
+    usd: float = 0.0
+    tokens: int = 0
+    parked: str = ""
+    progress: str = ""
+    added_at: float = 0.0
+    changed_at: float = 0.0
+    parent: str = ""
+    depends_on: tuple[str, ...] = ()
+
+
+class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task with its definition. `etag` is what `If-Match` takes."""
+
+    task: TaskRow
+    definition: dict[str, Any]
+    etag: str
+    waits: list[str] = []
+    outcome: dict[str, Any] = {}
+    candidate: str = ""
+    verified: str = ""
+    landed: str = ""
+    landed_on: str = ""
+    not_before: float = 0.0
+    session: str = ""
+    why: str = ""
+    subtasks: list[str] = []
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """`next` is the cursor of the next page; empty on the last one."""
+
+    tasks: list[TaskRow]
+    total: int
+    next: str = ""
+
+
+class TaskQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    state: tuple[TaskState, ...] = ()
+    role: str = ""
+    label: str = ""
+    agent: str = ""
+    parent: str = ""
+    text: str = ""
+    after: str = ""
+    limit: Limit = 100
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """A definition, with the keys of a task file; without an id it is given one."""
+
+    id: str | None = None
+    title: str | None = None
+    goal: str | None = None
+    role: str | None = None
+    priority: int | None = None
+    depends_on: tuple[str, ...] = ()
+    parent: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    command: str | tuple[str, ...] | None = None
+    script: str | None = None
+    sandbox: str | None = None
+    budget_usd: float | None = None
+    max_attempts: int | None = None
+    max_resumes: int | None = None
+    timeout_s: float | None = None
+    subtask_timeout_s: float | None = None
+    paths: tuple[str, ...] = ()
+    verify: tuple[str | dict[str, Any], ...] = ()
+    approve: bool | None = None
+    not_before: float | str | None = None
+    labels: tuple[str, ...] = ()
+    forked_from: str | None = None
+    context: Any = None
+
+
+class NewTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tasks: Annotated[tuple[NewTask, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class Added(msgspec.Struct, frozen=True):
+    tasks: list[TaskRow]
+
+
+def row(task: Task, made: Definition | None) -> TaskRow:
+    words = (made.title or made.goal or str(made.command or "")).strip() if made else ""
+    return TaskRow(
+        task.id, task.state, words.partition("\n")[0][:200], (made.role or "") if made else "",
+        made.priority if made and made.priority is not None else 5, made.labels if made else (), task.agent, task.model,
+        task.attempt, task.attempts, task.turns, task.usd, task.tokens, task.parked, task.progress, task.added_at,
+        task.changed_at, (made.parent or "") if made else "", made.depends_on if made else (),
+    )  # fmt: skip
+
+
+def given(new: NewTask) -> dict[str, Any]:
+    values = msgspec.to_builtins(new)
+    return {key: value for key, value in values.items() if value is not None and value != ()}
+
+
+def rows_of(desk: Desk, names: list[str]) -> list[TaskRow]:
+    assert desk.shop is not None
+    return [row(desk.tasks[name], desk.shop.board.definition(name)) for name in names]
+
+
+def list_tasks(api: Api, ask: Ask) -> TaskPage:
+    query: TaskQuery = ask.query
+    found: list[TaskRow] = []
+    total, is_behind = 0, not query.after
+    for task in list(api.tasks.values()):
+        if query.state and task.state not in query.state:
+            continue
+        made = api.definition(task.id)
+        each = row(task, made)
+        if not _fits(each, query):
+            continue
+        total += 1
+        if is_behind and len(found) <= query.limit:
+            found.append(each)
+        is_behind = is_behind or task.id == query.after
+    more = len(found) > query.limit
+    return TaskPage(found[: query.limit], total, found[query.limit - 1].id if more else "")
+
+
+def _fits(each: TaskRow, query: TaskQuery) -> bool:
+    wanted = ((query.role, each.role), (query.agent, each.agent), (query.parent, each.parent))
+    if any(asked and asked != has for asked, has in wanted):
+        return False
+    if query.label and query.label not in each.labels:
+        return False
+    return not query.text or query.text.lower() in f"{each.id} {each.title}".lower()
+
+
+def show_task(api: Api, ask: Ask) -> TaskView:
+    task = api.task(ask.task)
+    made = api.definition(task.id)
+    with api.board.lock:
+        graph = api.board.graph
+        waits = graph.reasons_to_wait(task.id, api.shop.clock()) if task.id in graph else []
+        subtasks = graph.subtasks(task.id)
+    return TaskView(
+        row(task, made), msgspec.to_builtins(made) if made else {}, task.definition, waits, task.outcome,
+        task.candidate, task.verified, task.landed, task.landed_on, task.not_before, task.session, task.why, subtasks,
+    )  # fmt: skip
+
+
+OPERATIONS = [
+    Operation("GET", "/tasks", "list_tasks", "List tasks, filtered, a page at a time.", list_tasks, TaskPage,
+              query=TaskQuery),
+    Operation("GET", "/tasks/{task}", "show_task", "Show one task with its definition.", show_task, TaskView,
+              problems=(404,)),
+]  # fmt: skip

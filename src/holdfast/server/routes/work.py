@@ -1,0 +1,179 @@
+"""Adding tasks, and working on them from outside: claim, start, say how it goes, complete or fail."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.engine import creating, remote
+from holdfast.engine.decisions import Desk
+from holdfast.ports import Claim
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation
+from holdfast.server.routes.tasks import Added, NewTask, NewTasks, TaskRow, given, rows_of
+
+Worker = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*\Z")]
+Token = Annotated[str, Meta(max_length=300)]
+Words = Annotated[str, Meta(max_length=10_000)]
+
+
+class ClaimTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`worker` is what the claimer calls itself."""
+
+    worker: Worker
+
+
+class ClaimNext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first that is ready; with a role, of those of that role."""
+
+    worker: Worker
+    role: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The right to work on a task. `claim` goes with all that is said of it; `until` is when the lease runs out."""
+
+    task: TaskRow
+    attempt: str
+    claim: str
+    until: float
+
+
+class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`claim` is what claiming gave. An agent with a token of its own needs none."""
+
+    claim: Token = ""
+
+
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    message: Words
+    claim: Token = ""
+    percent: Annotated[float, Meta(ge=0, le=100)] | None = None
+
+
+class Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`commit` is what shall be verified and land; without one nothing lands."""
+
+    claim: Token = ""
+    commit: Annotated[str, Meta(max_length=64)] = ""
+    summary: Words = ""
+
+
+class Fail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Words
+    claim: Token = ""
+
+
+class Now(msgspec.Struct, frozen=True):
+    """The task after a change. `note` says what comes of it."""
+
+    task: TaskRow
+    note: str = ""
+
+
+def operations(api: Api) -> list[Operation]:
+    """Made for one server, because ids are given out by its catalogue."""
+
+    def add(desk: Desk, ask: Ask) -> TaskRow:
+        body: NewTask = ask.body
+        return rows_of(desk, creating.create(desk, api.catalogue, [given(body)]))[0]
+
+    def add_batch(desk: Desk, ask: Ask) -> Added:
+        body: NewTasks = ask.body
+        return Added(rows_of(desk, creating.create(desk, api.catalogue, [given(each) for each in body.tasks])))
+
+    return [
+        Operation("POST", "/tasks", "add_task", "Add a task.", add, TaskRow, "operate", "counter", body=NewTask,
+                  status=201, problems=(404, 409)),
+        Operation("POST", "/tasks/batch", "add_tasks", "Add tasks: all of them or, if one cannot be, none.", add_batch,
+                  Added, "operate", "counter", body=NewTasks, status=201, problems=(404, 409)),
+        *WORK,
+    ]  # fmt: skip
+
+
+def claim_next(desk: Desk, ask: Ask) -> Claimed | None:
+    body: ClaimNext = ask.body
+    found = remote.claim_next(desk, body.worker, body.role)
+    return None if found is None else _claimed(desk, found)
+
+
+def claim_task(desk: Desk, ask: Ask) -> Claimed:
+    return _claimed(desk, remote.claim(desk, ask.body.worker, ask.task))
+
+
+def beat(desk: Desk, ask: Ask) -> Claimed:
+    return _claimed(desk, remote.beat(desk, ask.task, ask.body.claim))
+
+
+def start(desk: Desk, ask: Ask) -> Now:
+    remote.start(desk, ask.task, ask.body.claim)
+    return _now(desk, ask)
+
+
+def progress(desk: Desk, ask: Ask) -> Now:
+    body: Progress = ask.body
+    task = desk.task(ask.task)
+    if not _is_own_agent(ask, task.attempt):
+        remote.held(desk, ask.task, body.claim)
+    remote.progress(desk, task, body.message, body.percent)
+    return _now(desk, ask)
+
+
+def complete(desk: Desk, ask: Ask) -> Now:
+    body: Complete = ask.body
+    task = desk.task(ask.task)
+    if _is_own_agent(ask, task.attempt):
+        remote.progress(desk, task, f"complete: {body.summary}".strip(": "), 100.0)
+        return _now(desk, ask, "noted; what was made is judged when your process ends")
+    remote.complete(desk, ask.task, body.claim, body.commit, body.summary)
+    return _now(desk, ask, "it is verified and landed next" if body.commit else "")
+
+
+def fail(desk: Desk, ask: Ask) -> Now:
+    body: Fail = ask.body
+    task = desk.task(ask.task)
+    if _is_own_agent(ask, task.attempt):
+        remote.progress(desk, task, f"failing: {body.reason}".strip(": "), None)
+        return _now(desk, ask, "noted; end your process with an exit code other than 0 to give up")
+    remote.fail(desk, ask.task, body.claim, body.reason)
+    return _now(desk, ask)
+
+
+def release(desk: Desk, ask: Ask) -> Now:
+    remote.release(desk, ask.task, ask.body.claim)
+    return _now(desk, ask)
+
+
+def _is_own_agent(ask: Ask, attempt: str) -> bool:
+    """An agent that we run says how it goes; when it is over, its process says."""
+    return ask.principal.role == "agent" and ask.principal.attempt == attempt
+
+
+def _claimed(desk: Desk, claim: Claim) -> Claimed:
+    return Claimed(rows_of(desk, [claim.task])[0], claim.attempt, claim.token, claim.until)
+
+
+def _now(desk: Desk, ask: Ask, note: str = "") -> Now:
+    return Now(rows_of(desk, [ask.task])[0], note)
+
+
+WORK = [
+    Operation("POST", "/tasks/claim", "claim_next", "Claim the task that comes first.", claim_next, Claimed, "operate",
+              "counter", body=ClaimNext, problems=(204, 404, 409)),
+    Operation("POST", "/tasks/{task}/claim", "claim_task", "Claim a task.", claim_task, Claimed, "operate", "counter",
+              body=ClaimTask, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/heartbeat", "beat_task", "Keep a claim alive.", beat, Claimed, "work", "counter",
+              body=Hold, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/start", "start_task", "Say that work on a claimed task has begun.", start, Now,
+              "work", "counter", body=Hold, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, Now, "work", "counter",
+              body=Progress, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/complete", "complete_task", "Say that it is done; then it is verified and landed.",
+              complete, Now, "work", "counter", body=Complete, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/fail", "fail_task", "Give up on a claimed task.", fail, Now, "work", "counter",
+              body=Fail, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/release", "release_task", "Give a claimed task back.", release, Now, "work",
+              "counter", body=Hold, problems=(404, 409)),
+]  # fmt: skip

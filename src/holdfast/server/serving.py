@@ -1,0 +1,170 @@
+"""The server beside the loop: a thread with its own event loop, from the first request to the last answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvicorn
+
+from holdfast import __version__
+from holdfast.durable import disk, process
+from holdfast.durable.entry import Entry
+from holdfast.engine.loop import Loop
+from holdfast.engine.workshop import Workshop
+from holdfast.errors import ListenFailed, ListenRefused
+from holdfast.layout import Layout
+from holdfast.server import api as asgi
+from holdfast.server.context import Api
+from holdfast.server.guard import LOOPBACK
+from holdfast.server.routes import all_operations
+from holdfast.server.static import static_routes
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Server
+    from holdfast.engine.auditing import Auditor
+
+DRAIN_S = 5.0
+BACKLOG = 1024
+
+
+class Address(msgspec.Struct, frozen=True):
+    """`runtime/server.json`: where the server is, and the tokens that its own user may use."""
+
+    url: str
+    token: str
+    reader_token: str
+    process: process.Identity
+
+
+def read_address(layout: Layout) -> Address | None:
+    """Where the server of this data root listens; None where none is alive."""
+    try:
+        found = msgspec.json.decode(layout.server.read_bytes(), type=Address)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.process.is_alive() else None
+
+
+@contextlib.contextmanager
+def serving(shop: Workshop, loop: Loop, audit: Auditor | None = None) -> Iterator[Api]:
+    """Serves while here. On the way out what was asked is answered, and followers are let go."""
+    settings = shop.config.server
+    listening = listen(settings, _last_port(shop.layout))
+    api = Api(shop, loop, audit)
+    position = shop.ledger.position
+    api.feed.begin(position.run, position.seq)
+    told = shop.ledger.on_entry
+
+    def tell(run: str, entry: Entry) -> None:
+        told(run, entry)
+        api.metrics.take(run, entry)
+        api.feed.put(run, entry)
+
+    shop.ledger.on_entry = tell
+    shop.ledger.on_append = api.metrics.appended
+    scheme = "https" if settings.tls_cert else "http"
+    host, port = listening.getsockname()[:2]
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    api.url = url
+    shop.spawn.told = lambda attempt: _told_to_agent(api, url, attempt)
+    server = _Thread(api, listening, settings)
+    server.start()
+    address = Address(url, api.tokens.of_role("operator"), api.tokens.of_role("reader"), process.current())
+    disk.replace(shop.layout.server_port, msgspec.json.encode(port))
+    disk.replace(shop.layout.server, msgspec.json.encode(address), 0o600)
+    api.put_on_record("server_started", {"url": url})
+    api.logs.write("server_started", url=url, run=shop.ledger.run, version=__version__)
+    try:
+        yield api
+    finally:
+        disk.unlink(shop.layout.server, missing_ok=True)
+        api.counter.close()
+        api.feed.close()
+        server.stop()
+        shop.ledger.on_entry = told
+        api.logs.write("server_stopped", run=shop.ledger.run)
+        api.logs.close()
+
+
+def _told_to_agent(api: Api, url: str, attempt: str) -> dict[str, str]:
+    """How an agent reaches us: where, and with a token that is worth something for its own task only."""
+    task = api.tasks[attempt.rpartition(".")[0]]
+    return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
+
+
+def _last_port(layout: Layout) -> int:
+    """Agents and open pages know the port that there was."""
+    try:
+        found = msgspec.json.decode(layout.server_port.read_bytes(), type=int)
+        return found if 0 < found < 65536 else 0
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return 0
+
+
+def listen(settings: Server, last_port: int) -> socket.socket:
+    """A socket that listens where the settings say. Beyond loopback only with TLS, or when somebody insists."""
+    if settings.host not in LOOPBACK and not settings.tls_cert and not settings.plain_beyond_loopback:
+        raise ListenRefused(host=settings.host)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    ports = [settings.port] if settings.port else [last_port, 0]
+    for number, port in enumerate(ports):
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((settings.host, port))
+            made.listen(BACKLOG)
+            return made
+        except OSError as error:
+            made.close()
+            if number == len(ports) - 1:
+                raise ListenFailed(host=settings.host, port=port, reason=error.strerror or str(error)) from error
+    raise AssertionError("unreachable")
+
+
+class _Thread:
+    def __init__(self, api: Api, listening: socket.socket, settings: Server) -> None:
+        self._api = api
+        self._socket = listening
+        app = asgi.build(api, all_operations(api), static_routes())
+        config = uvicorn.Config(
+            app,
+            loop="none",
+            http="httptools",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=int(DRAIN_S),
+            timeout_keep_alive=30,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+            ssl_version=ssl.PROTOCOL_TLS_SERVER,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+        self._ready = threading.Event()
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(DRAIN_S + 2)
+
+    def _run(self) -> None:
+        import uvloop
+
+        async def main() -> None:
+            self._api.feed.bind(asyncio.get_running_loop())
+            asyncio.get_running_loop().call_soon(self._ready.set)
+            await self._server.serve(sockets=[self._socket])
+
+        uvloop.run(main())

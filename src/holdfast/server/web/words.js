@@ -1,0 +1,97 @@
+// How states, times, money and sizes are told.
+
+import { h } from "./dom.js";
+
+// Every state has a colour, a sign and a word: nobody needs to see the colour.
+export const STATES = {
+  PLANNED: ["wait", "◌", "planned"],
+  OPEN: ["wait", "○", "open"],
+  BLOCKED: ["wait", "⊘", "blocked"],
+  WAITING_FOR_SUBTASKS: ["wait", "⋯", "waits for subtasks"],
+  CLAIMED: ["work", "◔", "claimed"],
+  IN_PROGRESS: ["work", "◑", "at work"],
+  ORPHANED: ["warn", "◒", "orphaned"],
+  DONE: ["judge", "◕", "being judged"],
+  PENDING_APPROVAL: ["ask", "?", "wants approval"],
+  FAILED: ["bad", "✕", "failed"],
+  CLOSED: ["good", "●", "landed"],
+  CANCELLED: ["off", "⊖", "cancelled"],
+};
+
+export const COLUMNS = [
+  ["wait", "Waiting", ["PLANNED", "OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"]],
+  ["work", "At work", ["CLAIMED", "IN_PROGRESS", "ORPHANED"]],
+  ["judge", "Judging", ["DONE", "PENDING_APPROVAL"]],
+  ["bad", "Failed or parked", ["FAILED"]],
+  ["good", "Closed", ["CLOSED", "CANCELLED"]],
+];
+
+export function columnOf(task) {
+  if (task.parked && task.state !== "CLOSED" && task.state !== "CANCELLED") return "bad";
+  return (COLUMNS.find(([, , states]) => states.includes(task.state)) || COLUMNS[0])[0];
+}
+
+export function toneOf(task) {
+  return task.parked ? "warn" : (STATES[task.state] || STATES.OPEN)[0];
+}
+
+export function stateBadge(task) {
+  const [, sign, word] = STATES[task.state] || ["wait", "○", String(task.state).toLowerCase()];
+  return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, task.parked ? "‖" : sign),
+    task.parked ? "parked" : word);
+}
+
+export function money(usd) {
+  const value = Number(usd) || 0;
+  if (value === 0) return "$0";
+  if (value < 0.01) return "<$0.01";
+  return value < 100 ? `$${value.toFixed(2)}` : `$${Math.round(value).toLocaleString("en")}`;
+}
+
+export function count(number) {
+  const value = Number(number) || 0;
+  if (value < 10000) return value.toLocaleString("en");
+  return value < 1e6 ? `${(value / 1e3).toFixed(value < 1e5 ? 1 : 0)}k` : `${(value / 1e6).toFixed(1)}M`;
+}
+
+export function span(seconds) {
+  const value = Math.max(0, Number(seconds) || 0);
+  if (value < 1) return value === 0 ? "0 s" : `${value.toFixed(1)} s`;
+  if (value < 90) return `${Math.round(value)} s`;
+  if (value < 5400) return `${Math.round(value / 60)} min`;
+  if (value < 172800) return `${(value / 3600).toFixed(value < 36000 ? 1 : 0)} h`;
+  return `${Math.round(value / 86400)} d`;
+}
+
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const dated = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
+
+export const at = (seconds) => full.format(new Date(seconds * 1000));
+
+export function clock(seconds) {
+  const when = new Date(seconds * 1000);
+  return Date.now() - when < 64800000 ? short.format(when) : dated.format(when);
+}
+
+function sinceWords(seconds) {
+  const past = Date.now() / 1000 - seconds;
+  return past < 5 ? "just now" : `${span(past)} ago`;
+}
+
+// A time that keeps telling how long ago it was; `tick` is called now and then for all in the page.
+export function ago(seconds) {
+  if (!seconds) return h("span", { class: "faint" }, "–");
+  const iso = new Date(seconds * 1000).toISOString();
+  return h("time", { class: "ago", datetime: iso, "data-at": String(seconds), title: at(seconds) }, sinceWords(seconds));
+}
+
+export function tick() {
+  for (const node of document.querySelectorAll("time.ago")) {
+    const words = sinceWords(Number(node.dataset.at));
+    if (node.textContent !== words) node.textContent = words;
+  }
+}
+
+export const taskLink = (id) => `#/task/${encodeURIComponent(id)}`;
+export const taskOf = (attempt) => String(attempt || "").replace(/\.\d+$/, "");

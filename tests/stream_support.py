@@ -1,0 +1,37 @@
+"""The recorded streams of the real CLIs, read as a runner reads them.
+
+The streams in agents/fixtures/CLI-VERSION were recorded by `HOLDFAST_RECORD=folder make test-agents`; each has the name
+of the test that it is from, and of the attempt.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.agents import streams
+from holdfast.domain.agent_events import AgentEvent
+from holdfast.domain.attempt import Launch
+from holdfast.ports import Stream
+
+FIXTURES = Path(__file__).parent / "agents" / "fixtures"
+RECORDED = sorted(FIXTURES.glob("*/*.jsonl"))
+CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
+
+
+def stream(cli: str, model: str = "") -> Stream:
+    return streams._CLIS[cli](Launch((cli,), stream=cli, model=model))
+
+
+def heard(reader: Stream, text: bytes, code: int = 0) -> list[AgentEvent]:
+    """What one start's output amounts to; a later start of the same attempt begins a stream of its own."""
+    return [event for line in text.split(b"\n") for event in reader.read(line)] + list(reader.end(code))
+
+
+def recorded(cli: str, name: str, model: str = "") -> list[AgentEvent]:
+    (path,) = FIXTURES.glob(f"{cli}-*/{name}.jsonl")
+    return heard(stream(cli, model), path.read_bytes())
+
+
+def kinds(events: list[AgentEvent], *wanted: type) -> list[Any]:
+    return [event for event in events if isinstance(event, wanted)]
