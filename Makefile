@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 AGENTS ?= .agents-cache
+BROWSER ?= build/venv-browser
+OPS ?= .ops-cache
 KILLS ?= 500
 EXAMPLES ?= 2000
 MARKS ?= not crash
@@ -10,7 +12,7 @@ MARKS ?= not crash
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-agents check demo docs bench crash fuzz pythons lock clean
+.PHONY: test test-agents test-browser test-ops check demo docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
@@ -21,6 +23,26 @@ test-agents: $(VENV)/ready $(AGENTS)/ready
 
 $(AGENTS)/ready: tests/agents/package-lock.json tests/agents/install $(wildcard tests/agents/requirements-*.txt)
 	PYTHON=$(PYTHON) tests/agents/install $(AGENTS)
+
+# Metrics, alerts, dashboard and traces against a real server, with promtool and the OpenTelemetry libraries in .ops-cache.
+test-ops: $(VENV)/ready $(OPS)/ready
+	HOLDFAST_OPS=$(abspath $(OPS)) PYTHONPATH=$(abspath $(OPS))/otel $(BIN)/pytest tests/ops \
+	  tests/server/test_metrics.py tests/server/test_logs.py tests/server/test_tracing.py -n 2 $(ARGS)
+
+$(OPS)/ready: tests/ops/install tests/ops/requirements.txt
+	PYTHON=$(abspath $(BIN))/python tests/ops/install $(OPS)
+
+# The dashboard in a real Chromium, Debian's: installs it where there is none. Screenshots are left in build/screenshots.
+test-browser: $(BROWSER)/ready
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	HOLDFAST_BROWSER=$$(command -v chromium) $(BROWSER)/bin/pytest tests/browser --timeout 300 $(ARGS)
+
+$(BROWSER)/ready: requirements.lock pyproject.toml tests/browser/requirements.txt
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BROWSER)/bin/pip install --quiet --quiet --disable-pip-version-check -r tests/browser/requirements.txt
+	$(BROWSER)/bin/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -36,6 +58,8 @@ demo: $(VENV)/ready
 docs: $(VENV)/ready
 	@$(BIN)/python tools/diagrams.py
 	@$(BIN)/python tools/clidocs.py
+	@$(BIN)/python tools/apidocs.py
+	@$(BIN)/python tools/metricdocs.py
 
 # Ratios against a reference in the same run; writes build/bench.json. `make bench ARGS="--quick"` for a short look.
 bench: $(VENV)/ready

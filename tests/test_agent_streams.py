@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.agents import said
 from holdfast.agents.claude import ClaudeStream
 from holdfast.agents.codex import CodexStream
 from holdfast.agents.conversation import SPENDS_MAX, TURN_CHARS_MAX, Conversation
+from holdfast.agents.said import NUMBER_MAX
 from holdfast.domain.agent_events import (
     AUTH,
     QUOTA,
@@ -167,7 +169,7 @@ def test_compaction_is_told() -> None:
 # -- anything ---------------------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.just(10**320) | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
@@ -245,3 +247,8 @@ def test_an_agent_that_talks_without_end_fills_no_memory() -> None:
     held = sum(len(value) for record in talk.traces for value in record.values() if isinstance(value, str))
     assert held < 2 * TURN_CHARS_MAX and len(talk.traces) < 2000 and len(talk.spends) <= SPENDS_MAX
     assert talk.pending.usd == 10_000 and talk.spent.tokens == 40_000
+
+
+def test_no_number_is_too_large_to_be_read() -> None:
+    for number, wanted in ((b"1" + b"0" * 320, NUMBER_MAX), (b"-1" + b"0" * 320, 0), (b"1.5", 1)):
+        assert said.count(said.line(b'{"n":' + number + b"}"), "n") == wanted

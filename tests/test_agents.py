@@ -189,6 +189,7 @@ def test_tokens_of_a_declared_agent_that_says_no_cost_are_given_their_price() ->
     assert agent.can.cost == "estimated"
     line = b'{"in":1000000,"out":100000}'
     assert list(Mapped(tokens, "gpt-4.1").read(line)) == [Spent(2.8, 1_000_000, 100_000, "gpt-4.1", True)]
+    assert Mapped(tokens, "gpt-4.1").read(b'{"in":1' + b"0" * 320 + b"}")
     named = tokens | {"spent.model": "m"}
     (spent,) = Mapped(named, "gpt-4.1").read(b'{"in":1000000,"out":0,"m":"gpt-5"}')
     assert spent == Spent(1.25, 1_000_000, 0, "gpt-5", True)

@@ -71,14 +71,16 @@ def test_every_point_is_in_a_group() -> None:
     assert NOT_OF_A_RUN.keys() <= PAYLOADS.keys()
 
 
-def test_a_run_without_a_crash_reaches_every_point_but_those_of_recovery(reference: Reference) -> None:
+def test_a_run_without_a_crash_reaches_every_point_but_those_of_recovery_and_some_kill(
+    reference: Reference, tmp_path: Path
+) -> None:
+    """One test, because the run that is the reference takes long, and each worker would make its own.
+
+    The parts' own tests kill at each of their points; with the whole program around them all are `make crash`'s.
+    """
     missed = {name for name in ALL_POINTS if not reference.reached[name]}
     assert missed == {name for name in ALL_POINTS if name.startswith(CLOSED_BY_RECOVERY)}
     assert reference.reached.keys() <= set(ALL_POINTS), "a point that is not declared"
-
-
-# The parts' own tests kill at each of their points; with the whole program around them they are `make crash`'s.
-def test_some_points_kill_once(reference: Reference, tmp_path: Path) -> None:
     points = {*GROUPS["appends-before"][::5], *ALSO["appends-before"]}
     crash(reference, tmp_path, (f"{name}:1" for name in points))
 

@@ -65,8 +65,9 @@ def test_a_start_reads_only_what_stands_behind_the_checkpoint(tmp_path: Path, mo
     monkeypatch.setattr(files, "CHECKPOINT_EVERY", 10)
     clock = Clock()
     ledger = reopen(tmp_path, clock)
-    for number in range(25):
-        ledger.append(ledger.epoch, [added(f"t{number}")])
+    ledger.append(ledger.epoch, [added("t")])
+    for number in range(24):
+        ledger.append(ledger.epoch, [Record("task_flagged", {"task": "t", "not_before": number})])
     crash(ledger)
     state, found = read_state(ledger.layout)
     assert found.scanned == "" and found.entries_read < 10 and state.tasks == ledger.state.tasks

@@ -126,7 +126,7 @@ NOW = 1_000_000.0
         (Spent(-5.0, 10, -1), Spent(0.0, 10, 0)),
         (Spent(math.nan, 1, 2), Spent(0.0, 1, 2)),
         (Spent(math.inf), Spent()),
-        (Spent(0.5, 10**30), Spent(0.5, 0)),
+        (Spent(0.5, 10**320), Spent(0.5, 0)),
         (RateLimited(NOW + 1e12), RateLimited(NOW + PAUSE_S_MAX)),
         (RateLimited(math.inf), RateLimited(NOW + PAUSE_S_MAX)),
         (RateLimited(math.nan), RateLimited(0.0)),

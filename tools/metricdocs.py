@@ -23,8 +23,12 @@ def render(page: str) -> str:
 
 def table(part: str) -> str:
     rows = [named for named in NAMES.values() if named.kind == PARTS[part]]
-    lines = [f"| `{each.name}` | {', '.join(f'`{label}`' for label in each.labels)} | {each.meaning} |" for each in rows]
+    lines = [f"| `{each.name}` | {_labels(each.labels)} | {each.meaning} |" for each in rows]
     return "\n".join(["| name | labels | meaning |", "| --- | --- | --- |", *lines]) + "\n"
+
+
+def _labels(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

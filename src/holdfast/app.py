@@ -36,6 +36,7 @@ from holdfast.stores.files import FileLedger, read_state
 if TYPE_CHECKING:
     from holdfast.domain.entries import ReplayCompleted
     from holdfast.durable.blobs import Blobs
+    from holdfast.engine.auditing import Auditor
     from holdfast.engine.decisions import Answer
     from holdfast.engine.intake import Report
     from holdfast.engine.recover import Closed
@@ -131,7 +132,7 @@ class App:
         from holdfast.engine.intake import project, take_in
         from holdfast.engine.recover import recover
 
-        with self.owned(take_over=take_over, patience_s=patience_s, say=say) as (layout, ledger):
+        with self.owned(take_over=take_over, patience_s=patience_s, say=say) as (layout, ledger, _):
             backlog, blobs = Backlog(layout.backlog), Blobs(layout.cas)
             # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
             report = take_in(ledger, backlog, blobs)
@@ -187,7 +188,7 @@ class App:
     @contextlib.contextmanager
     def owned(
         self, *, take_over: bool = False, patience_s: float = PATIENCE_S, say: Say = lambda line: None
-    ) -> Iterator[tuple[Layout, FileLedger]]:
+    ) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
         """Owns the data root, and nothing more: what an earlier run left open is still open."""
         from holdfast.engine.auditing import Auditor, running
 
@@ -199,7 +200,7 @@ class App:
                 auditor.open(ledger.found.end)
                 ledger.on_entry = auditor.take
                 note_root_commit(layout, self.repo)
-                yield layout, ledger
+                yield layout, ledger, auditor
 
     def _effects(self, layout: Layout, blobs: Blobs) -> Mapping[str, Effect]:
         """What can tell whether an open intent took place."""

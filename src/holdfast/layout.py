@@ -102,6 +102,7 @@ class Layout:
     server = Entry("runtime/server.json", "ephemeral")
     server_port = Entry("runtime/server.port", "ephemeral")
     server_key = Entry("runtime/server.key", "ephemeral")
+    traces = Entry("runtime/traces.json", "ephemeral")
     signals = Entry("runtime/signals/", "ephemeral")
     logs = Entry("runtime/logs/", "ephemeral")
     tasks = Entry("runtime/tasks.jsonl", "projection")

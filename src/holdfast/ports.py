@@ -232,5 +232,10 @@ class BacklogFolder(Protocol):
     def add_many(self, texts: Mapping[str, bytes]) -> Mapping[str, TaskFile]:
         """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
 
-    def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None) -> TaskFile: ...
+    def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None, file: Any | None = None) -> TaskFile:
+        """Puts a task's file into a folder. `file`, of the last scan: the only one, as long as it is unchanged."""
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path is as we ourselves have left it."""
+
     def settle(self, task: str, folder: str) -> TaskFile: ...

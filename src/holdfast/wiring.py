@@ -49,7 +49,8 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
 @contextlib.contextmanager
 def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[Workshop]:
     """Owns the data root: recovered, and ready to work."""
-    with app.owned(take_over=take_over, patience_s=patience_s, say=lambda line: note("", line)) as (layout, ledger):
+    with app.owned(take_over=take_over, patience_s=patience_s, say=lambda line: note("", line)) as owned:
+        layout, ledger, auditor = owned
         blobs = Blobs(layout.cas)
         effects = build_effects(app.repo, layout, app.config, blobs)
         lost = lost_landings(app.repo, ledger.state.tasks.values())
@@ -72,8 +73,10 @@ def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
             Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, lost, app.clock, note,
-            recovered, recovery_s,
+            recovered, recovery_s, auditor.record,
         )  # fmt: skip
         yield shop
+        board.keep_up()
+        board.file_new()
         for error in board.project():
             note("", str(error))

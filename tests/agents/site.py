@@ -29,7 +29,8 @@ from model_server import ModelServer, Step
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
 RECORD = os.environ.get("HOLDFAST_RECORD", "")
-WAIT_S = 180.0
+# An agent is at nice 19: on a machine with other work it waits for all of it.
+WAIT_S = 300.0
 
 
 def bins() -> list[str]:

@@ -48,8 +48,10 @@ def test_an_mcp_server_is_handed_over_and_its_secret_is_kept_nowhere(kit: Kit, t
         assert asked[3].has(f"it is {SECRET}") and asked[3].has("I think it is done."), (
             "the conversation is not the same"
         )
-        kept = [path for path in (*site.layout.cas.rglob("*"), *site.layout.wal.rglob("*")) if path.is_file()]
+        agents = [path for path in site.layout.attempts.rglob("agent/**/*") if path.suffix == ".json"]
+        kept = [path for path in (*site.layout.cas.rglob("*"), *site.layout.wal.rglob("*"), *agents) if path.is_file()]
         assert kept and not any(SECRET.encode() in path.read_bytes() for path in kept)
+        site.sound()
 
 
 @pytest.mark.parametrize(

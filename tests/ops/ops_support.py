@@ -1,83 +1,62 @@
-"""A real server over a small repository, asked the way Prometheus asks it."""
+"""A real server that works on tasks, asked the way Prometheus asks it."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import shutil
 import signal
-import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from engine_support import begin, layout, wait_for
-from holdfast.server.serving import read_address
+import pytest
 
-
-class Answer(NamedTuple):
-    status: int
-    text: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.text)
+from engine_support import wait_for
+from server.server_support import Answer, Server, served
 
 
 class Running:
-    def __init__(self, repo: Path, process: subprocess.Popen[str]) -> None:
-        self.repo, self.process = repo, process
-        wait_for(lambda: process.poll() is not None or read_address(layout(repo)) is not None, "a server")
-        address = read_address(layout(repo))
-        assert address is not None, process.communicate()[0]
-        self.url, self.token, self.reader_token = address.url, address.token, address.reader_token
+    def __init__(self, server: Server) -> None:
+        self.url, self.process = server.address.url, server.process
+        self.token, self.reader_token = server.address.token, server.address.reader_token
+        self.kill = server.kill
+        self._server = server
 
-    def ask(self, path: str, method: str = "GET", body: Any = None, token: str | None = None, **headers: str) -> Answer:
-        token = self.token if token is None else token
-        given = {"Authorization": f"Bearer {token}", **headers} if token else headers
-        content = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, content, given, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return Answer(answer.status, answer.read().decode())
-        except urllib.error.HTTPError as error:
-            return Answer(error.code, error.read().decode())
+    def ask(self, path: str, method: str = "GET", body: Any = None, token: str | None = None) -> Answer:
+        """With the operator's token where no other is given; without any for an empty one."""
+        client = self._server.with_token(self.token if token is None else token)
+        return client.ask(method, path, {} if method == "POST" and body is None else body)
 
     def state(self, task: str) -> str:
         found = self.ask(f"/tasks/{task}")
         return str(found.json["task"]["state"]) if found.status == 200 else ""
 
-    def wait_for_state(self, task: str, *states: str) -> None:
-        wait_for(lambda: self.state(task) in states, f"{task} as one of {states}")
+    def wait_for_state(self, task: str, state: str) -> None:
+        wait_for(lambda: self.state(task) == state, f"{task} as {state}")
 
     def metrics(self) -> str:
         answer = self.ask("/metrics", token=self.reader_token)
-        assert answer.status == 200, answer.text
-        return answer.text
+        assert answer.status == 200, answer
+        return answer.content.decode()
 
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> str:
+    def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.communicate(timeout=60)[0]
+        self.process.wait(timeout=60)
 
 
 @contextlib.contextmanager
-def running(repo: Path, *args: str, **env: str) -> Iterator[Running]:
-    """`holdfast run --stay`, with its server; killed at the end where it still lives."""
-    process = begin(repo, "--stay", *args, HOLDFAST_SERVER__ENABLED="true", **env)
-    try:
-        yield Running(repo, process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+def running(repo: Path, **env: str) -> Iterator[Running]:
+    """`holdfast run --stay`, with its server."""
+    with served(repo, "run", "--plain", "--stay", **env) as server:
+        yield Running(server)
 
 
-def required(path: str) -> bool:
-    """`make test-ops` has installed it: there, what is missing is a failure and no reason to skip."""
-    return bool(os.environ.get("HOLDFAST_OPS")) or Path(path).exists()
+def tool(name: str) -> str:
+    """A program that `make test-ops` has installed, or that this machine has; where it has none, the test skips."""
+    cache = os.environ.get("HOLDFAST_OPS", "")
+    found = shutil.which(name, path=f"{cache}/bin") if cache else shutil.which(name)
+    assert found or not cache, f"`make test-ops` has not installed {name}"
+    if found is None:
+        pytest.skip(f"{name} is not installed; `make test-ops` brings it along")
+    return found

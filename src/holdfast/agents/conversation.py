@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents.said import NUMBER_MAX
 from holdfast.domain import agent_events as events
 from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
@@ -128,8 +129,6 @@ class Conversation:
         return True
 
 
-# What a ledger can hold, and far more than any agent spends.
-_NUMBER_MAX = 1 << 53
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,255}")
 
 
@@ -138,7 +137,7 @@ def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str
     says that a limit lasts for ever. What a conversation is called must be fit for a command line."""
     if isinstance(event, events.Spent):
         told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
-        wrong = {name: value for name, value in told.items() if not 0 <= value <= _NUMBER_MAX}
+        wrong = {name: value for name, value in told.items() if not 0 <= value <= NUMBER_MAX}
         if wrong:
             named = ", ".join(f"{name} {value}" for name, value in wrong.items())
             return msgspec.structs.replace(event, **dict.fromkeys(wrong, 0)), f"Counted as 0: {named}."

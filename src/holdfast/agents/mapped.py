@@ -49,7 +49,8 @@ class Mapped:
         from holdfast.agents import prices
 
         model = event.model or self._model
-        usd = prices.usd(model, max(event.tokens_in, 0), max(event.tokens_out, 0))
+        tokens = (min(max(count, 0), said.NUMBER_MAX) for count in (event.tokens_in, event.tokens_out))
+        usd = prices.usd(model, *tokens)
         return msgspec.structs.replace(event, usd=usd, model=model, estimated=True)
 
     def end(self, code: int) -> Sequence[AgentEvent]:

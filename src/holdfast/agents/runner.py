@@ -29,6 +29,7 @@ import msgspec
 from holdfast.agents import environment, hook, sandbox, verdicts
 from holdfast.agents.child import Child
 from holdfast.agents.conversation import Conversation, as_record, honest
+from holdfast.agents.files import remove_secrets, write_files
 from holdfast.agents.limits import Verdict, Watch
 from holdfast.agents.record import Record, step, write_exit
 from holdfast.agents.streams import stream_of
@@ -104,7 +105,7 @@ class Runner:
             disk.replace(self._files.prompt, order.launch.prompt.encode(), attempts.PRIVATE)
             argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
         if order.launch.files:
-            self._write_files()
+            write_files(self._files.agent, order.launch)
             argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
@@ -112,22 +113,6 @@ class Runner:
         self._turn_began = time.monotonic()
         self._watch = Watch(order.limits, self._turn_began)
         self._next_beat = self._next_flush = 0.0
-
-    def _write_files(self) -> None:
-        """Anew for each start: nothing of an earlier one is left."""
-        folder, launch = self._files.agent, self._order.launch
-        if folder.exists():
-            disk.remove_tree(folder)
-        disk.mkdir(folder, 0o700)
-        for name, target in launch.links.items():
-            disk.mkdir((folder / name).parent, 0o700)
-            if target.endswith("/"):
-                disk.mkdir(Path(target), 0o700)
-            disk.symlink(folder / name, Path(target))
-        for name, text in launch.files.items():
-            disk.mkdir((folder / name).parent, 0o700)
-            content = environment.referred(text, launch.references, os.environ, is_json=name.endswith(".json"))
-            disk.replace(folder / name, content.encode(errors="surrogateescape"), 0o600)
 
     def _fail(self, failure: Exception) -> None:
         if self._child is not None:
@@ -295,6 +280,9 @@ class Runner:
             try:
                 while self._read(self._child.stdout) or self._read(self._child.stderr):
                     pass
+                # The last line may have no end.
+                for fd in [fd for fd, rest in self._rest.items() if rest]:
+                    self._take_lines(fd, b"\n")
             except HoldfastError as failure:
                 self._fail(failure)
         return self._child.reap()
@@ -311,6 +299,8 @@ class Runner:
         finally:
             if self._record is not None:
                 self._record.close()
+            with contextlib.suppress(HoldfastError):
+                remove_secrets(self._files.agent, self._order.launch)
         if self._child is not None and (lost := verdicts.lost(self._order, self._files)):
             self._verdict = Verdict(Ending.WORKTREE_LOST, lost)
         exit = self._exit(snapshot)

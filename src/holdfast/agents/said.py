@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-_NUMBER_MAX = 1 << 53
+NUMBER_MAX = 1 << 53
 
 
 def line(data: bytes) -> dict[str, Any]:
@@ -48,9 +48,12 @@ def each(value: Any, *path: str) -> list[dict[str, Any]]:
 def number(value: Any, *path: str) -> float:
     """Never negative, never endless."""
     found = at(value, *path)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float):
         return 0.0
-    return float(min(max(found, 0), _NUMBER_MAX))
+    # A whole number may be too large for any other: only a float can be endless.
+    if isinstance(found, float) and not math.isfinite(found):
+        return 0.0
+    return float(min(max(found, 0), NUMBER_MAX))
 
 
 def count(value: Any, *path: str) -> int:

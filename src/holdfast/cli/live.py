@@ -51,7 +51,7 @@ class Json:
         sys.stdout.flush()
 
     def end(self, loop: Loop, left: list[str]) -> None:
-        states = Counter(str(task.state) for task in loop.board.tasks.values())
+        states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
         self._line({"ts": time.time(), "ended": True, "states": states, "left": left})
 
     def _line(self, value: object) -> None:
@@ -67,7 +67,7 @@ def counted(states: Counter[str]) -> str:
 def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     """How it ended, and for each task that is left why, and what to type."""
     run = loop.shop.ledger.state.run
-    states = Counter(str(task.state) for task in loop.board.tasks.values())
+    states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
     yield f"{counted(states)}; {run.turns} turns, ${run.usd:.2f}"
     told = [name for name in left if name in loop.holds or not _is_merely_ready(loop, name)]
     for name in told[:LEFT_TOLD_MAX]:

@@ -147,7 +147,13 @@ class Server(msgspec.Struct, frozen=True):
     plain_beyond_loopback: Annotated[
         bool, Meta(description="true: listen beyond loopback without TLS; whoever can listen in gets the token")
     ] = False
-    followers_max: Annotated[int, Meta(ge=1, le=100_000, description="streams of events at the same time")] = 1000
+    followers_max: Annotated[int, Meta(ge=1, le=100_000, description="streams at the same time")] = 1000
+    events_kept: Annotated[
+        int, Meta(ge=100, le=10_000_000, description="events in memory; who falls further behind reads the journal")
+    ] = 20_000
+    followers_per_client_max: Annotated[
+        int, Meta(ge=1, le=100_000, description="streams at the same time with one token from one address")
+    ] = 100
 
 
 class Audit(msgspec.Struct, frozen=True):

@@ -104,9 +104,15 @@ def parse(text: bytes, stem: str) -> Definition | list[Problem]:
         return [unreadable.problem]
     values.setdefault("id", stem)
     try:
-        made = msgspec.convert(_normal(values), Definition)
+        made = from_mapping(values, text)
     except msgspec.ValidationError:
         return _wrong_fields(text, values)
+    return made
+
+
+def from_mapping(values: Mapping[str, Any], text: bytes = b"{}") -> Definition | list[Problem]:
+    """The definition that has these values; `text` is where problems are told the places of."""
+    made = msgspec.convert(_normal(values), Definition)
     return _wrong_values(text, made) or made
 
 
@@ -133,7 +139,7 @@ def find(text: bytes, key: str) -> tuple[int, int]:
 # -- one file ---------------------------------------------------------------------------------------------------------
 
 
-def _normal(values: dict[str, Any]) -> dict[str, Any]:
+def _normal(values: Mapping[str, Any]) -> dict[str, Any]:
     """The short forms written out: a check that is only a command, a time in words."""
     normal = dict(values)
     verify = normal.get("verify")

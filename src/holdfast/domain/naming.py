@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from holdfast.domain.definition import Definition, parse
+from holdfast.domain.definition import Definition, from_mapping, parse
 from holdfast.errors import InputError
 
 SLUG_LENGTH_MAX = 48
 
 
 def from_values(values: Mapping[str, Any]) -> Definition:
-    """The definition that these values give. A JSON value is one of YAML too, so the rules are those of a file."""
+    """The definition that these values give, by the rules of a file: a JSON value is one of YAML, too."""
+    with contextlib.suppress(msgspec.ValidationError):
+        # Nearly always nothing is wrong with them; if something is, the slow way says what.
+        made = from_mapping(values)
+        if isinstance(made, Definition):
+            return made
     try:
         made = parse(b"".join(b"%b: %b\n" % (key.encode(), msgspec.json.encode(values[key])) for key in values), "")
     except UnicodeEncodeError:

@@ -67,7 +67,32 @@ def locate(text: bytes, path: list[str | int]) -> tuple[int, int]:
 
 def write_mapping(values: dict[str, Any]) -> bytes:
     """The text of a file that holds `values`: `read_mapping` makes the same of it."""
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100).encode()
+    return "".join(_plain_line(key, value) or _dump({key: value}) for key, value in values.items()).encode()
+
+
+def _dump(values: dict[str, Any]) -> str:
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+_PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./,()-]| (?! ))*")
+_KEY = re.compile(r"[a-z_]{2,40}")
+
+
+def _plain_line(key: str, value: object) -> str:
+    """A short text, or a whole number, as PyYAML would write it, at a twentieth of its price; empty for all else."""
+    if not _KEY.fullmatch(key) or _is_resolved(key):
+        return ""
+    if type(value) is int:
+        return f"{key}: {value}\n"
+    if type(value) is not str or len(key) + len(value) > 90 or not _PLAIN.fullmatch(value) or value[-1] == " ":
+        return ""
+    return "" if _is_resolved(value) else f"{key}: {value}\n"
+
+
+def _is_resolved(text: str) -> bool:
+    """True for what YAML takes for something else than text."""
+    return any(pattern.match(text) for _, pattern in _RESOLVERS.get(text[0], ()))
 
 
 class _Dumper(yaml.SafeDumper):

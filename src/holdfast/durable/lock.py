@@ -46,6 +46,19 @@ class Holder(process.Identity, frozen=True):
     since: Annotated[float, msgspec.Meta(ge=0, le=253402300799)]
 
 
+def flock_within(fd: int, seconds: float, poll_s: float) -> bool:
+    """Takes the flock of an open file; False if others have it for so long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(poll_s)
+
+
 class DataLock:
     """The lock, held until `release` or the end of the process. Dropping the object does not let go."""
 

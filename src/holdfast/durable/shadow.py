@@ -23,11 +23,9 @@ over any `.gitattributes`, turns off every conversion, so that what is stored is
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import threading
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -35,6 +33,7 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.durable import disk, git, process
+from holdfast.durable.lock import flock_within
 from holdfast.errors import GitFailed, Locked, PathEscapes
 
 GITLINK = "160000"
@@ -148,7 +147,8 @@ class Shadow:
         with self._mutex:
             fd = disk.open_lock_file(path)
             try:
-                _await_flock(fd, path)
+                if not flock_within(fd, LOCK_WAIT_S_MAX, LOCK_POLL_S):
+                    raise Locked(path=path, holder="another snapshot of this worktree, or its git process")
                 self._lock_fd, self._holder = fd, threading.get_ident()
                 self._sweep()
                 yield
@@ -343,17 +343,6 @@ class Shadow:
                 disk.unlink(path)
         exclude = self.repository.common_dir / "info" / "exclude"
         _keep(self._git_dir / "info" / "exclude", exclude.read_bytes() if exclude.is_file() else b"")
-
-
-def _await_flock(fd: int, path: Path) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S_MAX
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise Locked(path=path, holder="another snapshot of this worktree, or its git process") from None
-            time.sleep(LOCK_POLL_S)
 
 
 def _keep(path: Path, content: bytes) -> None:

@@ -42,6 +42,10 @@ class Board:
         # Filled by whichever thread appends, emptied by the loop.
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._unprojected: set[str] = set()
+        # Tasks of which a crash left two files: one of them goes, also where the other stands right.
+        self._doubled: set[str] = set()
+        # Definitions that came through the API and have no file yet, so that they need not be read from their text.
+        self.early: dict[str, Definition] = {}
 
     def note_change(self, task: str) -> None:
         if task:
@@ -67,10 +71,11 @@ class Board:
             return self.unfiled(task)
         return None if file is None or name in self.stopped else file.definition
 
-    @staticmethod
-    def unfiled(task: Task) -> Definition | None:
+    def unfiled(self, task: Task) -> Definition | None:
         """What came through the API, as long as it has no file yet."""
-        made = parse(task.unfiled.encode(), task.id) if task.unfiled else None
+        if not task.unfiled:
+            return None
+        made = self.early.get(task.id) or parse(task.unfiled.encode(), task.id)
         return made if isinstance(made, Definition) else None
 
     def worked_on(self, task: Task) -> Definition:
@@ -100,10 +105,10 @@ class Board:
         files = {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
         stopped = {name for problem in scan.problems for name in problem.tasks}
         stale = {name for name in {*files, *self.files} if files.get(name) != self.files.get(name)}
-        stale |= {name for name in self.tasks if name not in self.graph}
+        stale |= {name for name in self.tasks.copy() if name not in self.graph}
         self.files, self.problems, changed = files, list(report.problems), stale | (stopped ^ self.stopped)
-        self.stopped = stopped
-        self._unprojected |= {name for name in self.tasks if self._is_misplaced(name)}
+        self.stopped, self._doubled = stopped, set(scan.moved)
+        self._unprojected |= {name for name in self.tasks.copy() if self._is_misplaced(name)}
         for name in changed:
             self._put(name)
 
@@ -116,26 +121,34 @@ class Board:
 
     def file_new(self) -> None:
         """Writes the files of tasks that came through the API."""
-        new = [name for name in self._unprojected if self.tasks[name].unfiled]
+        new = [name for name in self._unprojected.copy() if self.tasks[name].unfiled]
         if new:
             filed = file_new(self.ledger, self.backlog, self.blobs, new)
             with self.lock:
                 self.files = {**self.files, **filed}
-                for name in filed:
+                for name in new:
+                    self.early.pop(name, None)
                     self._put(name)
 
     def project(self) -> list[HoldfastError]:
         """Puts the files of changed tasks where their states say. What cannot be moved now is tried again next time."""
         failed = []
-        for name in sorted(self._unprojected):
+        for name in sorted(name for name in self._unprojected.copy() if not self.tasks[name].unfiled):
+            # First: it may change again while its file is on the way.
+            self._unprojected.discard(name)
             try:
                 if name in self.files and self._is_misplaced(name):
-                    task = self.task(name)
-                    self.files = {**self.files, name: self.backlog.move(name, FOLDER_OF[task.state], block_of(task))}
-                self._unprojected.discard(name)
+                    self.files = {**self.files, name: self._move(name, self.task(name))}
             except HoldfastError as error:
+                self._unprojected.add(name)
                 failed.append(error)
         return failed
+
+    def _move(self, name: str, task: Task) -> TaskFile:
+        is_only = name not in self._doubled
+        moved = self.backlog.move(name, FOLDER_OF[task.state], block_of(task), self.files[name] if is_only else None)
+        self._doubled.discard(name)
+        return moved
 
     def _drain(self) -> set[str]:
         names: set[str] = set()
@@ -149,6 +162,8 @@ class Board:
         file, task = self.files.get(name), self.tasks.get(name)
         if file is None or task is None:
             return False
+        if name in self._doubled:
+            return True
         if file.folder != FOLDER_OF[task.state]:
             return not (file.folder == "issues" and FOLDER_OF[task.state] == "open")
         made = file.definition

@@ -50,7 +50,7 @@ def reserve(
     left = caps(config, "task", definition).less(Spend(task.usd, task.tokens, task.turns, task.seconds))
     if short := _used_up(left):
         return Refusal(f"The task {task.id} has used up its {_setting(short, 'task', definition)}.", None, "task")
-    set_aside = _set_aside(other for other in state.tasks.values() if other.id != task.id)
+    set_aside = _set_aside(other for other in list(state.tasks.values()) if other.id != task.id)
     allowance = left
     spent: dict[Scope, Spend] = {"run": state.run, "day": state.days.get(day, Spend())}
     for scope, used in spent.items():

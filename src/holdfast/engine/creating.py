@@ -6,12 +6,14 @@ until then `Task.unfiled` holds what will be written, and a crash in between lea
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from holdfast.domain.definition import Definition, problems_of, render
+from holdfast.domain.definition import Definition, parse, problems_of, render
 from holdfast.domain.naming import free_id, from_values, slug, words_of
+from holdfast.domain.state import Task
 from holdfast.engine.decisions import Desk
 from holdfast.errors import DefinitionInvalid, InputError, TaskExists
 
@@ -27,12 +29,11 @@ class Catalogue:
         self._numbers: dict[str, int] = {}
         self._seen = 0
 
-    def learn(self, tasks: Mapping[str, Any]) -> None:
+    def learn(self, tasks: dict[str, Task]) -> None:
         """Tasks are only ever added, so it is enough to look at the new ones."""
-        if len(tasks) != self._seen:
-            for name in list(tasks)[self._seen :]:
-                self._folded[name.casefold()] = name
-            self._seen = len(tasks)
+        for name in itertools.islice(reversed(tasks), len(tasks) - self._seen):
+            self._folded[name.casefold()] = name
+        self._seen = len(tasks)
 
     def shadow(self, name: str) -> str:
         """The task whose id differs from this one only by case."""
@@ -67,7 +68,7 @@ def create(desk: Desk, catalogue: Catalogue, given: Sequence[Mapping[str, Any]],
     """Journals new tasks: all of them or, if one cannot be, none. Returns their ids."""
     if (before := _created(desk, len(given))) is not None:
         return before
-    catalogue.learn(desk.tasks)
+    catalogue.learn(desk.ledger.state.tasks)
     made: dict[str, Definition] = {}
     for values in given:
         named = {**values, "parent": parent} if parent else dict(values)
@@ -77,15 +78,31 @@ def create(desk: Desk, catalogue: Catalogue, given: Sequence[Mapping[str, Any]],
         _expect_new(desk, catalogue, definition, made)
         made[definition.id] = definition
     _expect_sound(desk, made)
-    records = []
-    for number, definition in enumerate(made.values()):
-        text = render(definition)
-        if len(text) > TEXT_BYTES_MAX:
-            raise InputError(detail=f"the definition of {definition.id!r} is longer than {TEXT_BYTES_MAX:,} bytes")
-        inputs = {"task": definition.id, "definition": sha256(text).hexdigest(), "text": text.decode()}
-        records.append(desk.record("task_added", number, inputs))
-    desk.append(records)
+    texts = {name: _text(definition) for name, definition in made.items()}
+    if desk.shop is not None:
+        desk.shop.board.early.update(made)
+    desk.append(
+        [
+            desk.record(
+                "task_added", number, {"task": name, "definition": sha256(text).hexdigest(), "text": text.decode()}
+            )
+            for number, (name, text) in enumerate(texts.items())
+        ]
+    )
     return list(made)
+
+
+def _text(made: Definition) -> bytes:
+    """The text of its file, which says the same."""
+    try:
+        text = render(made)
+    except UnicodeEncodeError:
+        raise InputError(detail=f"the definition of {made.id!r} holds what is no UTF-8 text") from None
+    if len(text) > TEXT_BYTES_MAX:
+        raise InputError(detail=f"the definition of {made.id!r} is longer than {TEXT_BYTES_MAX:,} bytes")
+    if parse(text, made.id) != made:
+        raise InputError(detail=f"the definition of {made.id!r} does not survive being written as YAML")
+    return text
 
 
 def _created(desk: Desk, count: int) -> list[str] | None:

@@ -13,6 +13,7 @@ from holdfast.durable.chain import Chain
 from holdfast.engine.rework import snapshot_of, snapshots_of
 from holdfast.engine.turns import all_turns
 from holdfast.engine.worktree import Worktrees
+from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
 
 
@@ -26,7 +27,10 @@ class Diffs(msgspec.Struct, frozen=True):
 
     def after(self, turn: int) -> str:
         """The commit that holds the tree as the turn left it; 0: as the attempt found it."""
-        return snapshot_of(self.repo, self.attempt, turn) if turn else self.base()
+        commit = snapshot_of(self.repo, self.attempt, turn) if turn else self.base()
+        if not commit:
+            raise TurnUnknown(turn=turn, attempt=self.attempt, known="was made elsewhere, and left no tree")
+        return commit
 
     def before(self, turn: int) -> str:
         """The tree as it stood when the turn began: what the one before left, or what the turn's start found."""
@@ -46,7 +50,7 @@ class Diffs(msgspec.Struct, frozen=True):
             for _, entry in Chain(self.layout.wal).entries()
             if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == self.attempt
         )
-        return next(filter(None, found))
+        return next(filter(None, found), "")
 
     def patch(self, old: str, new: str, *options: str) -> bytes:
         """A patch without the data root, which no snapshot holds."""

@@ -84,8 +84,9 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
 def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     scan = backlog.scan()
     files = _files(scan)
-    known = ledger.state.tasks
-    added = [name for name in files if name not in known]
+    # As it is now: others may add tasks meanwhile. What has no file yet is not missing one.
+    known = {name: task for name, task in ledger.state.tasks.copy().items() if not task.unfiled or name in files}
+    added = [name for name in files if name not in ledger.state.tasks]
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
     missing = _texts(known, without_file(known, scan), blobs)
     if missing:
@@ -158,7 +159,7 @@ def pinned_text(task: Task, blobs: Blobs) -> bytes:
 def project(ledger: Ledger, backlog: BacklogFolder) -> list[str]:
     """Puts every file into the folder of its task's state, with that state's block; returns the tasks it moved."""
     scan, moved = backlog.scan(), []
-    for name, task in ledger.state.tasks.items():
+    for name, task in ledger.state.tasks.copy().items():
         folder = FOLDER_OF[task.state]
         if name in scan.moved or (name in scan.tasks and _is_out_of_place(scan.tasks[name], task)):
             backlog.move(name, folder, block_of(task))

@@ -44,19 +44,15 @@ from holdfast.engine.plan import (
     Take,
     plan,
 )
-from holdfast.engine.requests import Requests
+from holdfast.engine.requests import FATAL, Requests
 from holdfast.engine.signals import AGENTS, Signals, Watch
 from holdfast.engine.start import Held, start
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
     ClaimRefused,
-    DiskError,
     GitLocked,
     HoldfastError,
-    JournalClosed,
-    JournalCorrupt,
     LandingWaits,
-    StaleEpoch,
 )
 
 BEAT_S = 10.0
@@ -64,8 +60,6 @@ BEAT_S = 10.0
 LOOK_S = 1.0
 TRY_AGAIN_S = 2.0
 FAILURES_MAX = 4
-# What leaves nothing to go on with: the next start rebuilds from what is on disk.
-FATAL = (DiskError, JournalClosed, JournalCorrupt, StaleEpoch)
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -100,10 +94,8 @@ class Loop:
         self.board = shop.board
         self.signals = Signals(shop.layout)
         self.requests = Requests(shop.layout)
-        self.stopping = ""
-        self.finishing = ""
+        self.stopping = self.finishing = self.full = ""
         self.holds: dict[str, Hold] = {}
-        self.full = ""
         self.stays, self.works = stays, works
         self._show = show
         self._asked: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -111,9 +103,7 @@ class Loop:
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
         self._results: queue.SimpleQueue[tuple[str, Finished | BaseException]] = queue.SimpleQueue()
-        self._beat_at = 0.0
-        # When the last round began.
-        self.ticked_at = 0.0
+        self._beat_at = self.ticked_at = 0.0
         self._told: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
         self._heard: set[str] = set()
@@ -128,6 +118,8 @@ class Loop:
                 if self._is_over():
                     break
                 self._sleep()
+            # Who asked just before the end is answered, too.
+            self._do_asked()
         if self.at_work:
             self.shop.note("", f"stopped; {len(self.at_work)} agents go on working, and the next run goes on with them")
 
@@ -180,8 +172,10 @@ class Loop:
                 signal.signal(signal.SIGCHLD, before)
 
     def _notice(self, paths: set[Path]) -> None:
-        self._files_changed = self._files_changed or any(path.parent != self.signals.folder for path in paths)
-        self.wake()
+        strange = [path for path in paths if not self.board.backlog.is_own(path)]
+        self._files_changed = self._files_changed or any(path.parent != self.signals.folder for path in strange)
+        if strange:
+            self.wake()
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
@@ -233,6 +227,8 @@ class Loop:
             self._end_agents()
         active = sorted(self.board.active)
         sights = {name: sight for name in active if (sight := self._look(name)) is not None}
+        # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
+        lapsed = [claim.task for claim in self.shop.ledger.expired(self.shop.clock())]
         with self.board.lock:
             commands = plan(
                 self.shop.ledger.state,
@@ -245,7 +241,7 @@ class Loop:
                 held=self.holds.keys(),
                 stopping=bool(self.stopping) or not self.works,
                 only=self.only,
-                lapsed=[claim.task for claim in self.shop.ledger.expired(self.shop.clock())],
+                lapsed=lapsed,
             )
         for command in commands:
             try:

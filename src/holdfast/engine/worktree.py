@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Collection, Iterator
@@ -25,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.durable import disk, git, git_locks, process
+from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.layout import Layout
@@ -332,7 +332,8 @@ class Worktrees:
         path = self._layout.worktrees / ".lock"
         fd = disk.open_lock_file(path)
         try:
-            _await_flock(fd, path)
+            if not flock_within(fd, LOCK_WAIT_S_MAX, LOCK_POLL_S):
+                raise Locked(path=path, holder="a git process that makes a worktree")
             self._lock_fd = fd
             try:
                 yield
@@ -340,17 +341,6 @@ class Worktrees:
                 self._lock_fd = -1
         finally:
             disk.close_lock_file(fd, path)
-
-
-def _await_flock(fd: int, path: Path) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S_MAX
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise Locked(path=path, holder="a git process that makes a worktree") from None
-            time.sleep(LOCK_POLL_S)
 
 
 def _admin(path: Path) -> Path | None:

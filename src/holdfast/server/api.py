@@ -41,7 +41,12 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 def build(api: Api, operations: list[Operation], more: list[BaseRoute]) -> Starlette:
     routes = [Route(each.path, _endpoint(api, each), methods=[each.method], name=each.name) for each in operations]
-    handlers: Mapping[Any, Any] = {Problem: _told, HTTPException: _told_http, HoldfastError: _told_error}
+    handlers: Mapping[Any, Any] = {
+        Problem: _told,
+        HTTPException: _told_http,
+        HoldfastError: _told_error,
+        Exception: _told_broken,
+    }
     return Starlette(routes=[*routes, *more], exception_handlers=handlers)
 
 
@@ -53,6 +58,12 @@ async def _told(request: Request, problem: Exception) -> Response:
 async def _told_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HoldfastError)
     return response(problem_of(error))
+
+
+async def _told_broken(request: Request, error: Exception) -> Response:
+    """What nobody expected is in the log; what it says may hold more than the asker should know."""
+    detail = f"{type(error).__name__}: this is a fault of Holdfast's. What happened is in runtime/logs/server.log."
+    return response(Problem(500, "internal_fault", detail))
 
 
 async def _told_http(request: Request, error: Exception) -> Response:
@@ -122,6 +133,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         _key(principal, given) if given else secrets.token_hex(16),
         request.headers.get("if-match", "").strip('"'),
         {name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
+        request.client.host if request.client else "",
     )
     if operation.changes:
         fingerprint = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + content).hexdigest()

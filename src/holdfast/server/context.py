@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -13,7 +12,7 @@ from holdfast.domain.state import Task
 from holdfast.durable.chain import Chain
 from holdfast.engine.chronicle import Chronicle
 from holdfast.engine.creating import Catalogue
-from holdfast.engine.decisions import Desk, unknown
+from holdfast.engine.decisions import Desk, Later, unknown
 from holdfast.engine.loop import Loop
 from holdfast.engine.workshop import Workshop
 from holdfast.server.auth import ROLES, Tokens
@@ -23,20 +22,18 @@ from holdfast.server.logs import Log
 from holdfast.server.metrics import Metrics
 from holdfast.server.operations import Principal
 from holdfast.server.problems import Problem
-from holdfast.server.stream import Feed
-
-if TYPE_CHECKING:
-    from holdfast.engine.auditing import Auditor
+from holdfast.server.stream import Feed, Room
 
 ACTOR = "api"
+STOPPING = "This server is ending. Nothing was changed; ask again when it is back."
 # A stranger who guesses tokens fills no disk: beyond so many, denials are counted and not put on record one by one.
 DENIALS_MAX = 1000
 
 
 class Api:
-    """One per server. `audit` puts auth events on record."""
+    """One per server."""
 
-    def __init__(self, shop: Workshop, loop: Loop, audit: Auditor | None = None) -> None:
+    def __init__(self, shop: Workshop, loop: Loop) -> None:
         self.shop, self.loop = shop, loop
         self.layout, self.config, self.board = shop.layout, shop.config, shop.board
         self.tokens = Tokens(shop.layout, shop.ledger.state)
@@ -44,10 +41,10 @@ class Api:
         self.catalogue = Catalogue()
         self.chronicle = Chronicle(shop.layout.wal)
         self.answers = Answers(Chain(shop.layout.wal))
-        self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.followers_max)
+        self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.events_kept)
+        self.room = Room(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
         self.began = time.time()
         self.url = ""
-        self._audit = audit
         self.denials = 0
         self.metrics = Metrics(self)
         self.logs = Log(shop.layout.logs / "server.log", *(self.tokens.of_role(role) for role in ROLES))
@@ -79,8 +76,13 @@ class Api:
             self.put_on_record("access_denied", {"code": code, "asked": asked[:200], "by": who})
 
     def put_on_record(self, event: str, details: dict[str, object]) -> None:
-        if self._audit is not None:
-            self._audit.record(event, details)
+        """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that."""
+
+        def work(loop: Loop) -> list[str]:
+            self.shop.put_on_record(event, details)
+            return []
+
+        self.loop.ask(work)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -105,7 +107,7 @@ class Api:
 
     def post(self, job: Job) -> None:
         if self.loop.stopping:
-            raise Problem(503, "stopping", "This server is ending. Nothing was changed; ask again when it is back.")
+            raise Problem(503, "stopping", STOPPING)
         if job.operation.lane == "counter":
             self.counter.post(job)
         else:
@@ -113,11 +115,18 @@ class Api:
 
     def _in_loop(self, job: Job) -> Callable[[Loop], list[str]]:
         def work(loop: Loop) -> list[str]:
-            # What somebody added or edited just before is known when it is decided about.
-            self.board.file_new()
-            self.board.take_in()
+            # What came through the API has its file, and what somebody added just before is known.
             self.board.keep_up()
-            run_in_loop(job, self.desk(job.ask.key, job.ask.principal.name, job.operation.name))
+            self.board.file_new()
+            if job.ask.path.get("task", "") not in self.tasks:
+                self.board.take_in()
+                self.board.keep_up()
+            try:
+                run_in_loop(job, self.desk(job.ask.key, job.ask.principal.name, job.operation.name))
+            except Later:
+                if not loop.stopping:
+                    raise
+                job.give_up(Problem(503, "stopping", STOPPING))
             return [job.ask.path["task"]] if "task" in job.ask.path else []
 
         return work

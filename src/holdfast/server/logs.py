@@ -85,20 +85,22 @@ class Log:
         return _encode(cut) + b"\n"
 
     def _append(self, content: bytes) -> None:
-        if self._file is None:
-            disk.mkdir(self._path.parent)
-            fd = disk.open_log(self._path)
-            self._file = disk.Appender(self._path, fd, self._path.stat().st_size)
-        elif self._file.size >= self._bytes_max:
+        file = self._file or self._open()
+        if file.size >= self._bytes_max:
             self._rotate()
-            return self._append(content)
+            file = self._open()
         try:
-            self._file.append(content)
+            file.append(content)
         except HoldfastError:
             # Opened anew for the next line: it may fit again by then.
             self._close()
             raise
-        return None
+
+    def _open(self) -> disk.Appender:
+        disk.mkdir(self._path.parent)
+        self._file = disk.Appender(self._path, disk.open_log(self._path), 0)
+        self._file.size = self._path.stat().st_size
+        return self._file
 
     def _rotate(self) -> None:
         self._close()

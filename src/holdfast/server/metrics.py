@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -129,6 +130,10 @@ class Metrics:
         self._failures = self._counter("holdfast_attempts_failed_total")
         self._lapses = self._counter("holdfast_leases_expired_total")
         self._recovered = self._counter("holdfast_recovered_intents_total")
+        # From the beginning: what appears with its first count has not increased, to Prometheus.
+        self._by_kind = {kind: self._entries.labels(kind) for kind in entries.PAYLOADS}
+        for how in entries.CLOSINGS:
+            self._landings.labels(how)
         self._take_recovery()
         self.registry.register(_Scraped(api))
 
@@ -158,7 +163,7 @@ class Metrics:
     def take(self, run: str, entry: Entry) -> None:
         """Told each entry once it is durable and folded in."""
         kind = entry.decision_type
-        self._entries.labels(kind).inc()
+        self._by_kind[kind].inc()
         if kind == "turn_completed":
             self._take_turn(entry)
         elif not entry.committed:
@@ -248,7 +253,7 @@ class _Scraped:
         ledger, loop = api.shop.ledger, api.loop
         # Copied in one step: others add tasks meanwhile.
         tasks = list(ledger.state.tasks.values())
-        states = Counts(task.state for task in tasks)
+        states = Counts(map(attrgetter("state"), tasks))
         at_work, remote = loop.at_work, loop.remote
         heartbeat_s, silence_s = self._quietest(at_work)
         position, now = ledger.position, time.time()
@@ -261,9 +266,9 @@ class _Scraped:
         yield _gauge("holdfast_works", float(loop.works))
         yield _gauge("holdfast_loop_time_seconds", loop.ticked_at)
         yield _gauge("holdfast_tasks", {(state.value,): states[state] for state in TaskState})
-        yield _gauge("holdfast_tasks_parked", sum(1 for task in tasks if task.parked))
+        yield _gauge("holdfast_tasks_parked", sum(map(bool, map(attrgetter("parked"), tasks))))
         yield _gauge("holdfast_tasks_held", len(loop.holds))
-        yield _gauge("holdfast_tasks_unfiled", sum(1 for task in tasks if task.unfiled))
+        yield _gauge("holdfast_tasks_unfiled", sum(map(bool, map(attrgetter("unfiled"), tasks))))
         yield _gauge("holdfast_agents", len(at_work))
         yield _gauge("holdfast_agent_heartbeat_age_seconds", heartbeat_s)
         yield _gauge("holdfast_agent_silence_seconds", silence_s)

@@ -64,19 +64,27 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 class _Types:
-    """All types at once, so that each has one name in the document."""
+    """The schemas of all types, made at once, so that each type has one name in the document.
+
+    By what they are for: an operation's name, and `answer`, `body` or the name of a field of its query.
+    """
 
     def __init__(self, operations: list[Operation]) -> None:
-        self._kinds: list[Any] = [ProblemDocument]
+        kinds: dict[tuple[str, str], Any] = {_PROBLEM: ProblemDocument}
         for each in operations:
-            self._kinds += [each.answer] if _is_described(each) else []
-            self._kinds += [each.body] if each.body not in (None, bytes) else []
-            self._kinds += [field.type for field in msgspec.structs.fields(each.query)]
-        schemas, self.components = msgspec.json.schema_components(self._kinds, ref_template=REFERENCES)
-        self._schemas = list(schemas)
+            if _is_described(each):
+                kinds[each.name, "answer"] = each.answer
+            if each.body not in (None, bytes):
+                kinds[each.name, "body"] = each.body
+            kinds |= {(each.name, f"?{field.name}"): field.type for field in msgspec.structs.fields(each.query)}
+        schemas, self.components = msgspec.json.schema_components(kinds.values(), ref_template=REFERENCES)
+        self._schemas = dict(zip(kinds, schemas, strict=True))
 
-    def __getitem__(self, kind: Any) -> dict[str, Any]:
-        return next(schema for known, schema in zip(self._kinds, self._schemas, strict=True) if known is kind)
+    def __getitem__(self, what: tuple[str, str]) -> dict[str, Any]:
+        return self._schemas[what]
+
+
+_PROBLEM = ("", "problem")
 
 
 def _is_described(operation: Operation) -> bool:
@@ -94,14 +102,14 @@ def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
         "x-right": operation.right,
     }
     if operation.body is bytes:
-        content = {"application/octet-stream": {"schema": {}}}
+        content: dict[str, Any] = {"application/octet-stream": {"schema": {}}}
         made["requestBody"] = {"required": True, "content": content}
     elif operation.body is not None:
         assert issubclass(operation.body, msgspec.Struct)
         is_needed = any(field.required for field in msgspec.structs.fields(operation.body))
         made["requestBody"] = {
             "required": is_needed,
-            "content": {"application/json": {"schema": types[operation.body]}},
+            "content": {"application/json": {"schema": types[operation.name, "body"]}},
         }
     return made
 
@@ -117,7 +125,7 @@ def _path(operation: Operation) -> list[dict[str, Any]]:
 def _query(operation: Operation, types: _Types) -> list[dict[str, Any]]:
     made = []
     for field in msgspec.structs.fields(operation.query):
-        schema = dict(types[field.type])
+        schema = dict(types[operation.name, f"?{field.name}"])
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         if default is not msgspec.NODEFAULT and default is not None:
             schema["default"] = msgspec.to_builtins(default)
@@ -146,7 +154,9 @@ def _header(name: str, told: str, schema: dict[str, Any] | None = None) -> dict[
 
 
 def _responses(operation: Operation, types: _Types) -> dict[str, Any]:
-    schema = types[operation.answer] if _is_described(operation) else {"type": "string"}
+    schema: dict[str, Any] = {} if operation.answer is bytes else {"type": "string"}
+    if _is_described(operation):
+        schema = types[operation.name, "answer"]
     media = operation.media_type.split(", ")
     made: dict[str, Any] = {}
     if operation.answer is None:
@@ -180,5 +190,5 @@ def statuses(operation: Operation) -> list[int]:
 
 
 def _problem(status: int, types: _Types) -> dict[str, Any]:
-    content = {CONTENT_TYPE: {"schema": types[ProblemDocument]}}
+    content = {CONTENT_TYPE: {"schema": types[_PROBLEM]}}
     return {"description": TITLES[status], "content": content}

@@ -48,6 +48,12 @@ class Ask(msgspec.Struct, frozen=True):
     key: str = ""
     match: str = ""
     headers: dict[str, str] = {}
+    address: str = ""
+
+    @property
+    def client(self) -> str:
+        """Whose streams are counted together."""
+        return f"{self.principal.name}@{self.address}"
 
     @property
     def task(self) -> str:

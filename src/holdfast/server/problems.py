@@ -45,6 +45,7 @@ TITLES = {
     421: "Not under this name",
     422: "The request cannot be used",
     429: "Too many at once",
+    500: "A fault of ours",
     503: "Not now",
 }
 
@@ -76,7 +77,7 @@ def problem_of(error: HoldfastError) -> Problem:
 
 
 def code_of(error: HoldfastError) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(error).__name__).lower()
 
 
 def response(problem: Problem) -> Response:

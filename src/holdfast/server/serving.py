@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -25,12 +26,13 @@ from holdfast.server.context import Api
 from holdfast.server.guard import LOOPBACK
 from holdfast.server.routes import all_operations
 from holdfast.server.static import static_routes
+from holdfast.server.tracing import tracer
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Server
-    from holdfast.engine.auditing import Auditor
 
 DRAIN_S = 5.0
+SWITCH_S = 0.0005
 BACKLOG = 1024
 
 
@@ -53,11 +55,12 @@ def read_address(layout: Layout) -> Address | None:
 
 
 @contextlib.contextmanager
-def serving(shop: Workshop, loop: Loop, audit: Auditor | None = None) -> Iterator[Api]:
+def serving(shop: Workshop, loop: Loop) -> Iterator[Api]:
     """Serves while here. On the way out what was asked is answered, and followers are let go."""
     settings = shop.config.server
     listening = listen(settings, _last_port(shop.layout))
-    api = Api(shop, loop, audit)
+    api = Api(shop, loop)
+    traces = tracer(shop.layout, shop.ledger, api.logs)
     position = shop.ledger.position
     api.feed.begin(position.run, position.seq)
     told = shop.ledger.on_entry
@@ -66,6 +69,8 @@ def serving(shop: Workshop, loop: Loop, audit: Auditor | None = None) -> Iterato
         told(run, entry)
         api.metrics.take(run, entry)
         api.feed.put(run, entry)
+        if traces is not None:
+            traces.wake()
 
     shop.ledger.on_entry = tell
     shop.ledger.on_append = api.metrics.appended
@@ -89,6 +94,8 @@ def serving(shop: Workshop, loop: Loop, audit: Auditor | None = None) -> Iterato
         api.feed.close()
         server.stop()
         shop.ledger.on_entry = told
+        if traces is not None:
+            traces.close()
         api.logs.write("server_stopped", run=shop.ledger.run)
         api.logs.close()
 
@@ -161,6 +168,10 @@ class _Thread:
 
     def _run(self) -> None:
         import uvloop
+
+        # Three threads share the interpreter, and each sync lets it go: at the usual 5 ms, who comes back from the disk
+        # would wait longer for its turn than for the disk.
+        sys.setswitchinterval(SWITCH_S)
 
         async def main() -> None:
             self._api.feed.bind(asyncio.get_running_loop())

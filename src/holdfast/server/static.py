@@ -36,6 +36,10 @@ async def page(request: Request) -> Response:
     return _file("index.html")
 
 
+async def docs(request: Request) -> Response:
+    return _file("docs.html")
+
+
 async def file(request: Request) -> Response:
     return _file(request.path_params["name"])
 
@@ -48,4 +52,4 @@ def _file(name: str) -> Response:
 
 
 def static_routes() -> list[BaseRoute]:
-    return [Route("/", page), Route("/web/{name}", file)]
+    return [Route("/", page), Route("/docs", docs), Route("/web/{name}", file)]

@@ -8,21 +8,24 @@ cursor in hand: it comes back with `Last-Event-ID`, and what the ring no longer 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry
 from holdfast.durable.journal import epoch_of, is_run_id
 from holdfast.server.problems import Problem
 
-RING_MAX = 20_000
 # Events that come within this time go out together.
 GATHER_S = 0.02
+GATHER_EACH_S = 0.0005
 ALIVE_S = 15.0
 READ_MAX = 5_000
 
@@ -74,12 +77,47 @@ def parse_cursor(text: str) -> Cursor:
     return epoch_of(run), int(seq)
 
 
+class _Place:
+    """How far a follower has come, and who sends to it."""
+
+    def __init__(self, number: int, task: asyncio.Task[Any]) -> None:
+        self.number, self.task = number, task
+
+
+class Room:
+    """How many streams are open, in all and by client."""
+
+    def __init__(self, most: int, most_per_client: int) -> None:
+        self._most, self._most_per_client = most, most_per_client
+        self._open: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def taken(self, client: str) -> Iterator[None]:
+        self._open[client] += 1
+        try:
+            yield
+        finally:
+            self._open[client] -= 1
+            if not self._open[client]:
+                del self._open[client]
+
+    def expect(self, client: str) -> None:
+        """Refuses a stream for which there is no room."""
+        for count, most, whose in (
+            (self._open.total(), self._most, "are open"),
+            (self._open[client], self._most_per_client, "of yours are open"),
+        ):
+            if count >= most:
+                detail = f"{count} streams {whose}, and no more may be. Close one, or try again when one has gone."
+                raise Problem(429, "too_many_streams", detail, Retry_After="5")
+
+
 class Feed:
     """Entries come in by any thread; followers live in the event loop."""
 
-    def __init__(self, chain: Callable[[], Chain], followers_max: int) -> None:
+    def __init__(self, chain: Callable[[], Chain], kept: int) -> None:
         self._chain = chain
-        self._ring: deque[_Item] = deque(maxlen=RING_MAX)
+        self._ring: deque[_Item] = deque(maxlen=kept)
         self._mutex = threading.Lock()
         # How many have ever been in the ring: the number of its newest.
         self._count = 0
@@ -88,8 +126,7 @@ class Feed:
         self.end: Cursor = (0, -1)
         self._is_closing = False
         self._is_noted = False
-        self.followers_max = followers_max
-        self.followers = 0
+        self._places: set[_Place] = set()
         self.dropped = 0
         # Told when a follower that was too slow has been let go.
         self.on_drop: Callable[[], None] = lambda: None
@@ -120,13 +157,24 @@ class Feed:
 
     def _wake(self) -> None:
         assert self._loop is not None
-        self._loop.call_later(GATHER_S, self._tell)
+        # The more there are to tell, the more goes out at once: telling takes a share of the time, not all of it.
+        self._loop.call_later(max(GATHER_S, len(self._places) * GATHER_EACH_S), self._tell)
 
     def _tell(self) -> None:
         with self._mutex:
             self._is_noted = False
+            oldest = self._count - len(self._ring)
         self._news.set()
         self._news = asyncio.Event()
+        for place in [each for each in self._places if each.number < oldest]:
+            # It waits for a peer that does not read. That one has its cursor, and can come back with it.
+            self._drop(place)
+
+    def _drop(self, place: _Place) -> None:
+        self._places.discard(place)
+        self.dropped += 1
+        self.on_drop()
+        place.task.cancel()
 
     def _since(self, number: int) -> list[_Item] | None:
         """What came after so many; None when the ring has no longer all of it."""
@@ -136,27 +184,28 @@ class Feed:
                 return None
             return [self._ring[index] for index in range(len(self._ring) - missing, len(self._ring))]
 
-    def expect_room(self) -> None:
-        if self.followers >= self.followers_max:
-            detail = f"{self.followers} follow already, and no more may. Try again when one has gone."
-            raise Problem(429, "too_many_followers", detail, Retry_After="5")
+    @property
+    def followers(self) -> int:
+        return len(self._places)
 
     async def follow(self, after: Cursor | None, fits: Callable[[str, str], bool]) -> AsyncIterator[bytes]:
         """Frames from behind the cursor on, without a gap; from now on where there is none."""
-        self.followers += 1
+        task = asyncio.current_task()
+        assert task is not None
+        with self._mutex:
+            place = _Place(self._count, task)
+        self._places.add(place)
         try:
             yield b": following\nretry: 1000\n\n"
-            with self._mutex:
-                number = self._count
             if after is not None:
-                async for frames, place in self._behind(after, fits):
-                    number = place
+                async for frames, number in self._behind(after, fits):
+                    place.number = number
                     if frames:
                         yield frames
-            async for frames in self._live(number, fits):
+            async for frames in self._live(place, fits):
                 yield frames
         finally:
-            self.followers -= 1
+            self._places.discard(place)
 
     async def _behind(self, after: Cursor, fits: Callable[[str, str], bool]) -> AsyncIterator[tuple[bytes, int]]:
         """What the journal's files and the ring have behind the cursor; with the last, the place in the ring."""
@@ -169,10 +218,7 @@ class Feed:
                 yield _joined(held, fits), number
                 return
             read = await asyncio.to_thread(self._read, after, end)
-            if not read:
-                detail = "The journal has nothing at this cursor any more. Begin anew, without one."
-                raise Problem(422, "cursor_unknown", detail)
-            after = read[-1].cursor
+            after = read[-1].cursor if read else end
             yield _joined(read, fits), number
 
     def _read(self, after: Cursor, end: Cursor) -> list[_Item]:
@@ -184,17 +230,15 @@ class Feed:
             found.append(_item(run, entry))
         return found
 
-    async def _live(self, number: int, fits: Callable[[str, str], bool]) -> AsyncIterator[bytes]:
+    async def _live(self, place: _Place, fits: Callable[[str, str], bool]) -> AsyncIterator[bytes]:
         while True:
             news = self._news
-            items = self._since(number)
+            items = self._since(place.number)
             if items is None:
-                self.dropped += 1
-                self.on_drop()
-                yield b"event: behind\ndata: {}\n\n"
+                self._drop(place)
                 return
             if items:
-                number += len(items)
+                place.number += len(items)
                 if frames := _joined(items, fits):
                     yield frames
             elif self._is_closing:
@@ -204,6 +248,43 @@ class Feed:
                     await asyncio.wait_for(news.wait(), ALIVE_S)
                 except TimeoutError:
                     yield b": alive\n\n"
+
+
+class EventStream(Response):
+    """Server-sent events, until they end, the peer has gone, or somebody cancels who sends them."""
+
+    def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
+        super().__init__(media_type="text/event-stream", headers=headers)
+        del self.headers["content-length"]
+        self._frames = frames
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        gone = asyncio.create_task(_until_gone(receive))
+
+        def leave(_: object) -> None:
+            me.cancel()
+
+        gone.add_done_callback(leave)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for frames in self._frames:
+                await send({"type": "http.response.body", "body": frames, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            # Nobody is there to be told; the connection is closed, because the answer is not complete.
+            return
+        finally:
+            gone.remove_done_callback(leave)
+            gone.cancel()
+            await self._frames.aclose()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def entries_after(chain: Chain, after: Cursor) -> Iterator[tuple[str, Entry]]:

@@ -13,11 +13,9 @@ its removal. One that saves by renaming loses nothing: its file stands beside th
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ import msgspec
 
 from holdfast.domain.definition import BLOCKS, ID_RULE, Definition, is_id, parse, render
 from holdfast.durable import disk
+from holdfast.durable.lock import flock_within
 from holdfast.errors import (
     BacklogBusy,
     BacklogFolderMissing,
@@ -40,7 +39,10 @@ from holdfast.errors import (
     TaskFilesDiffer,
 )
 from holdfast.layout import Layout
-from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, name_of, stamp_of, stem
+from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, Stamp, name_of, stamp_of, stem
+
+# Beyond so many the notes are dropped: a change of our own is then looked at like any other.
+OWN_MAX = 50_000
 
 BLOCK_OF = {"claimed": "claim", "closed": "result", "failed": "error"}
 
@@ -54,6 +56,19 @@ class Backlog:
         self.folder = folder
         self._lock = Layout(folder.parent).backlog_lock
         self._scanner = Scanner(folder)
+        # What we have written and removed, so that whoever watches the folder can tell our changes from people's.
+        self._own: dict[str, Stamp | None] = {}
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path is as we ourselves have left it."""
+        own = self._own
+        return str(path) in own and own[str(path)] == _stamp(path)
+
+    def _note(self, found: Found) -> Found:
+        if len(self._own) >= OWN_MAX:
+            self._own = {}
+        self._own[str(found.path)] = found.stamp
+        return found
 
     def scan(self) -> Scan:
         """Reads what is new or changed; an unchanged file costs a stat."""
@@ -87,7 +102,7 @@ class Backlog:
             path = place / f"{name or made.id}{ENDINGS[0]}"
             self._expect_folder(place)
             disk.create(path, text)
-            return _found(made, folder, path, text)
+            return self._note(_found(made, folder, path, text))
 
     def add_many(self, texts: Mapping[str, bytes]) -> dict[str, Found]:
         """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
@@ -102,7 +117,10 @@ class Backlog:
                     batch.add(path, text, keep=True)
                     added[name] = (path, text)
             batch.publish()
-        return {name: _found(_parsed(text, name, name), "open", path, text) for name, (path, text) in added.items()}
+        return {
+            name: self._note(_found(_parsed(text, name, name), "open", path, text))
+            for name, (path, text) in added.items()
+        }
 
     def edit(self, task: str, text: bytes, digest: str) -> Found:
         """Replaces a task's file if it still has the content of `digest`. Our block stays as it is."""
@@ -128,17 +146,20 @@ class Backlog:
             text = _text_with(found, text, *_block_of(found.definition))
         return self._replace(found, text)
 
-    def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None) -> Found:
-        """Puts a task's file into a folder, with that folder's block, or none. Again after a crash, it goes on."""
-        with self._writing():
-            return self._move(task, folder, block)
+    def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None, file: Found | None = None) -> Found:
+        """Puts a task's file into a folder, with that folder's block, or none. Again after a crash, it goes on.
 
-    def _move(self, task: str, folder: str, block: Mapping[str, Any] | None) -> Found:
+        `file` is the task's file as the last scan or move had it: while it is unchanged, nothing else is read.
+        """
+        with self._writing():
+            is_same = file is not None and _stamp(file.path) == file.stamp
+            return self._move(task, folder, block, (file,) if file and is_same else self._copies(task))
+
+    def _move(self, task: str, folder: str, block: Mapping[str, Any] | None, copies: tuple[Found, ...]) -> Found:
         place = self._place(folder)
         key = BLOCK_OF.get(folder)
         if key is None and block is not None:
             raise InputError(detail=f"a file in {folder} carries no block")
-        copies = self._copies(task)
         here = next((each for each in copies if each.folder == folder), None)
         source = here or copies[0]
         text = _text_with(source, self._scanner.text(source), key, block)
@@ -147,7 +168,7 @@ class Backlog:
             self._remove(copies, kept)
             return kept
         self._expect_folder(place)
-        kept = _create(source, folder, _free_name(place, source), text)
+        kept = self._note(_create(source, folder, _free_name(place, source), text))
         try:
             self._remove(copies, kept)
         except TaskFileChanged:
@@ -174,7 +195,8 @@ class Backlog:
             disk.mkdir(self._lock.parent)
         fd = disk.open_lock_file(self._lock)
         try:
-            _await_flock(fd, self._lock)
+            if not flock_within(fd, LOCK_WAIT_S_MAX, LOCK_POLL_S):
+                raise BacklogBusy(path=self._lock, seconds=LOCK_WAIT_S_MAX)
             yield
         finally:
             disk.close_lock_file(fd, self._lock)
@@ -204,6 +226,7 @@ class Backlog:
             if each.path != kept.path and os.path.lexists(each.path):
                 self._scanner.text(each)
                 disk.unlink(each.path)
+                self._own[str(each.path)] = None
 
     def _replace(self, found: Found, text: bytes) -> Found:
         if text != self._scanner.text(found):
@@ -212,7 +235,8 @@ class Backlog:
             # It was seen, but perhaps a crash came before it was durable.
             disk.sync_file(found.path)
             disk.sync_folder(found.path.parent)
-        return _found(_parsed(text, stem(found.path.name), name_of(found)), found.folder, found.path, text)
+        made = _parsed(text, stem(found.path.name), name_of(found))
+        return self._note(_found(made, found.folder, found.path, text))
 
     def _expect_folder(self, place: Path) -> None:
         """An `open` folder that is gone took its tasks with it: made anew by a file, it would say they were deleted."""
@@ -227,17 +251,6 @@ class Backlog:
         if place.is_symlink():
             raise PathEscapes(name=folder, root=self.folder)
         return place
-
-
-def _await_flock(fd: int, path: Path) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S_MAX
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise BacklogBusy(path=path, seconds=LOCK_WAIT_S_MAX) from None
-            time.sleep(LOCK_POLL_S)
 
 
 def _create(source: Found, folder: str, path: Path, text: bytes) -> Found:
@@ -270,6 +283,13 @@ def _found(made: Definition, folder: str, path: Path, text: bytes) -> Found:
     return Found(
         made, path.parent.parent, folder, path.name, stamp_of(os.lstat(path)), hashlib.sha256(text).hexdigest()
     )
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        return stamp_of(os.lstat(path))
+    except FileNotFoundError:
+        return None
 
 
 def _mode(found: Found) -> int:

@@ -109,7 +109,7 @@ class FileLedger:
 
     def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
         with self._mutex:
-            if epoch != self.epoch or not self._lock.is_intact():
+            if epoch != self.epoch or (self._staged is None and not self._lock.is_intact()):
                 raise StaleEpoch(epoch=epoch, current=self.epoch if epoch != self.epoch else "of somebody else")
             self._now = self._clock()
             self._try(records)
@@ -144,6 +144,8 @@ class FileLedger:
             if self._staged is not None:
                 yield
                 return
+            if not self._lock.is_intact():
+                raise StaleEpoch(epoch=self.epoch, current="of somebody else")
             self._staged = staged = self._journal.stage()
             try:
                 yield
@@ -165,7 +167,8 @@ class FileLedger:
             point(f"append.{entry.decision_type}.after")
         for entry in entries:
             self.on_entry(self.run, entry)
-        if self._unsaved >= CHECKPOINT_EVERY:
+        # It takes as long as there are tasks: so much for each entry, however many there are.
+        if self._unsaved >= max(CHECKPOINT_EVERY, len(self._state.tasks)):
             self.save()
 
     def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "", **facts: Any) -> Claim:

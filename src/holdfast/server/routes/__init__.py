@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
+import msgspec
+
 from holdfast.server.context import Api
-from holdfast.server.operations import Operation
-from holdfast.server.routes import decisions, events, health, tasks, work
+from holdfast.server.openapi import document
+from holdfast.server.operations import Ask, Operation, Raw
+from holdfast.server.routes import (
+    agents,
+    attempts,
+    auth,
+    blobs,
+    costs,
+    decisions,
+    events,
+    health,
+    journal,
+    observability,
+    quality,
+    sessions,
+    status,
+    tasks,
+    work,
+)
 
 
 def all_operations(api: Api) -> list[Operation]:
     """Fixed paths stand before those with a name in them."""
-    return [
+    found = [
         *work.operations(api),
+        *status.OPERATIONS,
         *tasks.OPERATIONS,
+        *journal.OPERATIONS,
         *decisions.operations(api),
+        *attempts.OPERATIONS,
+        *agents.OPERATIONS,
+        *sessions.OPERATIONS,
         *events.OPERATIONS,
+        *blobs.OPERATIONS,
+        *costs.OPERATIONS,
+        *quality.OPERATIONS,
+        *observability.OPERATIONS,
+        *auth.operations(api),
         *health.OPERATIONS,
     ]
+    found.append(_described(found))
+    return found
+
+
+def _described(others: list[Operation]) -> Operation:
+    """The document describes itself, too. It is made when somebody first asks for it."""
+
+    @functools.cache
+    def content() -> bytes:
+        return msgspec.json.encode(document([*others, operation]))
+
+    def show(api: Api, ask: Ask) -> Raw:
+        return Raw(content(), "application/json", {"cache-control": "no-cache"})
+
+    operation = Operation("GET", "/openapi.json", "openapi", "This document.", show, dict[str, Any], "public",
+                          "aside", tag="health")  # fmt: skip
+    return operation

@@ -137,8 +137,6 @@ def edit(api: Api) -> Any:
         if not isinstance(body.changes, dict) or not body.changes:
             raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')
         _edit(desk, task, body.changes, ask.match)
-        assert desk.shop is not None
-        desk.shop.board.take_in()
         return show_task(api, ask)
 
     return function
@@ -181,6 +179,8 @@ def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
         return new
 
     backlog.change(task.id, changed)
+    # Journalled like any edit of a file; nobody watches for our own.
+    desk.shop.board.take_in()
 
 
 def undo(desk: Desk, ask: Ask) -> Changed:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
-from holdfast.server.stream import parse_cursor
+from holdfast.server.stream import EventStream, parse_cursor
 
 
 class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,17 +31,17 @@ def follow(api: Api, ask: Ask) -> Response:
             return False
         return (not query.task or task == query.task) and (not query.kind or kind in query.kind)
 
-    api.feed.expect_room()
+    api.room.expect(ask.client)
 
-    async def frames() -> AsyncIterator[bytes]:
-        async for each in api.feed.follow(after, fits):
-            yield each
+    async def frames() -> AsyncGenerator[bytes, None]:
+        with api.room.taken(ask.client):
+            async for each in api.feed.follow(after, fits):
+                yield each
 
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(frames(), media_type="text/event-stream", headers=headers)
+    return EventStream(frames())
 
 
 OPERATIONS = [
     Operation("GET", "/events", "follow_events", "Follow what happens, as server-sent events with resumable cursors.",
-              follow, str, query=EventQuery, tag="events", problems=(422, 429), media_type="text/event-stream"),
+              follow, str, "any", query=EventQuery, tag="events", problems=(422, 429), media_type="text/event-stream"),
 ]  # fmt: skip

@@ -33,6 +33,6 @@ OPERATIONS = [
     Operation("GET", "/health/live", "live", "Whether the process answers.", live, Health, "public", tag="health"),
     Operation("GET", "/health/ready", "ready", "Whether it takes changes.", ready, Health, "public", tag="health",
               problems=(503,)),
-    Operation("GET", "/metrics", "metrics", "For Prometheus.", metrics, str, "read", tag="health",
+    Operation("GET", "/metrics", "metrics", "For Prometheus.", metrics, str, "read", "aside", tag="health",
               media_type="text/plain"),
 ]  # fmt: skip

@@ -138,27 +138,27 @@ def rows_of(desk: Desk, names: list[str]) -> list[TaskRow]:
 
 
 def list_tasks(api: Api, ask: Ask) -> TaskPage:
+    """In the order in which they were added, so that a task that changes between two pages is on neither twice."""
     query: TaskQuery = ask.query
-    found: list[TaskRow] = []
-    total, is_behind = 0, not query.after
+    behind = api.task(query.after).id if query.after else ""
+    found, first = [], 0
     for task in list(api.tasks.values()):
-        if query.state and task.state not in query.state:
-            continue
-        made = api.definition(task.id)
-        each = row(task, made)
-        if not _fits(each, query):
-            continue
-        total += 1
-        if is_behind and len(found) <= query.limit:
-            found.append(each)
-        is_behind = is_behind or task.id == query.after
-    more = len(found) > query.limit
-    return TaskPage(found[: query.limit], total, found[query.limit - 1].id if more else "")
+        if _fits(api, task, query):
+            found.append(task)
+        if task.id == behind:
+            first = len(found)
+    page = found[first : first + query.limit]
+    more = first + len(page) < len(found)
+    return TaskPage([row(task, api.definition(task.id)) for task in page], len(found), page[-1].id if more else "")
 
 
-def _fits(each: TaskRow, query: TaskQuery) -> bool:
-    wanted = ((query.role, each.role), (query.agent, each.agent), (query.parent, each.parent))
-    if any(asked and asked != has for asked, has in wanted):
+def _fits(api: Api, task: Task, query: TaskQuery) -> bool:
+    if (query.state and task.state not in query.state) or (query.agent and task.agent != query.agent):
+        return False
+    if not (query.role or query.label or query.parent or query.text):
+        return True
+    each = row(task, api.definition(task.id))
+    if (query.role and each.role != query.role) or (query.parent and each.parent != query.parent):
         return False
     if query.label and query.label not in each.labels:
         return False
@@ -180,7 +180,7 @@ def show_task(api: Api, ask: Ask) -> TaskView:
 
 OPERATIONS = [
     Operation("GET", "/tasks", "list_tasks", "List tasks, filtered, a page at a time.", list_tasks, TaskPage,
-              query=TaskQuery),
+              lane="aside", query=TaskQuery, problems=(404,)),
     Operation("GET", "/tasks/{task}", "show_task", "Show one task with its definition.", show_task, TaskView,
               problems=(404,)),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ const SINGLE_MAX = 12;
 const REST_MS = 200;
 const FULL_REST_MS = 1500;
 const HIDDEN_MS = 60000;
+const AGAIN_MS = 3000;
 
 const EMPTY = { title: "", role: "", priority: 5, labels: [], agent: "", model: "", attempt: "", attempts: 0, turns: 0,
   usd: 0, tokens: 0, parked: "", progress: "", added_at: 0, changed_at: 0, parent: "", depends_on: [] };
@@ -29,6 +30,7 @@ class Store extends EventTarget {
   #place = [0, -1];
   #hidden = 0;
   #statusAt = 0;
+  #paused = "";
 
   get operates() { return this.me.role === "operator"; }
 
@@ -46,7 +48,7 @@ class Store extends EventTarget {
     this.#follow((this.status && this.status.cursor) || "");
     document.addEventListener("visibilitychange", () => this.#seen());
     addEventListener("online", () => this.#stream && this.#stream.nudge());
-    await this.#work();
+    this.#work();
   }
 
   async readStatus() {
@@ -104,8 +106,6 @@ class Store extends EventTarget {
     }
   }
 
-  #paused = "";
-
   #heard(event) {
     if (event.kind === "behind" || !event.id) return undefined;
     const [run, seq] = [event.id.slice(0, event.id.lastIndexOf(":")), Number(event.id.slice(event.id.lastIndexOf(":") + 1))];
@@ -138,11 +138,9 @@ class Store extends EventTarget {
       } catch (error) {
         this.error = error;
         this.tell("tasks");
-        if (error.status) break;
-        // Nobody answers: when the stream is back, everything is read again.
-        this.#full = false;
-        this.#dirty.clear();
-        break;
+        this.#busy = false;
+        if (error.status !== 401) setTimeout(() => this.refresh(), AGAIN_MS);
+        return;
       }
       this.tell("tasks");
       if (Date.now() - this.#statusAt > 2000) this.readStatus().catch(() => {});

@@ -95,3 +95,17 @@ export function tick() {
 
 export const taskLink = (id) => `#/task/${encodeURIComponent(id)}`;
 export const taskOf = (attempt) => String(attempt || "").replace(/\.\d+$/, "");
+
+// The words of the command line, without what only helps there: references to entries, and JSON.
+export function readable(words) {
+  const text = words.replace(/ \(intent [^)]*\)/, "");
+  const found = /: (\{.*\})$/s.exec(text);
+  if (!found) return text;
+  try {
+    const facts = Object.entries(JSON.parse(found[1])).filter(([, value]) => value !== "" && !(Array.isArray(value) && !value.length));
+    const told = facts.map(([name, value]) => (name === "detail" ? value : `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`));
+    return text.slice(0, found.index) + (told.length ? `: ${told.join(", ")}` : "");
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,61 @@
+"""Blobs: definitions, gates' outputs, verdicts and whatever else is kept under the name of its own SHA-256."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from holdfast.durable.blob_meta import UNKNOWN_TYPE, Meta
+from holdfast.errors import BlobUndescribed
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation
+
+# What a browser cannot take for anything but text.
+_SHOWN = ("text/plain", "application/json", "application/yaml")
+_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}/[a-z0-9][a-z0-9.+-]{0,60}")
+
+
+class Put(msgspec.Struct, frozen=True):
+    digest: str
+    size: int
+
+
+def show(api: Api, ask: Ask) -> Response:
+    """As an attachment, and never as what a browser would run."""
+    blobs, digest = api.shop.blobs, ask.path["digest"]
+    content = blobs.open_stream(digest)
+    try:
+        found = blobs.meta(digest).content_type.partition(";")[0].strip()
+    except BlobUndescribed:
+        found = UNKNOWN_TYPE
+    kind = f"{found}; charset=utf-8" if found in _SHOWN else UNKNOWN_TYPE
+    headers = {
+        "x-content-type-options": "nosniff",
+        "content-disposition": f'attachment; filename="{digest}"',
+        "content-security-policy": "default-src 'none'; sandbox",
+        "cache-control": "private, max-age=31536000, immutable",
+    }
+    return StreamingResponse(content, media_type=kind, headers=headers)
+
+
+def meta(api: Api, ask: Ask) -> Meta:
+    return api.shop.blobs.meta(ask.path["digest"])
+
+
+def put(api: Api, ask: Ask) -> Put:
+    """Putting the same bytes again changes nothing, so it needs no key."""
+    kind = ask.headers.get("content-type", "").partition(";")[0].strip().lower()
+    found = kind if _TYPE.fullmatch(kind) else UNKNOWN_TYPE
+    return Put(api.shop.blobs.put(ask.body, content_type=found), len(ask.body))
+
+
+OPERATIONS = [
+    Operation("GET", "/blobs/{digest}", "show_blob", "The bytes of a blob.", show, bytes, lane="aside", tag="blobs",
+              problems=(404,), media_type="application/octet-stream, text/plain, application/json, application/yaml"),
+    Operation("GET", "/blobs/{digest}/meta", "show_blob_meta", "What is known of a blob.", meta, Meta, lane="aside",
+              tag="blobs", problems=(404,)),
+    Operation("POST", "/blobs", "put_blob", "Keep bytes, up to 1 MiB.", put, Put, "operate", "aside", body=bytes,
+              status=201, tag="blobs"),
+]  # fmt: skip

@@ -1,0 +1,141 @@
+"""The journal as it stands, what it says of one task in words, and whether its chain holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.durable import paging
+from holdfast.durable.chain import Chain
+from holdfast.durable.entry import Entry
+from holdfast.durable.journal import epoch_of
+from holdfast.durable.paging import Wanted
+from holdfast.engine import story
+from holdfast.engine.reading import read_journal
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation
+from holdfast.server.problems import Problem
+from holdfast.server.stream import Event, event_of, parse_cursor
+
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+Text = Annotated[str, Meta(max_length=200)]
+_verifying = threading.Lock()
+
+
+class Told(Event, frozen=True, omit_defaults=True):
+    """An event, and what it says in words."""
+
+    words: str = ""
+
+
+class History(msgspec.Struct, frozen=True):
+    """`next` is what `after` is for the next page; empty on the last one."""
+
+    events: list[Told]
+    next: str = ""
+
+
+class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    after: Text = ""
+    limit: Limit = 200
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """A line of the journal, and the run that it is of."""
+
+    run: str
+    seq: int
+    prev_hash: str
+    timestamp: float
+    decision_type: str
+    inputs: dict[str, Any]
+    output: dict[str, Any]
+    actor: str
+    committed: bool
+    synced: int
+    entry_hash: str
+
+
+class JournalPage(msgspec.Struct, frozen=True):
+    """`next` is what `after` is for the next page; empty on the last one. A page may have less than was asked for."""
+
+    entries: list[JournalEntry]
+    next: str = ""
+
+
+class JournalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """With `newest` it goes backwards, from the cursor or the end."""
+
+    after: Text = ""
+    limit: Limit = 200
+    task: Text = ""
+    kind: tuple[Text, ...] = ()
+    newest: bool = False
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """`torn` counts what crashes left behind; `problem` says where the chain does not hold."""
+
+    ok: bool
+    runs: int
+    entries: int
+    torn: int
+    problem: str
+    seconds: float
+
+
+def history(api: Api, ask: Ask) -> History:
+    task, query = api.task(ask.task), ask.query
+    after = parse_cursor(query.after) if query.after else None
+    if after is None:
+        with api.chronicle as told:
+            run, seq = told.added.get(task.id, ("", 0))
+        after = (epoch_of(run), seq - 1) if run else None
+    page = paging.forward(Chain(api.layout.wal), after, Wanted(task.id), query.limit, api.feed.end)
+    return History([_told(run, entry) for run, entry in page.items], page.next)
+
+
+def _told(run: str, entry: Entry) -> Told:
+    event = event_of(run, entry)
+    return Told(**msgspec.structs.asdict(event), words=story.words(entry))
+
+
+def read(api: Api, ask: Ask) -> JournalPage:
+    query: JournalQuery = ask.query
+    cursor = parse_cursor(query.after) if query.after else None
+    go = paging.backward if query.newest else paging.forward
+    page = go(
+        Chain(api.layout.wal), cursor, Wanted(query.task, tuple(filter(None, query.kind))), query.limit, api.feed.end
+    )
+    entries = [JournalEntry(run, **msgspec.structs.asdict(entry)) for run, entry in page.items]
+    return JournalPage(entries, page.next)
+
+
+def verify(api: Api, ask: Ask) -> Verified:
+    """Reads all of it, so one at a time is enough."""
+    if not _verifying.acquire(blocking=False):
+        raise Problem(
+            429, "verifying", "The journal is being verified already. Ask again in a moment.", Retry_After="2"
+        )
+    try:
+        began = time.perf_counter()
+        found = read_journal(api.layout, fold=False)
+        seconds = time.perf_counter() - began
+    finally:
+        _verifying.release()
+    problem = str(found.corrupt) if found.corrupt else ""
+    return Verified(not problem, len(found.runs), found.entries, len(found.chain.torn), problem, seconds)
+
+
+OPERATIONS = [
+    Operation("GET", "/tasks/{task}/history", "task_history", "What the journal says of a task, in words.", history,
+              History, lane="aside", query=PageQuery, tag="tasks", problems=(404,)),
+    Operation("GET", "/journal", "read_journal", "Read the journal from a cursor on, or backwards.", read, JournalPage,
+              lane="aside", query=JournalQuery, tag="journal"),
+    Operation("GET", "/journal/verify", "verify_journal", "Whether the chain of the journal holds.", verify, Verified,
+              lane="aside", tag="journal", problems=(429,)),
+]  # fmt: skip

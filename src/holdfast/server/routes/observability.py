@@ -1,0 +1,172 @@
+"""Whether all goes well: heartbeats, stalls, what is held back, and the runs with their kills and recoveries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.engine.auditing import RUN_ENDED
+from holdfast.engine.chronicle import Mark, RunFacts
+from holdfast.engine.signals import HEARTBEAT
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation
+from holdfast.server.routes.agents import AgentRow, rows_at_work
+
+STALLS_MAX = 100
+HOLDS_MAX = 500
+# An agent that has been silent for half of what it may is worth a look.
+SILENT_SHARE = 0.5
+_STALLED = ("task_orphaned", "task_failed")
+
+
+class AgentHealth(msgspec.Struct, frozen=True):
+    """`stalled`: silent for most of the time that it may be, or without a heartbeat."""
+
+    attempt: str
+    heartbeat_age_s: float
+    silent_s: float
+    stalled: bool
+    words: str
+
+
+class LoopHealth(msgspec.Struct, frozen=True):
+    """`last_tick_s`: how long ago the loop looked around; it does so at least every ten seconds."""
+
+    heartbeat_age_s: float
+    last_tick_s: float
+
+
+class MarkRow(msgspec.Struct, frozen=True):
+    at: float
+    kind: str
+    task: str
+    words: str
+
+
+class HoldRow(msgspec.Struct, frozen=True):
+    """A task that is not started or landed for now; `until` is null where it is for the rest of the run."""
+
+    task: str
+    reason: str
+    until: float | None
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """`stalls` are agents that were lost, or ended because they stood still; the newest first."""
+
+    agents: list[AgentHealth]
+    loop: LoopHealth
+    stalls: list[MarkRow]
+    holds: list[HoldRow]
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """`ended` is null while it runs; of one that was killed it is when it was last heard of."""
+
+    run: str
+    began: float
+    ended: float | None
+    how: Literal["orderly", "killed", "running"]
+    recovered: dict[str, int]
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """Oldest first."""
+
+    runs: list[RunRow]
+    marks: list[MarkRow]
+
+
+class TimelineQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+def observe(api: Api, ask: Ask) -> Observed:
+    with api.chronicle as told:
+        stalled = (each for each in reversed(told.marks) if each.kind in _STALLED and _is_stall(each))
+        stalls = [_mark(each) for each in itertools.islice(stalled, STALLS_MAX)]
+    holds = [HoldRow(name, each.reason, each.until) for name, each in list(api.loop.holds.items())[:HOLDS_MAX]]
+    now = api.shop.clock()
+    beat = _age(now, api.layout.signals / HEARTBEAT)
+    tick = LoopHealth(beat, max(0.0, now - (api.loop.ticked_at or now)))
+    return Observed([_health(api, each) for each in rows_at_work(api)], tick, stalls, holds)
+
+
+def _is_stall(mark: Mark) -> bool:
+    return mark.kind == "task_orphaned" or '"kind":"stalled"' in mark.words or '"kind":"timeout"' in mark.words
+
+
+def _health(api: Api, row: AgentRow) -> AgentHealth:
+    config, words = api.config, ""
+    if row.remote:
+        stalled = row.until <= api.shop.clock()
+        words = "its lease has run out" if stalled else "it works elsewhere"
+    elif row.state == "lost":
+        stalled, words = True, "its runner is gone"
+    elif row.heartbeat_age_s > config.heartbeat_timeout_s:
+        stalled, words = True, f"its runner gave no sign of life for {row.heartbeat_age_s:.0f} s"
+    else:
+        stalled = row.silent_s > SILENT_SHARE * config.stall_timeout_s
+        words = f"it printed nothing for {row.silent_s:.0f} s" if stalled else "it works"
+    return AgentHealth(row.attempt, row.heartbeat_age_s, row.silent_s, stalled, words)
+
+
+def _age(now: float, path: Path) -> float:
+    try:
+        return max(0.0, now - path.stat().st_mtime)
+    except FileNotFoundError:
+        return 0.0
+
+
+def timeline(api: Api, ask: Ask) -> Timeline:
+    limit, current = ask.query.limit, api.shop.ledger.run
+    with api.chronicle as told:
+        runs = [msgspec.structs.replace(each) for each in list(told.runs)[-limit:]]
+        marks = [_mark(each) for each in list(told.marks)[-limit:]]
+    ends = dict(_ends(api.layout.audit))
+    return Timeline([_run(each, current, ends.get(each.run, "")) for each in runs], marks)
+
+
+def _run(run: RunFacts, current: str, end: str) -> RunRow:
+    if run.run == current:
+        return RunRow(run.run, run.began, None, "running", run.recovered)
+    return RunRow(run.run, run.began, run.last, "orderly" if end == "orderly" else "killed", run.recovered)
+
+
+def _mark(mark: Mark) -> MarkRow:
+    return MarkRow(mark.at, mark.kind, mark.task, mark.words)
+
+
+def _ends(folder: Path) -> Iterator[tuple[str, str]]:
+    """How each run ended, as the audit log has it; a run that put no end on record was killed."""
+    for path in sorted(folder.glob("*.jsonl"))[-DAYS_READ:]:
+        with open(path, "rb") as file:
+            for line in file:
+                if RUN_ENDED.encode() in line and (found := _end(line)) is not None:
+                    yield found
+
+
+DAYS_READ = 60
+
+
+def _end(line: bytes) -> tuple[str, str] | None:
+    try:
+        record: dict[str, Any] = msgspec.json.decode(line)
+        if record["event"] != RUN_ENDED:
+            return None
+        return str(record["details"]["journal"]["run"]), str(record["details"]["how"])
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return None
+
+
+OPERATIONS = [
+    Operation("GET", "/observability", "observe", "Heartbeats, stalls, and what is held back.", observe, Observed,
+              lane="aside", tag="status"),
+    Operation("GET", "/timeline", "timeline", "The runs, with kills and recoveries marked.", timeline, Timeline,
+              lane="aside", query=TimelineQuery, tag="status"),
+]  # fmt: skip

@@ -1,0 +1,120 @@
+"""The run as a whole, and the graph of its tasks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast import __version__
+from holdfast.domain.spend import Spend
+from holdfast.domain.state import DAY_S
+from holdfast.domain.task import TaskState
+from holdfast.engine.plan import AT_WORK
+from holdfast.errors import HoldfastError
+from holdfast.server.context import Api
+from holdfast.server.operations import Ask, Operation
+from holdfast.server.routes.tasks import row
+
+PROBLEMS_MAX = 100
+NODES_MAX = 5_000
+
+
+class ProblemRow(msgspec.Struct, frozen=True):
+    """What is wrong with a file of the backlog."""
+
+    file: str
+    line: int
+    message: str
+    tasks: tuple[str, ...]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends."""
+
+    run: str
+    version: str
+    began: float
+    url: str
+    works: bool
+    stopping: str
+    states: dict[str, int]
+    agents: int
+    remote: int
+    usd_run: float
+    usd_today: float
+    turns_run: int
+    tokens_run: int
+    finishing: str
+    problems: list[ProblemRow]
+    cursor: str
+    data_root: str
+    repo: str
+    branch: str
+
+
+class GraphNode(msgspec.Struct, frozen=True):
+    id: str
+    state: TaskState
+    title: str
+    priority: int
+    parent: str
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """From the task that waits to the one that it waits for; from a subtask to its parent."""
+
+    from_: str = msgspec.field(name="from")
+    to: str
+    kind: Literal["depends_on", "parent"]
+
+
+class TaskGraph(msgspec.Struct, frozen=True):
+    """`total` counts all tasks, also those that did not fit in."""
+
+    nodes: list[GraphNode]
+    edges: list[Edge]
+    total: int
+
+
+class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 2000
+
+
+def status(api: Api, ask: Ask) -> Status:
+    """Asks git for the branch, once in a run."""
+    state, loop, position = api.shop.ledger.state, api.loop, api.shop.ledger.position
+    tasks = list(api.tasks.values())
+    held = [task for task in tasks if task.state in AT_WORK]
+    remote = sum(task.remote for task in held)
+    today = state.days.get(int(api.shop.clock() // DAY_S), Spend())
+    problems = [ProblemRow(each.file, each.line, each.message, each.tasks) for each in api.board.problems]
+    branch = ""
+    with contextlib.suppress(HoldfastError):
+        branch = api.shop.branch.removeprefix("refs/heads/")
+    return Status(
+        position.run, __version__, api.began, api.url, loop.works, loop.stopping,
+        dict(Counter(str(task.state) for task in tasks)), len(held) - remote, remote, state.run.usd, today.usd,
+        state.run.turns, state.run.tokens, loop.finishing, problems[:PROBLEMS_MAX], f"{position.run}:{position.seq}",
+        str(api.layout.root), str(api.shop.repo), branch,
+    )  # fmt: skip
+
+
+def graph(api: Api, ask: Ask) -> TaskGraph:
+    """Where not all fit in, the newest do: what is over is at the beginning."""
+    tasks = list(api.tasks.values())
+    shown = [row(task, api.definition(task.id)) for task in tasks[-ask.query.limit :]]
+    nodes = [GraphNode(each.id, each.state, each.title, each.priority, each.parent) for each in shown]
+    known = {node.id for node in nodes}
+    waits = [Edge(each.id, name, "depends_on") for each in shown for name in each.depends_on if name in known]
+    parents = [Edge(each.id, each.parent, "parent") for each in shown if each.parent in known]
+    return TaskGraph(nodes, waits + parents, len(tasks))
+
+
+OPERATIONS = [
+    Operation("GET", "/status", "status", "The run as a whole.", status, Status, lane="aside", tag="status"),
+    Operation("GET", "/tasks/graph", "task_graph", "What waits for what.", graph, TaskGraph, query=GraphQuery),
+]  # fmt: skip

@@ -1,0 +1,166 @@
+// What a person can decide, and when: each decision is asked for again before it is sent.
+
+import { change, get, part, post } from "./api.js";
+import { openDialog } from "./dialog.js";
+import { h, toast } from "./dom.js";
+import { store } from "./store.js";
+import { taskLink } from "./words.js";
+
+const OVER = ["CLOSED", "CANCELLED"];
+const known = (key) => [...new Set([...store.tasks.values()].flatMap((task) => task[key]).filter(Boolean))].sort();
+
+function done(answer, words) {
+  if (!answer) return null;
+  const row = answer.task || answer;
+  toast(answer.note ? `${words} ${answer.note}` : words);
+  if (row && row.id) store.refresh(row.id);
+  return answer;
+}
+
+function decision(verb, title, words, yes, past, danger = false) {
+  return async (task) => done(await openDialog({ title: title(task), words, yes, danger,
+    act: () => post(`/tasks/${part(task.id)}/${verb}`) }), `${task.id}: ${past}.`);
+}
+
+export async function addTask() {
+  const answer = await openDialog({
+    title: "Add a task",
+    words: "It is on disk when this dialog closes, and is worked on when its turn comes.",
+    yes: "Add",
+    fields: [
+      { name: "title", label: "Title", required: true, placeholder: "Fix the login page" },
+      { name: "goal", label: "Goal", kind: "area", rows: 5, hint: "What the agent is told. Without one the title has to do." },
+      { name: "agent", label: "Agent", half: true, list: known("agent"), hint: "Empty: as the settings say." },
+      { name: "priority", label: "Priority", kind: "number", half: true, value: 5, min: "0", max: "1000", hint: "The smaller, the sooner." },
+      { name: "verify", label: "Verify with", kind: "lines", rows: 2, hint: "Commands, one a line; all must pass before it lands." },
+      { name: "approve", label: "Ask me before it lands", kind: "check" },
+      { name: "id", label: "Id", more: true, half: true, hint: "Empty: made from the title." },
+      { name: "role", label: "Role", more: true, half: true, list: known("role") },
+      { name: "labels", label: "Labels", kind: "names", more: true, half: true },
+      { name: "depends_on", label: "Depends on", kind: "names", more: true, half: true, hint: "Ids of tasks that come first." },
+      { name: "budget_usd", label: "Budget in $", kind: "number", step: "0.01", min: "0", more: true, half: true },
+      { name: "model", label: "Model", more: true, half: true, list: known("model") },
+      { name: "command", label: "Command", more: true, hint: "Runs this command in place of an agent." },
+      { name: "script", label: "Script", kind: "area", more: true, hint: "Steps for the scripted agent." },
+    ],
+    act: (values) => {
+      const given = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== false && !(Array.isArray(value) && !value.length));
+      return post("/tasks", Object.fromEntries(given));
+    },
+  });
+  if (answer) {
+    toast(`${answer.id} is added.`);
+    store.refresh(answer.id);
+  }
+  return answer;
+}
+
+async function editTask(task) {
+  const view = await get(`/tasks/${part(task.id)}`);
+  const is = view.definition;
+  const before = { title: is.title || "", goal: is.goal || "", priority: is.priority ?? 5, labels: (is.labels || []).join(" "),
+    budget_usd: is.budget_usd ?? null };
+  return done(await openDialog({
+    title: `Edit ${task.id}`,
+    words: "What is being worked on now goes on as it began; the change counts from the next attempt.",
+    yes: "Save",
+    fields: [
+      { name: "title", label: "Title", value: before.title },
+      { name: "goal", label: "Goal", kind: "area", rows: 5, value: before.goal },
+      { name: "priority", label: "Priority", kind: "number", half: true, value: before.priority, min: "0", hint: "The smaller, the sooner." },
+      { name: "budget_usd", label: "Budget in $", kind: "number", step: "0.01", half: true, value: before.budget_usd },
+      { name: "labels", label: "Labels", kind: "names", value: before.labels },
+    ],
+    act: async (values) => {
+      const changes = {};
+      for (const [name, value] of Object.entries(values)) {
+        const same = name === "labels" ? value.join(" ") === before.labels : value === before[name];
+        if (!same) changes[name] = value === "" || (Array.isArray(value) && !value.length) ? null : value;
+      }
+      if (!Object.keys(changes).length) return view;
+      return change("PATCH", `/tasks/${part(task.id)}`, { changes }, view.etag ? { "If-Match": `"${view.etag}"` } : {});
+    },
+  }), `${task.id}: saved.`);
+}
+
+async function rejectTask(task) {
+  return done(await openDialog({
+    title: `Reject ${task.id}?`,
+    words: "Nothing of it lands. The reason is what the agent is told if it tries again.",
+    yes: "Reject", danger: true,
+    fields: [{ name: "reason", label: "Reason", kind: "area", required: true }],
+    act: (values) => post(`/tasks/${part(task.id)}/reject`, values),
+  }), `${task.id}: rejected.`);
+}
+
+async function resolveTask(task) {
+  return done(await openDialog({
+    title: `Resolve ${task.id}`,
+    words: `It is parked, because only a person can know: ${task.parked}`,
+    yes: "Decide",
+    fields: [{ name: "decision", label: "Decision", kind: "choice", value: "retry", options: [
+      ["happened", "It happened: go on as if it was done"], ["retry", "It did not happen: do it again"],
+      ["abandon", "Give it up"]] }],
+    act: (values) => post(`/tasks/${part(task.id)}/resolve`, values),
+  }), `${task.id}: decided.`);
+}
+
+export async function undoTo(attempt, turn) {
+  return done(await openDialog({
+    title: turn ? `Undo back to turn ${turn}?` : "Undo everything?",
+    words: `The worktree of ${attempt} is put back to ${turn ? `how turn ${turn} left it` : "where it began"}. What stands there now is saved first.`,
+    yes: "Undo", danger: true,
+    act: () => post(`/attempts/${part(attempt)}/undo`, { turn }),
+  }), `${attempt}: undone.`);
+}
+
+export async function forkAt(attempt, turn, isOver) {
+  const answer = await openDialog({
+    title: `Fork at turn ${turn}?`,
+    words: isOver ? "The task has ended: a new task begins with the tree that this turn left."
+      : "The task's next attempt begins with the tree that this turn left.",
+    yes: "Fork",
+    fields: isOver ? [{ name: "id", label: "Id of the new task", hint: "Empty: one is made." }] : [],
+    act: (values) => post(`/attempts/${part(attempt)}/fork`, { turn, ...(values.id ? { id: values.id } : {}) }),
+  });
+  if (done(answer, `${attempt}: forked.`) && answer.task) location.hash = taskLink(answer.task.id);
+}
+
+export async function stopAgent(agent) {
+  const answer = await openDialog({
+    title: `Stop ${agent.attempt}?`,
+    words: "Its process is ended. The turns it has completed are kept, and can be gone on with.",
+    yes: "Stop", danger: true,
+    act: () => post(`/agents/${part(agent.attempt)}/stop`),
+  });
+  return done(answer, `${agent.attempt}: asked to stop.`);
+}
+
+// The buttons that a task's state allows: [label, work, kind].
+export function actionsOf(task) {
+  if (!store.operates) return [];
+  const found = [];
+  const asks = ["PENDING_APPROVAL", "PLANNED"].includes(task.state) && !task.parked;
+  if (asks) {
+    found.push(["Approve", decision("approve", (each) => `Approve ${each.id}?`,
+      task.state === "PLANNED" ? "The plan is taken, and work begins." : "What was verified lands on the branch.", "Approve", "approved"), "primary"]);
+    found.push(["Reject", rejectTask, ""]);
+  }
+  if (task.parked) found.push(["Resolve", resolveTask, "primary"]);
+  if (task.state === "FAILED" && !task.parked) {
+    found.push(["Retry", decision("retry", (each) => `Retry ${each.id}?`, "It is opened again, and gets a new attempt.", "Retry", "opened again"), "primary"]);
+    if (task.attempt) found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its last attempt goes on where it ended.", "Resume", "goes on"), ""]);
+  }
+  if (!OVER.includes(task.state)) found.push(["Edit", editTask, ""]);
+  if (![...OVER, "FAILED", "DONE"].includes(task.state)) {
+    found.push(["Cancel", decision("cancel", (each) => `Cancel ${each.id}?`,
+      "Whatever works on it is ended. This cannot be taken back; its work so far is kept.", "Cancel the task", "cancelled", true), "danger"]);
+  }
+  return found;
+}
+
+export function buttonsFor(task, only) {
+  return actionsOf(task).filter(([label]) => !only || only.includes(label)).map(([label, work, kind]) =>
+    h("button", { type: "button", class: kind, "data-action": label.toLowerCase(),
+      onclick: () => work(store.tasks.get(task.id) || task).catch((error) => toast(error.message, "bad")) }, label));
+}

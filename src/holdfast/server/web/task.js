@@ -1,0 +1,220 @@
+// A task's page: what it is, what happened, what was made of it turn by turn, and what it says now.
+
+import { buttonsFor } from "./actions.js";
+import { get, part } from "./api.js";
+import { cut, failed, h, nothing, paced, put } from "./dom.js";
+import { output } from "./output.js";
+import { rise } from "./plot.js";
+import { store } from "./store.js";
+import { turns } from "./turns.js";
+import { ago, at, clock, count, money, readable, span, stateBadge, taskLink } from "./words.js";
+
+const HISTORY = 500;
+const PARTS = [["story", "Story"], ["turns", "Turns"], ["output", "Output"], ["gates", "Gates"], ["spend", "Spend"], ["definition", "Definition"]];
+
+export async function task(root, id, signal, query) {
+  const state = { id, signal, attempt: query.get("attempt") || "", attempts: [], view: null, leave: new AbortController() };
+  const nodes = { head: h("header", { class: "task-head" }), tabs: h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }),
+    attempts: h("div", { class: "attempts" }), panel: h("section", { class: "panel", role: "tabpanel", tabindex: "-1", id: "panel", "aria-labelledby": "" }) };
+  put(root, h("p", { class: "crumb" }, h("a", { href: "#/board" }, "Board"), " / ", h("bdi", {}, cut(id, 60))), nodes.head, nodes.tabs, nodes.attempts, nodes.panel);
+  signal.addEventListener("abort", () => state.leave.abort());
+  let chosen = PARTS.some(([name]) => name === query.get("part")) ? query.get("part") : "story";
+
+  async function read() {
+    try {
+      state.view = await get(`/tasks/${part(id)}`, {}, signal);
+      paintHead(nodes.head, state.view);
+      return true;
+    } catch (error) {
+      if (error.name === "AbortError") return false;
+      put(root, error.status === 404 ? nothing("There is no such task", error.message, h("p", {}, h("a", { href: "#/board" }, "To the board"))) : failed(error, "this task"));
+      return false;
+    }
+  }
+
+  async function readAttempts() {
+    try {
+      state.attempts = (await get(`/tasks/${part(id)}/attempts`, {}, signal)).attempts;
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      const row = state.view.task;
+      state.attempts = row.attempt ? [{ id: row.attempt, agent: row.agent, model: row.model, turns: row.turns, usd: row.usd, state: row.state }] : [];
+    }
+    const last = state.attempts[state.attempts.length - 1];
+    if (!state.picked && !query.get("attempt")) state.attempt = last ? last.id : "";
+    paintAttempts();
+  }
+
+  function paintAttempts() {
+    const wanted = ["turns", "output", "spend"].includes(chosen) && state.attempts.length > 1;
+    const words = wanted ? JSON.stringify([state.attempts.map((each) => [each.id, each.outcome]), state.attempt]) : "";
+    if (nodes.attempts.dataset.words === words) return;
+    nodes.attempts.dataset.words = words;
+    put(nodes.attempts, wanted && h("label", {}, "Attempt ", h("select", { onchange: (event) => {
+      state.attempt = event.target.value;
+      state.picked = true;
+      show();
+    } }, state.attempts.map((each) => h("option", { value: each.id, selected: each.id === state.attempt }, `${cut(each.id, 40)} · ${each.agent || ""} · ${outcomeWords(each)}`)))));
+  }
+
+  function paintTabs() {
+    put(nodes.tabs, PARTS.map(([name, label]) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel", "data-part": name,
+      "aria-selected": String(name === chosen), onclick: () => choose(name) }, label)));
+    nodes.panel.setAttribute("aria-labelledby", `tab-${chosen}`);
+  }
+
+  function choose(name) {
+    chosen = name;
+    history.replaceState(null, "", `${taskLink(id)}?part=${name}`);
+    paintTabs();
+    document.getElementById(`tab-${name}`).focus();
+    show();
+  }
+
+  // A part gets a signal of its own: what it reads ends when another one is shown.
+  function show() {
+    state.leave.abort();
+    state.leave = new AbortController();
+    paintAttempts();
+    put(nodes.panel);
+    state.update = { story, gates, spend, definition,
+      turns: (panel, is, own) => turns(panel, is, own), output: (panel, is, own) => output(panel, is, own) }[chosen](nodes.panel, state, state.leave.signal);
+  }
+
+  if (!await read()) return;
+  await readAttempts();
+  if (signal.aborted) return;
+  paintTabs();
+  show();
+  const soon = paced(async () => {
+    if (signal.aborted || !await read()) return;
+    const before = state.attempt;
+    await readAttempts();
+    if (before !== state.attempt) show();
+    else if (state.update) state.update();
+  }, 400);
+  store.on("event", (entry) => { if (entry.task === id) soon(); }, signal);
+  store.on("again", soon, signal);
+}
+
+const outcomeWords = (attempt) => attempt.outcome && typeof attempt.outcome === "string" ? attempt.outcome : attempt.state || "";
+
+function paintHead(node, view) {
+  const row = { title: "", turns: 0, usd: 0, tokens: 0, attempts: 0, labels: [], depends_on: [], parked: "", priority: 5, ...view.task };
+  const facts = [
+    row.agent && ["Agent", `${row.agent}${row.model ? ` · ${row.model}` : ""}`],
+    view.why && ["Chosen because", cut(view.why, 120)],
+    row.role && ["Role", row.role], ["Priority", String(row.priority)], ["Attempts", String(row.attempts)], ["Turns", count(row.turns)], ["Spent", money(row.usd)],
+    row.tokens > 0 && ["Tokens", count(row.tokens)], row.added_at && ["Added", ago(row.added_at)], row.changed_at && ["Changed", ago(row.changed_at)],
+    row.parent && ["Part of", link(row.parent)],
+    row.depends_on.length > 0 && ["Depends on", links(row.depends_on)],
+    (view.subtasks || []).length > 0 && ["Subtasks", links(view.subtasks)],
+    view.landed && ["Landed", h("span", {}, h("code", {}, view.landed.slice(0, 10)), view.landed_on && ` on ${cut(view.landed_on, 40)}`)],
+    row.labels.length > 0 && ["Labels", row.labels.map((each) => h("span", { class: "label" }, cut(each, 30)))],
+  ].filter(Boolean);
+  const isWaiting = ["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(row.state);
+  const waits = isWaiting ? (view.waits || []).filter((each) => !each.startsWith("it is ")).slice(0, 6) : [];
+  const kept = node.querySelector("[data-action]:focus");
+  put(node, h("div", { class: "task-title" }, stateBadge(row), h("h1", {}, h("bdi", {}, cut(row.title || row.id, 300)))),
+    row.parked && h("p", { class: "notice warn" }, "Parked: ", row.parked),
+    waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
+    row.progress && h("p", { class: "notice" }, cut(row.progress, 300)),
+    h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+    h("div", { class: "buttons" }, buttonsFor(row), h("a", { class: "button", href: `#/graph?of=${encodeURIComponent(row.id)}` }, "In the graph"),
+      h("a", { class: "button", href: `#/journal?task=${encodeURIComponent(row.id)}` }, "In the journal")));
+  if (kept) {
+    const again = node.querySelector(`[data-action="${CSS.escape(kept.dataset.action)}"]`);
+    if (again) again.focus();
+  }
+}
+
+const link = (id) => h("a", { href: taskLink(id) }, h("bdi", {}, cut(id, 40)));
+const links = (ids) => ids.slice(0, 20).flatMap((id, place) => [place ? ", " : "", link(id)]);
+
+function story(panel, { id }, signal) {
+  const list = h("ol", { class: "story" });
+  let after = "";
+  put(panel, list);
+  async function read() {
+    try {
+      do {
+        const page = await get(`/tasks/${part(id)}/history`, { limit: HISTORY, after }, signal);
+        if (page.events.length) {
+          const last = page.events[page.events.length - 1];
+          after = `${last.run}:${last.seq}`;
+        }
+        list.append(...page.events.map(told));
+        if (!page.next) break;
+        after = page.next;
+      } while (!signal.aborted);
+      if (!list.children.length) put(panel, nothing("Nothing has happened yet", ""));
+    } catch (error) {
+      if (error.name !== "AbortError" && !list.children.length) put(panel, failed(error, "histories"));
+    }
+  }
+  let busy = read();
+  return () => { busy = busy.then(read); };
+}
+
+function told(event) {
+  const bad = /failed|orphaned|parked|abandoned|refused/.test(event.kind);
+  const good = /closed|land_confirmed/.test(event.kind);
+  return h("li", { class: bad ? "bad" : good ? "good" : /turn_|_intent|_confirmed/.test(event.kind) ? "minor" : "" },
+    h("time", { class: "num", datetime: new Date(event.at * 1000).toISOString(), title: at(event.at) }, clock(event.at)),
+    h("span", {}, cut(readable(event.words || event.kind.replaceAll("_", " ")), 600)));
+}
+
+function definition(panel, { view }) {
+  const is = view.definition || {};
+  const rows = Object.entries(is).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
+  put(panel, rows.length ? h("dl", { class: "definition" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name),
+    h("dd", {}, h("pre", {}, cut(typeof value === "string" ? value : JSON.stringify(value, null, 1), 20000))))))
+    : nothing("Its file cannot be read", "What was decided about it is in its story."));
+}
+
+function gates(panel, { id, view }, signal) {
+  const read = async () => {
+    try {
+      const told = await get("/quality", { limit: 200 }, signal).catch((error) => (error.status === 422 ? get("/quality", {}, signal) : Promise.reject(error)));
+      const mine = told.verdicts.filter((each) => each.task === id);
+      const wanted = (view.definition || {}).verify || [];
+      put(panel, mine.length ? h("ol", { class: "verdicts" }, mine.map(verdict))
+        : nothing("Not judged yet", wanted.length ? "These will judge what is made:" : "It has no gates of its own; those of the settings count.",
+          wanted.length > 0 && h("pre", { class: "typed" }, wanted.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join("\n"))));
+    } catch (error) {
+      if (error.name !== "AbortError") put(panel, failed(error, "verdicts"));
+    }
+  };
+  read();
+  return read;
+}
+
+function verdict(each) {
+  return h("li", {}, h("div", { class: "verdict-head" }, h("span", { class: `badge ${each.passed ? "good" : "bad"}` },
+    h("i", { "aria-hidden": "true" }, each.passed ? "●" : "✕"), each.passed ? "passed" : "not passed"), h("b", {}, each.attempt), h("span", { class: "faint" }, each.kind || ""), ago(each.at)),
+  (each.gates || []).length > 0 && h("ul", { class: "gates" }, each.gates.map((gate) => h("li", { class: gate.passed ? "good" : "bad" },
+    h("i", { "aria-hidden": "true" }, gate.passed ? "✓" : "✕"), h("code", {}, cut(gate.name, 200)), h("span", { class: "sr" }, gate.passed ? "passed" : "failed"), h("span", { class: "faint num" }, span(gate.seconds))))),
+  each.detail && h("pre", { class: "detail" }, cut(each.detail, 20000)));
+}
+
+function spend(panel, state, signal) {
+  const read = async () => {
+    if (!state.attempt) {
+      put(panel, nothing("Nothing spent yet", ""));
+      return;
+    }
+    try {
+      const told = await get(`/attempts/${part(state.attempt)}/spend`, {}, signal);
+      let sum = 0;
+      const points = told.lines.map((line) => ({ at: line.at, value: sum += line.usd }));
+      if (points.length) points.unshift({ at: points[0].at, value: 0 });
+      put(panel, h("div", { class: "tiles" }, [["Spent", money(told.usd)], ["Tokens", count(told.tokens)], ["Lines", count(told.lines.length)],
+        ["Estimated", count(told.lines.filter((line) => line.estimated).length)]].map(([label, value]) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, label)))),
+      points.length ? rise("Spent by this attempt", points, money, clock) : h("p", { class: "faint" }, "This attempt has told of no spending."));
+    } catch (error) {
+      if (error.name !== "AbortError") put(panel, failed(error, "spending"));
+    }
+  };
+  read();
+  return read;
+}

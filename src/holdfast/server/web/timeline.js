@@ -1,0 +1,150 @@
+// The run over time: a bar for each attempt, and a mark where something was killed or recovered.
+
+import { get } from "./api.js";
+import { cut, failed, h, nothing, paced, put, s } from "./dom.js";
+import { store } from "./store.js";
+import { at, clock, readable, span, STATES, taskLink, taskOf, toneOf } from "./words.js";
+
+const ROW = 24;
+const ROWS_MAX = 150;
+const WINDOWS = [["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"], ["604800", "7 days"], ["0", "All"]];
+// Kills, what was lost, and what recovery did. That a task has landed is the end of its bar.
+const MARKED = /replay|kill|crash|orphan|parked|abandoned|failed/;
+const BAD = /kill|crash|orphan|parked|abandoned|failed/;
+const HOW = { killed: "killed", orderly: "ended in order", running: "running" };
+
+export function timeline(root, query, signal) {
+  let seconds = 0;
+  let data = null;
+  const stage = h("div", { class: "timeline-stage" });
+  const list = h("div", {});
+  const choice = h("div", { class: "choice", role: "group", "aria-label": "How far back" });
+  put(root, h("div", { class: "page-head" }, h("h1", {}, "Timeline"), choice), stage, list);
+  const paintChoice = () => put(choice, WINDOWS.map(([value, label]) => h("button", { type: "button", "aria-pressed": String(Number(value) === seconds), onclick: () => {
+    seconds = Number(value);
+    paintChoice();
+    choice.querySelector("[aria-pressed=true]").focus();
+    draw();
+  } }, label)));
+
+  async function read() {
+    const [runs, sessions, agents] = await Promise.allSettled([get("/timeline", { limit: 1000 }, signal), get("/sessions", { limit: 1000 }, signal), get("/agents", {}, signal)]);
+    if (signal.aborted) return;
+    data = { error: runs.reason, runs: (runs.value || {}).runs || [], marks: ((runs.value || {}).marks || []).filter(isMarked),
+      bars: barsOf((sessions.value || {}).sessions || [], (agents.value || {}).agents || []) };
+    draw();
+  }
+
+  function draw() {
+    if (!data) return;
+    const now = Date.now() / 1000;
+    const times = [...data.bars.map((bar) => bar.began), ...data.runs.map((run) => run.began)].filter(Boolean);
+    if (!times.length) {
+      put(stage, data.error ? failed(data.error, "the timeline") : nothing("Nothing has run yet", "Each attempt is a bar here, and each kill a mark."));
+      put(list);
+      return;
+    }
+    const from = seconds ? now - seconds : Math.min(...times);
+    put(stage, picture(data, from, Math.max(now, from + 60), Math.max(stage.clientWidth, 320)));
+    put(list, runList(data));
+  }
+
+  const soon = paced(read, 2500);
+  store.on("event", soon, signal);
+  store.on("again", soon, signal);
+  const resized = new ResizeObserver(paced(draw, 100));
+  resized.observe(root);
+  signal.addEventListener("abort", () => resized.disconnect());
+  paintChoice();
+  read();
+}
+
+// The first run has nothing to recover from.
+function isMarked(mark) {
+  return MARKED.test(mark.kind) && !(/replay/.test(mark.kind) && !/[1-9]/.test(mark.words));
+}
+
+function barsOf(sessions, agents) {
+  const found = new Map();
+  for (const each of sessions) {
+    const key = each.attempt;
+    const kept = found.get(key);
+    const bar = { attempt: key, task: each.task || taskOf(key), agent: each.agent, began: each.began, ended: each.ended || null, turns: each.turns || 0 };
+    if (kept) found.set(key, { ...kept, began: Math.min(kept.began, bar.began), ended: kept.ended && bar.ended ? Math.max(kept.ended, bar.ended) : bar.ended, turns: kept.turns + bar.turns });
+    else found.set(key, bar);
+  }
+  for (const each of agents) {
+    const kept = found.get(each.attempt);
+    found.set(each.attempt, { ...(kept || { attempt: each.attempt, task: each.task, agent: each.agent, began: each.since }), ended: null, turns: each.turn, live: true });
+  }
+  if (!found.size) {
+    for (const task of store.tasks.values()) {
+      if (task.attempt) found.set(task.attempt, { attempt: task.attempt, task: task.id, agent: task.agent, began: task.added_at, ended: task.changed_at, turns: task.turns });
+    }
+  }
+  return [...found.values()].filter((bar) => bar.began);
+}
+
+function picture(data, from, to, width) {
+  const bars = data.bars.filter((bar) => (bar.ended || to) >= from).sort((a, b) => b.began - a.began);
+  const seen = bars.slice(0, ROWS_MAX).reverse();
+  const side = width > 700 ? 170 : 96;
+  const top = 46;
+  const height = top + seen.length * ROW + 12;
+  const x = (when) => side + ((Math.min(Math.max(when, from), to) - from) / (to - from)) * (width - side - 10);
+  const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Timeline: ${seen.length} attempts, ${data.runs.length} runs` });
+  for (const run of data.runs) band(svg, run, x, from, to, height);
+  axis(svg, from, to, x, height, width > 700 ? 8 : 4);
+  for (const mark of data.marks) if (mark.at >= from && mark.at <= to) svg.append(markOf(mark, x, height));
+  seen.forEach((bar, row) => svg.append(rowOf(bar, row, x, side, top, to)));
+  return [svg, bars.length > ROWS_MAX && h("p", { class: "faint" }, `The newest ${ROWS_MAX} of ${bars.length.toLocaleString("en")} attempts.`)];
+}
+
+function band(svg, run, x, from, to, height) {
+  const end = run.ended || (run.how === "running" ? to : null);
+  if (end && end < from) return;
+  const [left, right] = [x(run.began), end ? x(end) : x(run.began) + 2];
+  svg.append(s("rect", { class: `run ${run.how}`, x: left, y: 24, width: Math.max(2, right - left), height: 8, rx: 2 },
+    s("title", {}, `Run ${run.run}: ${HOW[run.how] || run.how}, from ${at(run.began)}${run.ended ? ` to ${at(run.ended)}` : ""}`)));
+  if (run.how === "killed" && run.ended) svg.append(s("line", { class: "kill", x1: right, x2: right, y1: 18, y2: height }),
+    s("g", { class: "mark bad", transform: `translate(${right} 0)` }, s("title", {}, `Killed at ${at(run.ended)}`), s("path", { d: "M-5 23 5 33M5 23-5 33" })));
+}
+
+function axis(svg, from, to, x, height, about) {
+  const sizes = [10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2592000];
+  const step = sizes.find((each) => (to - from) / each <= about) || sizes[sizes.length - 1];
+  const shift = new Date().getTimezoneOffset() * 60;
+  for (let when = Math.ceil((from - shift) / step) * step + shift; when < to; when += step) {
+    const words = step >= 86400 ? new Date(when * 1000).toISOString().slice(5, 10) : clock(when).replace(/^(\d\d:\d\d):00$/, "$1");
+    svg.append(s("line", { class: "grid", x1: x(when), x2: x(when), y1: 20, y2: height }), s("text", { class: "tick", x: x(when), y: 14, "text-anchor": "middle" }, words));
+  }
+}
+
+function rowOf(bar, row, x, side, top, to) {
+  const task = store.tasks.get(bar.task) || { state: "OPEN", title: bar.task };
+  const y = top + row * ROW;
+  const end = bar.ended || to;
+  const word = (STATES[task.state] || [])[2] || "";
+  const wide = Math.max(4, x(end) - x(bar.began));
+  return s("a", { href: taskLink(bar.task), class: `row ${bar.live ? "work" : toneOf(task)}`, "aria-label": `${bar.attempt}: ${word}, ${span(end - bar.began)}` },
+    s("title", {}, `${task.title || bar.task}\n${bar.attempt} · ${bar.agent || ""} · ${word}\n${at(bar.began)}, ${span(end - bar.began)}, ${bar.turns} turns`),
+    s("rect", { class: "row-back", x: 0, y: y - 2, width: x(to), height: ROW - 2 }),
+    s("text", { class: "name", x: side - 8, y: y + 14, "text-anchor": "end" }, cut(bar.attempt, Math.floor(side / 7.4))),
+    s("rect", { class: `span ${bar.live ? "live" : ""}`, x: x(bar.began), y: y + 2, width: wide, height: ROW - 9, rx: 3 }),
+    wide > 70 && s("text", { class: "span-text", x: x(bar.began) + 6, y: y + 14 }, `${bar.turns} ${bar.turns === 1 ? "turn" : "turns"}`));
+}
+
+function markOf(mark, x, height) {
+  const bad = BAD.test(mark.kind);
+  return s("g", { class: `mark ${bad ? "bad" : "good"}`, transform: `translate(${x(mark.at)} 0)` }, s("title", {}, `${at(mark.at)}: ${mark.task} ${readable(mark.words)}`),
+    s("line", { x1: 0, x2: 0, y1: 36, y2: height }), bad ? s("path", { d: "M-5 36 5 46M5 36-5 46" }) : s("circle", { cx: 0, cy: 41, r: 4.5 }));
+}
+
+function runList(data) {
+  const recovered = (run) => Object.entries(run.recovered || {}).filter(([, number]) => number).map(([name, number]) => `${number} ${name}`).join(", ");
+  return [h("h2", {}, "Runs"), h("ol", { class: "runs" }, [...data.runs].reverse().slice(0, 50).map((run) => h("li", {},
+    h("span", { class: `badge ${{ killed: "bad", running: "work" }[run.how] || "good"}` }, h("i", { "aria-hidden": "true" }, { killed: "✕", running: "◑" }[run.how] || "●"), HOW[run.how] || run.how),
+    h("code", {}, cut(run.run, 40)), h("span", { class: "num" }, clock(run.began), run.ended ? ` – ${clock(run.ended)}` : ""), recovered(run) && h("span", { class: "faint" }, `recovered: ${recovered(run)}`)))),
+  data.marks.length > 0 && [h("h2", {}, "Marks"), h("ol", { class: "story" }, [...data.marks].reverse().slice(0, 100).map((mark) => h("li", { class: BAD.test(mark.kind) ? "bad" : "good" },
+    h("time", { class: "num", title: at(mark.at) }, clock(mark.at)), h("span", {}, mark.task && [h("a", { href: taskLink(mark.task) }, cut(mark.task, 40)), " "], cut(readable(mark.words), 300)))))]];
+}

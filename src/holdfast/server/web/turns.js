@@ -1,0 +1,104 @@
+// The turns of an attempt, each with its diff, which is asked for when it is opened.
+
+import { forkAt, undoTo } from "./actions.js";
+import { get, part } from "./api.js";
+import { cut, failed, h, nothing, put, toast } from "./dom.js";
+import { store } from "./store.js";
+import { ago, count, money, span } from "./words.js";
+
+const LINES = 800;
+
+export function turns(panel, state, signal) {
+  const list = h("ol", { class: "turns" });
+  const nodes = new Map();
+  put(panel, list);
+  const over = () => ["CLOSED", "CANCELLED"].includes(state.view.task.state);
+  // Only where nobody works, and where the next start goes on with the worktree as it stands.
+  const undoable = () => ["FAILED", "OPEN"].includes(state.view.task.state) && state.attempt === state.view.task.attempt;
+
+  async function read() {
+    if (!state.attempt) {
+      put(panel, nothing("No turns yet", "A turn ends with each tool that the agent has used; its diff is here then."));
+      return;
+    }
+    try {
+      const told = await get(`/attempts/${part(state.attempt)}/turns`, {}, signal);
+      if (!told.turns.length) {
+        put(panel, nothing("No turns yet", "A turn ends with each tool that the agent has used; its diff is here then."));
+        nodes.clear();
+        return;
+      }
+      if (!list.isConnected) put(panel, list);
+      for (const each of told.turns) {
+        const words = JSON.stringify([each, state.attempt, over(), undoable()]);
+        const kept = nodes.get(each.turn);
+        if (kept && kept.words === words) continue;
+        const node = turn(each, state.attempt, over(), undoable(), signal);
+        if (kept) kept.node.replaceWith(node);
+        else list.prepend(node);
+        nodes.set(each.turn, { words, node });
+      }
+    } catch (error) {
+      if (error.name !== "AbortError") put(panel, failed(error, "turns"));
+    }
+  }
+
+  read();
+  return read;
+}
+
+function turn(each, attempt, isOver, isUndoable, signal) {
+  const body = h("div", { class: "turn-body" });
+  const files = each.files || [];
+  const guard = (work) => () => work().catch((error) => toast(error.message, "bad"));
+  return h("li", { class: each.undone ? "undone" : "", "data-turn": each.turn }, h("details", { ontoggle: (event) => {
+    if (event.target.open && !body.children.length) diff(body, attempt, each.turn, signal);
+  } },
+  h("summary", {}, h("b", { class: "num" }, `Turn ${each.turn}`), each.undone && h("span", { class: "badge off" }, "undone"),
+    each.tool && h("code", {}, cut(each.tool, 60)), h("span", { class: "faint" }, files.length ? `${cut(files.map((file) => file.path || file).slice(0, 3).join(", "), 80)}${files.length > 3 ? ` +${files.length - 3}` : ""}` : "no file changed"),
+    h("span", { class: "turn-end num" }, each.usd > 0 && h("span", {}, money(each.usd)), each.tokens > 0 && h("span", {}, count(each.tokens)),
+      each.seconds > 0 && h("span", {}, span(each.seconds)), ago(each.at))), body),
+  store.operates && h("div", { class: "turn-buttons" },
+    isUndoable && h("button", { type: "button", class: "quiet", "data-action": "undo", onclick: guard(() => undoTo(attempt, each.turn)) }, "Undo to here"),
+    h("button", { type: "button", class: "quiet", "data-action": "fork", onclick: guard(() => forkAt(attempt, each.turn, isOver)) }, "Fork")));
+}
+
+async function diff(body, attempt, number, signal) {
+  put(body, h("p", { class: "faint" }, "Reading…"));
+  try {
+    const told = await get(`/attempts/${part(attempt)}/diff`, { to: number }, signal);
+    put(body, told.patch ? patch(told.patch, told.files || []) : h("p", { class: "faint" }, "This turn has changed no file."),
+      told.truncated && h("p", { class: "notice warn" }, "It is longer than this. `holdfast diff` shows all of it."));
+  } catch (error) {
+    if (error.name !== "AbortError") put(body, failed(error, "diffs"));
+  }
+}
+
+// A patch, file by file.
+function patch(text, files) {
+  const sums = new Map(files.map((file) => [file.path, file]));
+  return text.split(/^(?=diff --git )/m).filter((each) => each.trim()).map((each) => {
+    const lines = each.split("\n");
+    const name = (/^\+\+\+ b\/(.*)$/m.exec(each) || /^--- a\/(.*)$/m.exec(each) || /^diff --git a\/.* b\/(.*)$/m.exec(each) || ["", "file"])[1];
+    const sum = sums.get(name);
+    const start = lines.findIndex((line) => line.startsWith("@@"));
+    const box = h("pre", { class: "diff", tabindex: "0", "aria-label": `Diff of ${cut(name, 100)}` });
+    fill(box, start < 0 ? lines : lines.slice(start), 0);
+    return h("details", { class: "file", open: true }, h("summary", {}, h("code", {}, h("bdi", {}, cut(name, 200))),
+      sum && h("span", { class: "num" }, h("ins", {}, `+${sum.added}`), " ", h("del", {}, `−${sum.removed}`))), box);
+  });
+}
+
+function fill(box, lines, from) {
+  for (const line of lines.slice(from, from + LINES)) {
+    const kind = { "+": "add", "-": "cut", "@": "hunk", "\\": "note" }[line[0]] || "";
+    box.append(h("span", { class: kind }, `${cut(line, 2000)}\n`));
+  }
+  if (from + LINES < lines.length) {
+    const more = h("button", { type: "button", class: "quiet", onclick: () => {
+      more.remove();
+      fill(box, lines, from + LINES);
+    } }, `Show ${(lines.length - from - LINES).toLocaleString("en")} more lines`);
+    box.append(more);
+  }
+}

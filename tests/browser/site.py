@@ -1,0 +1,74 @@
+"""A repository with the real `holdfast run --stay` over it, which can be killed and started again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from cli_support import HOLDFAST
+from engine_support import add, environment, layout, make_repo, state, wait_for
+from holdfast.server.serving import Address, read_address
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.repo = make_repo(folder / "repo")
+        self.gate = folder / "go"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log = open(folder / "run.log", "ab")  # noqa: SIM115
+
+    @property
+    def address(self) -> Address:
+        found = read_address(layout(self.repo))
+        assert found is not None
+        return found
+
+    def start(self, *args: str) -> Site:
+        """By default `run --stay`; `start("serve")` starts no agents."""
+        self.process = subprocess.Popen(
+            [*HOLDFAST, *(args or ("run", "--stay", "--plain"))], cwd=self.repo, env=environment(self.repo, HOLDFAST_SERVER__ENABLED="true"),
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+        )  # fmt: skip
+        process = self.process
+        wait_for(lambda: process.poll() is not None or read_address(layout(self.repo)) is not None, "a server")
+        assert process.poll() is None, Path(self._log.name).read_text()
+        return self
+
+    def kill(self) -> None:
+        """The server and the run, as a power cut would; agents go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        assert self.process.wait(60) == -signal.SIGKILL
+
+    def add(self, task: str, script: str, **more: Any) -> None:
+        """`wait` in a script is a turn that ends once the gate is open."""
+        waits = f"run while ! test -e {self.gate}; do sleep 0.05; done"
+        lines = [waits if line == "wait" else line for line in script.splitlines()]
+        add(self.repo, task, "\n".join(lines), **more)
+
+    def open_gate(self) -> None:
+        self.gate.touch()
+
+    def states(self) -> dict[str, str]:
+        return {name: str(task.state) for name, task in state(self.repo).tasks.items()}
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """The API itself, as the operator."""
+        headers = {"Authorization": f"Bearer {self.address.token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(urllib.request.Request(self.address.url + path, data, headers)) as answer:
+            return json.load(answer)
+
+    def close(self) -> None:
+        """Lets agents that wait go on, and ends the run when none is left."""
+        self.open_gate()
+        if self.process is not None and self.process.poll() is None:
+            working = ("CLAIMED", "IN_PROGRESS")
+            wait_for(lambda: not any(each in working for each in self.states().values()), "the end of the agents")
+            self.process.terminate()
+            self.process.wait(60)
+        self._log.close()
