@@ -35,7 +35,7 @@ $(OPS)/ready: tests/ops/install tests/ops/requirements.txt
 # The dashboard in a real Chromium, Debian's: installs it where there is none. Screenshots are left in build/screenshots.
 test-browser: $(BROWSER)/ready
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
-	HOLDFAST_BROWSER=$$(command -v chromium) $(BROWSER)/bin/pytest tests/browser --timeout 300 $(ARGS)
+	HOLDFAST_BROWSER=$$(command -v chromium) $(BROWSER)/bin/pytest tests/browser -n 2 --timeout 300 $(ARGS)
 
 $(BROWSER)/ready: requirements.lock pyproject.toml tests/browser/requirements.txt
 	$(PYTHON) -m venv $(BROWSER)

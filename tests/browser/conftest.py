@@ -91,7 +91,7 @@ def _hear(message: Any, troubles: list[str]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if SHOTS.is_dir():
+    if "HOLDFAST_BROWSER" in os.environ and SHOTS.is_dir():
         terminalreporter.write_line(f"screenshots: {SHOTS}")
 
 

@@ -30,9 +30,13 @@ class Site:
     def start(self, *args: str) -> Site:
         """By default `run --stay`; `start("serve")` starts no agents."""
         self.process = subprocess.Popen(
-            [*HOLDFAST, *(args or ("run", "--stay", "--plain"))], cwd=self.repo, env=environment(self.repo, HOLDFAST_SERVER__ENABLED="true"),
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
-        )  # fmt: skip
+            [*HOLDFAST, *(args or ("run", "--stay", "--plain"))],
+            cwd=self.repo,
+            env=environment(self.repo, HOLDFAST_SERVER__ENABLED="true"),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
         process = self.process
         wait_for(lambda: process.poll() is not None or read_address(layout(self.repo)) is not None, "a server")
         assert process.poll() is None, Path(self._log.name).read_text()

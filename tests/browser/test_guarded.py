@@ -11,7 +11,7 @@ from browser.site import Site
 from engine_support import wait_for
 
 pytest.importorskip("playwright")
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
 Look = Callable[..., Any]
 HOSTILE = [
@@ -35,7 +35,8 @@ def hostile(site: Site) -> Site:
     site.start()
     for number, text in enumerate(HOSTILE):
         plain = "".join(each for each in text if each.isprintable())
-        script = f"say {plain}\nrun printf %s '{plain[:500].replace(chr(39), '')}' | tee out{number}.html\nfail {plain[:300]}"
+        shell = f"printf %s '{plain[:500].replace(chr(39), '')}' | tee out{number}.html"
+        script = f"say {plain}\nrun {shell}\nfail {plain[:300]}"
         body = {
             "id": f"h{number}",
             "title": text,
@@ -181,8 +182,11 @@ def test_the_parser_of_events_does_not_care_where_pieces_end(site: Site, look: L
     page = look(site.start())
     whole = ': hi\r\nid: 1:2\nevent: a\ndata: x\ndata: y\n\nid: 1:3\rdata: {"z": "ä€😀"}\r\r\n\ndata\n\n'
     found = page.evaluate(PIECES, whole)
-    assert found[0] == [{"id": "1:2", "kind": "a", "data": "x\ny"}, {"id": "1:3", "kind": "message", "data": '{"z": "ä€😀"}'},
-                        {"id": "", "kind": "message", "data": ""}]  # fmt: skip
+    assert [(each["id"], each["kind"], each["data"]) for each in found[0]] == [
+        ("1:2", "a", "x\ny"),
+        ("1:3", "message", '{"z": "ä€😀"}'),
+        ("", "message", ""),
+    ]
     assert all(each == found[0] for each in found)
 
 

@@ -114,7 +114,7 @@ def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_follower_that_was_let_go_is_told_of(tmp_path: Path) -> None:
-    feed = stream.Feed(lambda: Chain(tmp_path))
+    feed = stream.Feed(lambda: Chain(tmp_path), 100)
     dropped: list[int] = []
     feed.on_drop = lambda: dropped.append(feed.dropped)
     run = "000001-20261116T000000Z"

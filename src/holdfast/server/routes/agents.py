@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated
@@ -217,7 +218,8 @@ async def _follow(api: Api, path: Path, offset: int, is_over: Callable[[], bool]
 def _read(path: Path, offset: int, most: int) -> bytes:
     try:
         with open(path, "rb") as file:
-            file.seek(offset)
+            # Some file systems refuse to go further than a file could ever be.
+            file.seek(min(offset, os.fstat(file.fileno()).st_size))
             return file.read(most)
     except FileNotFoundError:
         return b""

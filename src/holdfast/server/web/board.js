@@ -192,8 +192,8 @@ function filters(filter, changed) {
       h("option", { value: "" }, label));
     return selects[name];
   };
-  const node = h("div", { class: "filters", role: "search" }, search, choose("state", "Any state"), choose("role", "Any role"),
-    choose("label", "Any label"), choose("agent", "Any agent"), said);
+  const node = h("div", { class: "filters", role: "search" }, search, choose("state", "State"), choose("role", "Role"),
+    choose("label", "Label"), choose("agent", "Agent"), said);
   return {
     node,
     say: (words) => { if (said.textContent !== words) said.textContent = words; },

@@ -64,7 +64,7 @@ export function bars(title, rows, tell, names = ["", ""]) {
       svg.append(s("rect", { class: "bar", x, y: y(row.value), width: wide, height: Math.max(0, height - bottom - y(row.value)), rx: 2 },
         s("title", {}, `${row.key}: ${tell(row.value)}`)));
       if (rows.length <= 12 && row.value > 0 && each > 40) svg.append(s("text", { class: "value", x: x + wide / 2, y: y(row.value) - 4, "text-anchor": "middle" }, tell(row.value)));
-      if ((rows.length - 1 - place) % every === 0) svg.append(s("text", { class: "tick", x: x + wide / 2, y: height - 8, "text-anchor": "middle" }, cut(row.label || row.key, 12)));
+      if ((rows.length - 1 - place) % every === 0) svg.append(s("text", { class: "tick", x: Math.min(x + wide / 2, width - 18), y: height - 8, "text-anchor": "middle" }, cut(row.label || row.key, 12)));
     });
     return svg;
   };

@@ -39,11 +39,11 @@ class Store extends EventTarget {
   tell(kind, detail) { this.dispatchEvent(new CustomEvent(kind, { detail })); }
 
   async begin() {
-    this.me = await get("/auth/me").catch((error) => {
+    const me = get("/auth/me").catch((error) => {
       if (error.status === 401) throw error;
       return { role: "operator" };
     });
-    await this.readStatus();
+    [this.me] = await Promise.all([me, this.readStatus()]);
     // The place is read before the lists: what happens in between is told by the stream, and read again.
     this.#follow((this.status && this.status.cursor) || "");
     document.addEventListener("visibilitychange", () => this.#seen());
@@ -81,6 +81,7 @@ class Store extends EventTarget {
         if (error.status === 401) this.#connection("off", "signed out");
         return error.status !== 401;
       },
+      stuck: () => { this.#place = [0, -1]; },
     }, cursor);
   }
 

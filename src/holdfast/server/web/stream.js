@@ -5,6 +5,8 @@ import { headers, query, refusal } from "./api.js";
 const WAIT_MS_MAX = 15000;
 // The server says something at least every 15 seconds.
 const SILENT_MS_MAX = 40000;
+// A stream that opens and ends so often without a word is stuck: its cursor may be one that nobody knows any more.
+const BARREN_MAX = 5;
 
 // Takes pieces of a stream and tells its events. Lines may end with \n, \r\n or \r, anywhere in a piece.
 export function parser(tell) {
@@ -47,10 +49,11 @@ async function read(answer, tell, alive) {
 }
 
 // Follows a path for good: comes back with the last id after every end, ever more slowly while nobody answers.
-// `told`: open(isAgain), event({id, kind, data}), closed(words, wait), refused(error) → true to go on.
+// `told`: open(isAgain), event({id, kind, data}), closed(words, wait), refused(error) → true to go on, stuck().
 export function follow(path, values, told, start = "") {
   let cursor = start;
   let failures = 0;
+  let barren = 0;
   let opened = 0;
   let over = false;
   let abort = new AbortController();
@@ -74,8 +77,10 @@ export function follow(path, values, told, start = "") {
       }
       failures = 0;
       opened += 1;
+      barren += 1;
       told.open(opened > 1);
       await read(answer, (event) => {
+        barren = 0;
         if (event.id) cursor = event.id;
         if (told.event(event) === "end") over = true;
       }, alive);
@@ -94,7 +99,12 @@ export function follow(path, values, told, start = "") {
         failures += 1;
       }
       if (over) return;
-      const wait = Math.min(WAIT_MS_MAX, 250 * 2 ** Math.min(failures, 8)) * (0.75 + Math.random() / 2);
+      if (barren >= BARREN_MAX && told.stuck) {
+        barren = 0;
+        cursor = "";
+        told.stuck();
+      }
+      const wait = Math.min(WAIT_MS_MAX, 250 * 2 ** Math.min(Math.max(failures, barren), 8)) * (0.75 + Math.random() / 2);
       told.closed(words, wait);
       await new Promise((done) => {
         wake = done;

@@ -120,8 +120,8 @@ function paintHead(node, view) {
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.progress && h("p", { class: "notice" }, cut(row.progress, 300)),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-    h("div", { class: "buttons" }, buttonsFor(row), h("a", { class: "button", href: `#/graph?of=${encodeURIComponent(row.id)}` }, "In the graph"),
-      h("a", { class: "button", href: `#/journal?task=${encodeURIComponent(row.id)}` }, "In the journal")));
+    h("div", { class: "buttons" }, buttonsFor(row), h("a", { class: "button plain", href: `#/graph?of=${encodeURIComponent(row.id)}` }, "In the graph"),
+      h("a", { class: "button plain", href: `#/journal?task=${encodeURIComponent(row.id)}` }, "In the journal")));
   if (kept) {
     const again = node.querySelector(`[data-action="${CSS.escape(kept.dataset.action)}"]`);
     if (again) again.focus();

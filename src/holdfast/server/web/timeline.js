@@ -124,9 +124,11 @@ function rowOf(bar, row, x, side, top, to) {
   const task = store.tasks.get(bar.task) || { state: "OPEN", title: bar.task };
   const y = top + row * ROW;
   const end = bar.ended || to;
-  const word = (STATES[task.state] || [])[2] || "";
+  // The task's state is that of its last attempt; those before it have come to nothing.
+  const isPast = !bar.live && task.attempt && task.attempt !== bar.attempt;
+  const word = isPast ? "tried again since" : (STATES[task.state] || [])[2] || "";
   const wide = Math.max(4, x(end) - x(bar.began));
-  return s("a", { href: taskLink(bar.task), class: `row ${bar.live ? "work" : toneOf(task)}`, "aria-label": `${bar.attempt}: ${word}, ${span(end - bar.began)}` },
+  return s("a", { href: taskLink(bar.task), class: `row ${bar.live ? "work" : isPast ? "off" : toneOf(task)}`, "aria-label": `${bar.attempt}: ${word}, ${span(end - bar.began)}` },
     s("title", {}, `${task.title || bar.task}\n${bar.attempt} · ${bar.agent || ""} · ${word}\n${at(bar.began)}, ${span(end - bar.began)}, ${bar.turns} turns`),
     s("rect", { class: "row-back", x: 0, y: y - 2, width: x(to), height: ROW - 2 }),
     s("text", { class: "name", x: side - 8, y: y + 14, "text-anchor": "end" }, cut(bar.attempt, Math.floor(side / 7.4))),

@@ -1,0 +1,141 @@
+"""Who is let in, how far, and what is put on record of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, holdfast, layout, make_repo, sound, state, wait_for
+from holdfast.domain.task import TaskState
+from server.server_support import Server, served
+
+# What an agent does in the test below: it asks five times, writes down how it was answered, and waits.
+ASKING = """
+cd "$1"
+printf %s "$HOLDFAST_TOKEN" > token
+ask() { curl -s -o /dev/null -w '%{http_code} ' -H "Authorization: Bearer $HOLDFAST_TOKEN" "$@" >> answers; }
+ask "$HOLDFAST_URL/tasks/a/progress" -d '{"message":"half"}'
+ask "$HOLDFAST_URL/tasks/a"
+ask "$HOLDFAST_URL/tasks/b"
+ask "$HOLDFAST_URL/tasks"
+ask "$HOLDFAST_URL/tasks/b/progress" -d '{"message":"half"}'
+mv answers codes
+while [ ! -e go ]; do sleep 0.05; done
+rm -f token codes go
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(make_repo(tmp_path_factory.mktemp("guarding"))) as serving:
+        serving.operator.post("/tasks", {"id": "t", "goal": "x"})
+        yield serving
+
+
+def test_the_tokens_are_for_their_owner_only(server: Server) -> None:
+    for path in (layout(server.repo).server, layout(server.repo).server_key):
+        assert path.stat().st_mode & 0o777 == 0o600, path
+
+
+@pytest.mark.parametrize("token", ["", "nonsense", "hfo_" + "0" * 40, "hfa_t.1.1." + "0" * 40, "hfa_", "é"])
+def test_who_has_no_token_learns_nothing(server: Server, token: str) -> None:
+    header = {"authorization": f"Bearer {token}"} if token else {}
+    for path in ("/tasks", "/tasks/t", "/status", "/events", "/metrics", "/journal"):
+        answer = server.nobody.ask("GET", path, **{name: value.encode() for name, value in header.items()})
+        assert answer.status == 401 and answer.code in ("token_missing", "token_unknown")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_reader_changes_nothing(server: Server) -> None:
+    assert server.reader.get("/tasks")["total"] == 1
+    for path, body in (("/tasks", {"goal": "x"}), ("/tasks/t/cancel", {}), ("/tasks/claim", {"worker": "w"})):
+        answer = server.reader.ask("POST", path, body)
+        assert (answer.status, answer.code) == (403, "token_reads_only")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]", ""])
+def test_a_foreign_name_that_leads_here_gets_nothing(server: Server, host: str) -> None:
+    answer = server.operator.ask("GET", "/tasks", host=host)
+    assert answer.status in (400, 421)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"origin": "http://evil.example"}, {"origin": "null"}, {"sec_fetch_site": "cross-site"}]
+)
+def test_a_page_of_another_origin_changes_nothing(server: Server, headers: dict[str, str]) -> None:
+    answer = server.operator.ask("POST", "/tasks", {"goal": "x"}, **headers)
+    assert (answer.status, answer.code) == (403, "origin_foreign")
+    assert server.operator.get("/tasks")["total"] == 1
+
+
+def test_its_own_page_may(server: Server) -> None:
+    assert server.operator.ask("GET", "/tasks", origin=server.address.url).status == 200
+
+
+def test_the_page_can_run_nothing_but_its_own_files(server: Server) -> None:
+    for path in ("/", "/docs"):
+        answer = server.nobody.ask("GET", path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    for path in ("/web/..%2f..%2fauth.py", "/web/%2e%2e/api.py", "/web/nothing.js", "/web/"):
+        assert server.nobody.ask("GET", path).status == 404
+
+
+def test_what_was_refused_is_on_record_and_no_token_is(server: Server) -> None:
+    server.reader.ask("POST", "/tasks/t/cancel", {})
+    log = layout(server.repo).audit
+
+    def told() -> list[str]:
+        return [path.read_text() for path in log.glob("*.jsonl")]
+
+    wait_for(lambda: "token_reads_only" in "".join(told()), "the denial in the audit log")
+    text = "".join(told())
+    assert "server_started" in text and server.address.token not in text and server.address.reader_token not in text
+
+
+def test_an_agents_token_reaches_its_own_task_and_dies_with_it(tmp_path: Path) -> None:
+    """The agent itself says so: it asks with what it was given, and writes down what it got."""
+    repo = make_repo(tmp_path)
+    script = repo.parent / "ask.sh"
+    script.write_text(ASKING)
+    add(repo, "a", f"run sh {script} {repo}\nwrite made.txt x")
+    add(repo, "b", "write b.txt x", depends_on=["a"])
+    with served(repo, "run", "--stay", "--plain") as server:
+        wait_for((repo / "codes").exists, "five answers")
+        assert (repo / "codes").read_text().split() == ["200", "200", "403", "403", "403"]
+        assert server.operator.get("/tasks/a")["task"]["progress"] == "half"
+        agent = server.with_token((repo / "token").read_text().strip())
+        assert agent.get("/auth/me") == {"role": "agent", "task": "a", "attempt": "a.1"}
+        (repo / "go").touch()
+        wait_for(lambda: state(repo).tasks["b"].state is TaskState.CLOSED, "both tasks closed")
+        late = agent.ask("GET", "/tasks/a")
+        assert (late.status, late.code) == (401, "token_unknown")
+    sound(repo)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_it_does_not_listen_beyond_loopback_by_accident(tmp_path: Path, host: str) -> None:
+    repo = make_repo(tmp_path)
+    said = holdfast(repo, "serve", "--host", host, code=2, env={"X": "1"})
+    assert "tls_cert" in said and "Nothing was started" in said
+
+
+def test_a_stop_answers_what_was_asked_and_leaves_agents_at_work(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    add(repo, "a", "run while [ ! -e ../../../go ]; do sleep 0.05; done; echo x > made.txt")
+    with served(repo, "run", "--stay", "--plain") as server:
+        wait_for(lambda: "a" in state(repo).tasks and state(repo).tasks["a"].state is TaskState.IN_PROGRESS, "an agent")
+        follower = server.operator.frames("/events")
+        server.process.send_signal(signal.SIGTERM)
+        assert list(follower) is not None
+        assert server.process.wait(60) == 20
+    assert state(repo).tasks["a"].state is TaskState.IN_PROGRESS
+    assert not layout(repo).server.exists()
+    (repo / "go").touch()
+    holdfast(repo, "run")
+    assert state(repo).tasks["a"].state is TaskState.CLOSED and state(repo).tasks["a"].starts == 1
+    sound(repo)
