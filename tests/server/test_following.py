@@ -102,6 +102,7 @@ def test_one_that_does_not_read_is_let_go_with_its_cursor_and_holds_nobody_up(tm
             # More than the socket's buffers hold, so that the follower is really behind.
             server.operator.post("/tasks/t/progress", {"claim": claim, "message": f"{number} " + "x" * 9_900})
         wait_for(lambda: "holdfast_followers_dropped_total 1" in metrics(server), "a follower that was dropped")
+        assert "follower_dropped" in (layout(server.repo).logs / "server.log").read_text()
         text = b""
         while chunk := slow.recv(1 << 16):
             text += chunk

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import pytest
 
 from engine_support import add, layout, make_repo, wait_for
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import GENESIS, Entry
-from holdfast.server import logs, stream
+from holdfast.server import logs
 from holdfast.server.logs import Log
 from ops.ops_support import running
 
@@ -111,26 +108,6 @@ def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.Monk
         ("lines_dropped", 1),
         ("kept", None),
     ]
-
-
-def test_a_follower_that_was_let_go_is_told_of(tmp_path: Path) -> None:
-    feed = stream.Feed(lambda: Chain(tmp_path), 100)
-    dropped: list[int] = []
-    feed.on_drop = lambda: dropped.append(feed.dropped)
-    run = "000001-20261116T000000Z"
-
-    async def follow() -> list[bytes]:
-        feed.bind(asyncio.get_running_loop())
-        following = feed.follow(None, lambda task, kind: True)
-        frames = [await anext(following)]
-        number = asyncio.ensure_future(anext(following))
-        await asyncio.sleep(0)
-        for seq in range(stream.RING_MAX + 1):
-            feed.put(run, Entry(seq, GENESIS, 0.0, "task_added", {}, {}, "api", True, 0, GENESIS))
-        return [*frames, await number]
-
-    frames = asyncio.run(follow())
-    assert frames[-1].startswith(b"event: behind") and dropped == [1]
 
 
 def test_the_server_logs_while_it_runs(tmp_path: Path) -> None:

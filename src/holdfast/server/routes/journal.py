@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -44,20 +44,10 @@ class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 200
 
 
-class JournalEntry(msgspec.Struct, frozen=True):
+class JournalEntry(Entry, frozen=True, kw_only=True):
     """A line of the journal, and the run that it is of."""
 
     run: str
-    seq: int
-    prev_hash: str
-    timestamp: float
-    decision_type: str
-    inputs: dict[str, Any]
-    output: dict[str, Any]
-    actor: str
-    committed: bool
-    synced: int
-    entry_hash: str
 
 
 class JournalPage(msgspec.Struct, frozen=True):
@@ -111,7 +101,7 @@ def read(api: Api, ask: Ask) -> JournalPage:
     page = go(
         Chain(api.layout.wal), cursor, Wanted(query.task, tuple(filter(None, query.kind))), query.limit, api.feed.end
     )
-    entries = [JournalEntry(run, **msgspec.structs.asdict(entry)) for run, entry in page.items]
+    entries = [JournalEntry(**msgspec.structs.asdict(entry), run=run) for run, entry in page.items]
     return JournalPage(entries, page.next)
 
 

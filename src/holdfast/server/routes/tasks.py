@@ -20,7 +20,7 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
 class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task in a list. `waits` says in words why it is not worked on."""
+    """A task in a list. `held` says why the run leaves it alone for now; `not_before` is when its time comes."""
 
     id: str
     state: TaskState
@@ -41,6 +41,8 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     changed_at: float = 0.0
     parent: str = ""
     depends_on: tuple[str, ...] = ()
+    not_before: float = 0.0
+    held: str = ""
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,13 +119,14 @@ class Added(msgspec.Struct, frozen=True):
     tasks: list[TaskRow]
 
 
-def row(task: Task, made: Definition | None) -> TaskRow:
+def row(task: Task, made: Definition | None, held: str = "") -> TaskRow:
     words = (made.title or made.goal or str(made.command or "")).strip() if made else ""
     return TaskRow(
         task.id, task.state, words.partition("\n")[0][:200], (made.role or "") if made else "",
         made.priority if made and made.priority is not None else 5, made.labels if made else (), task.agent, task.model,
         task.attempt, task.attempts, task.turns, task.usd, task.tokens, task.parked, task.progress, task.added_at,
         task.changed_at, (made.parent or "") if made else "", made.depends_on if made else (),
+        max(task.not_before, (made.not_before or 0.0) if made else 0.0), held,
     )  # fmt: skip
 
 
@@ -149,7 +152,12 @@ def list_tasks(api: Api, ask: Ask) -> TaskPage:
             first = len(found)
     page = found[first : first + query.limit]
     more = first + len(page) < len(found)
-    return TaskPage([row(task, api.definition(task.id)) for task in page], len(found), page[-1].id if more else "")
+    return TaskPage([row_of(api, task) for task in page], len(found), page[-1].id if more else "")
+
+
+def row_of(api: Api, task: Task) -> TaskRow:
+    hold = api.loop.holds.get(task.id)
+    return row(task, api.definition(task.id), hold.reason if hold else "")
 
 
 def _fits(api: Api, task: Task, query: TaskQuery) -> bool:
@@ -173,7 +181,7 @@ def show_task(api: Api, ask: Ask) -> TaskView:
         waits = graph.reasons_to_wait(task.id, api.shop.clock()) if task.id in graph else []
         subtasks = graph.subtasks(task.id)
     return TaskView(
-        row(task, made), msgspec.to_builtins(made) if made else {}, task.definition, waits, task.outcome,
+        row_of(api, task), msgspec.to_builtins(made) if made else {}, task.definition, waits, task.outcome,
         task.candidate, task.verified, task.landed, task.landed_on, task.not_before, task.session, task.why, subtasks,
     )  # fmt: skip
 

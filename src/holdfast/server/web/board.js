@@ -132,7 +132,9 @@ export function whyItWaits(task) {
   if (!["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(task.state)) return "";
   const open = task.depends_on.filter((name) => (store.tasks.get(name) || {}).state !== "CLOSED");
   if (open.length) return `waits for ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}`;
-  return task.state === "WAITING_FOR_SUBTASKS" ? "waits for its subtasks" : "";
+  if (task.state === "WAITING_FOR_SUBTASKS") return "waits for its subtasks";
+  if (task.held) return task.held;
+  return task.not_before > Date.now() / 1000 ? `not before ${new Date(task.not_before * 1000).toLocaleString()}` : "";
 }
 
 function card(task, waits) {
