@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 AGENTS ?= .agents-cache
 BROWSER ?= build/venv-browser
 OPS ?= .ops-cache
+API ?= build/venv-api
 KILLS ?= 500
 EXAMPLES ?= 2000
 MARKS ?= not crash
@@ -12,7 +13,7 @@ MARKS ?= not crash
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-agents test-browser test-ops check demo docs bench crash fuzz pythons lock clean
+.PHONY: test test-agents test-api test-browser test-ops check demo docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
@@ -31,6 +32,16 @@ test-ops: $(VENV)/ready $(OPS)/ready
 
 $(OPS)/ready: tests/ops/install tests/ops/requirements.txt
 	PYTHON=$(abspath $(BIN))/python tests/ops/install $(OPS)
+
+# Requests made up by schemathesis from the OpenAPI document, against a real server. `make test-api EXAMPLES=200` makes more.
+test-api: EXAMPLES = 8
+test-api: $(VENV)/ready $(API)/ready
+	HOLDFAST_SCHEMATHESIS=$(abspath $(API))/bin/st HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/api -s --timeout 3600 $(ARGS)
+
+$(API)/ready: tests/api/requirements.txt
+	$(PYTHON) -m venv $(API)
+	$(API)/bin/pip install --quiet --quiet --disable-pip-version-check -r tests/api/requirements.txt
+	touch $@
 
 # The dashboard in a real Chromium, Debian's: installs it where there is none. Screenshots are left in build/screenshots.
 test-browser: $(BROWSER)/ready
@@ -68,7 +79,7 @@ bench: $(VENV)/ready
 # Real processes, killed with SIGKILL: writers at random moments and the whole program at seeded ones, KILLS times each;
 # and every named point, with a second kill in the recovery (a sample of them where KILLS is below 200).
 crash: $(VENV)/ready
-	HOLDFAST_KILLS=$(KILLS) $(BIN)/pytest -m crash -s --timeout 3600
+	HOLDFAST_KILLS=$(KILLS) $(BIN)/pytest -m crash -s --timeout 3600 $(ARGS)
 
 # The property tests, with many more examples.
 fuzz: $(VENV)/ready

@@ -17,6 +17,12 @@ import schemathesis
 KNOWN: dict[str, list[str]] = json.loads(os.environ["HOLDFAST_API_KNOWN"])
 ADDRESS = Path(os.environ["HOLDFAST_API_ADDRESS"])
 STRANGE_SHARE = 5
+IN_BODIES = {"claim": "claim", "parent": "task", "forked_from": "task"}
+# `claim` tokens name their attempt, and that its task.
+TASK_OF = {
+    claim: {"task": claim.partition("/")[0].rpartition(".")[0], "attempt": claim.partition("/")[0]}
+    for claim in KNOWN["claim"]
+}
 
 
 def known(kind: str, made_up: Any) -> Any:
@@ -34,8 +40,17 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     if isinstance(case.query, dict) and "follow" in case.query:
         # A stream has no end to wait for: those have tests of their own.
         case.query["follow"] = "false"
-    if isinstance(case.body, dict) and isinstance(case.body.get("claim"), str):
-        case.body["claim"] = known("claim", case.body["claim"])
+    if isinstance(case.body, dict):
+        for name, kind in IN_BODIES.items():
+            if isinstance(case.body.get(name), str):
+                case.body[name] = known(kind, case.body[name])
+        if isinstance(case.body.get("on"), list):
+            case.body["on"] = [known("task", each) for each in case.body["on"]]
+        claim = case.body.get("claim")
+        if isinstance(claim, str) and isinstance(case.path_parameters, dict):
+            # A claim is one task's: with another's it would be refused.
+            own = TASK_OF.get(claim, {})
+            case.path_parameters = {name: own.get(name, value) for name, value in case.path_parameters.items()}
 
 
 @schemathesis.auth(refresh_interval=None)

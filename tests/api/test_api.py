@@ -23,7 +23,9 @@ CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
     "response_schema_conformance",
 )  # fmt: skip
-OPERATIONS_MIN = 50
+OPERATIONS_MIN, WELL_MIN = 50, 35
+# Claimed from outside: what is completed, failed or released is no longer there for the others.
+MINE = [f"mine{number}" for number in range(12)]
 
 
 def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
@@ -37,22 +39,24 @@ def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
         known = work_outside(server)
         done = schemathesis(server, known, tmp_path)
         print(done.stdout)
-        print("operations that never succeeded:", never_well(server))
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
         tested = re.search(r"Tested: (\d+)", done.stdout)
         assert tested is not None and int(tested[1]) >= OPERATIONS_MIN
+        assert len(went_well(server)) >= WELL_MIN
         assert server.nobody.ask("GET", "/health/ready").status == 200
         (tmp_path / "go").touch()
     sound(repo)
 
 
-def never_well(server: Server) -> list[str]:
+def went_well(server: Server) -> set[str]:
+    """The operations that were not only refused: without ids that exist, most would be."""
     now = read_address(layout(server.repo))
     assert now is not None
     text = server.with_token(now.token).ask("GET", "/metrics").content.decode()
-    found = re.findall(r'holdfast_request_seconds_count\{operation="(\w+)",status="(\d+)"\}', text)
-    print(sorted(found))
-    return sorted({name for name, _ in found} - {name for name, status in found if status < "300"})
+    asked = re.findall(r'holdfast_request_seconds_count\{operation="(\w+)",status="(\d+)"\}', text)
+    well = {name for name, status in asked if status < "300"}
+    print("only refused:", *sorted({name for name, _ in asked} - well))
+    return well
 
 
 def at_work(repo: Path, gate: Path) -> None:
@@ -71,11 +75,11 @@ def at_work(repo: Path, gate: Path) -> None:
 
 def work_outside(server: Server) -> dict[str, list[str]]:
     ask = server.operator
-    for name in ("mine", "yours", "free", "waits"):
+    for name in (*MINE, "free", "waits"):
         ask.post("/tasks", {"id": name, "goal": "x", "depends_on": ["free"] if name == "waits" else []})
-    claims = [ask.post(f"/tasks/{name}/claim", {"worker": "ann"})["claim"] for name in ("mine", "yours")]
+    claims = [ask.post(f"/tasks/{name}/claim", {"worker": "ann"})["claim"] for name in MINE]
     blobs = [ask.ask("POST", "/blobs", text).json["digest"] for text in (b"some text", b"\x00\xff")]
-    attempts = ["landed.1", "failed.1", "asks.1", "works.1", "mine.1"]
+    attempts = ["landed.1", "failed.1", "asks.1", "works.1", "mine0.1"]
     tasks = [each["id"] for each in ask.get("/tasks")["tasks"]]
     return {"task": tasks, "attempt": attempts, "digest": blobs, "claim": claims}
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
+import ssl
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from engine_support import add, holdfast, layout, make_repo, sound, state, wait_for
+from cli_support import HOLDFAST
+from engine_support import add, environment, holdfast, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
+from holdfast.server.serving import read_address
 from server.server_support import Server, served
 
 # What an agent does in the test below: it asks five times, writes down how it was answered, and waits.
@@ -139,3 +145,32 @@ def test_a_stop_answers_what_was_asked_and_leaves_agents_at_work(tmp_path: Path)
     holdfast(repo, "run")
     assert state(repo).tasks["a"].state is TaskState.CLOSED and state(repo).tasks["a"].starts == 1
     sound(repo)
+
+
+def test_beyond_loopback_with_tls(tmp_path: Path) -> None:
+    repo, cert, key = make_repo(tmp_path), tmp_path / "cert.pem", tmp_path / "key.pem"
+    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    subprocess.run([*made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    command = [*HOLDFAST, "serve", "--host", "0.0.0.0", "--tls-cert", str(cert), "--tls-key", str(key)]
+    process = subprocess.Popen(command, cwd=repo, env=environment(repo), stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: read_address(layout(repo)) is not None, "its address")
+        address = read_address(layout(repo))
+        assert address is not None and address.url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(cert))
+        port = int(address.url.rpartition(":")[2])
+        connection = http.client.HTTPSConnection("localhost", port, context=trusting, timeout=60)
+        connection.request("GET", "/tasks", headers={"authorization": f"Bearer {address.token}"})
+        assert connection.getresponse().status == 200
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=60)
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    said = holdfast(repo, "serve", "--tls-cert", str(tmp_path / "none"), "--tls-key", "none", code=2, env={"X": "1"})
+    assert "certificate" in said and "Nothing was started" in said

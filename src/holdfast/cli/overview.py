@@ -102,7 +102,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
         task, file = tasks.get(name), files.get(name)
         waits = [] if name not in stopped else ["its file has a problem"]
         if task is not None and file is None and name not in stopped:
-            waits.append("its file is gone")
+            waits.append("the next run writes its file" if task.unfiled else "its file is gone")
         waits += [why for why in graph.reasons_to_wait(name, now) if not why.startswith("it is ")]
         if (start := _not_before(task, file)) > now:
             waits.append(f"not before {moment(start)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import click
 
@@ -13,15 +14,18 @@ from holdfast.errors import NobodyServes
 @click.command(epilog="Example:  holdfast serve --port 8080")
 @click.option("--host", help="Address to listen on; beyond loopback only with TLS.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: the last one, or any.")
+@click.option("--tls-cert", metavar="FILE", help="The certificate to serve with.")
+@click.option("--tls-key", metavar="FILE", help="Its key.")
+@click.option("--plain-beyond-loopback", is_flag=True, default=None, help="Listen beyond loopback without TLS.")
 @click.option("--take-over", is_flag=True, help="End the run that has the data root now, and serve in its place.")
 @as_json
 @click.pass_context
-def serve(ctx: click.Context, host: str | None, port: int | None, take_over: bool, as_json: bool) -> None:
+def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -> None:
     """Serve the API and the dashboard, and start no agents.
 
     Agents that work already are followed, and what people decide is carried out; `holdfast run` serves, too, and works.
     """
-    app = find_app(ctx, **{"server.host": host, "server.port": port})
+    app = find_app(ctx, **{f"server.{name}": value for name, value in given.items()})
     from holdfast.cli.live import view
     from holdfast.cli.run import alone, stopping
     from holdfast.engine.loop import Loop

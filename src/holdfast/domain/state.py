@@ -32,7 +32,8 @@ class Task(msgspec.Struct):
     definition with which this attempt began. `again`: it failed, and the next attempt follows by itself.
     `landed` is the commit that it landed as, and `landed_on` the branch.
     `worked_by`, `model` and `why` are of the last claim: its agent, also when that has the task no more, and the reason
-    for it. `failed`: the kind of failure that the last attempt ended with. `session` is a conversation of `worked_by`.
+    for it; of a worker from elsewhere the agent is empty. `failed`: the kind of failure that the last attempt ended
+    with. `session` is a conversation of `worked_by`.
     `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
     its file and blob are on disk. `progress` is what its worker said last.
     """
@@ -215,10 +216,12 @@ class State:
             task.attempts, task.resumes = task.attempts + 1, 0
             task.starts = task.turn = task.offset = task.undone = 0
             task.worked_on, task.failed = task.definition, ""
-        if task.worked_by not in ("", moved.agent):
+        # A worker from elsewhere is none of our agents: what it gives back is anybody's.
+        agent = "" if moved.remote else moved.agent
+        if agent != task.worked_by != "":
             # Another agent cannot go on with it.
             task.session = ""
-        task.worked_by, task.model, task.why = moved.agent, moved.model, moved.why
+        task.worked_by, task.model, task.why = agent, moved.model, moved.why
         task.claims, task.started, task.remote, task.progress = task.claims + 1, False, moved.remote, ""
         task.attempt, task.agent, task.not_before = moved.attempt, moved.agent, 0.0
 

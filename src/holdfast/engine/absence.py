@@ -78,5 +78,7 @@ def absent(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Problem]:
     told = (
         "there is no file of this task: `holdfast check` tells whether it is away, or deleted, which cancels the task"
     )
-    names = [name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open"]
+    # What came through the API has none until a run writes it, and nobody has to do anything about that.
+    open_tasks = (name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open")
+    names = [name for name in open_tasks if not tasks[name].unfiled]
     return [_held(name, scan) if scan.unread else _problem(name, told) for name in names]

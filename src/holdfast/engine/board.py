@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.config.settings import Config
@@ -32,7 +31,8 @@ class Board:
         self.blobs = blobs
         self.config = config
         self.graph = Graph()
-        self.files: Mapping[str, TaskFile] = {}
+        # Grows in place, because a copy for each file that moves would cost as much as there are tasks.
+        self.files: dict[str, TaskFile] = {}
         self.problems: list[Problem] = []
         self.stopped: set[str] = set()
         # Tasks that are in an attempt or between two: those that a plan has to look at one by one.
@@ -125,7 +125,7 @@ class Board:
         if new:
             filed = file_new(self.ledger, self.backlog, self.blobs, new)
             with self.lock:
-                self.files = {**self.files, **filed}
+                self.files |= filed
                 for name in new:
                     self.early.pop(name, None)
                     self._put(name)
@@ -138,7 +138,7 @@ class Board:
             self._unprojected.discard(name)
             try:
                 if name in self.files and self._is_misplaced(name):
-                    self.files = {**self.files, name: self._move(name, self.task(name))}
+                    self.files[name] = self._move(name, self.task(name))
             except HoldfastError as error:
                 self._unprojected.add(name)
                 failed.append(error)

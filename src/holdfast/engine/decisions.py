@@ -52,6 +52,7 @@ _GIVE_UP = (
     TaskEvent.VERIFICATION_REJECTED,
 )
 _AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+NEAR_MAX = 2000
 _UNDER_WAY = _AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
 
 
@@ -195,7 +196,8 @@ class Desk:
 
 
 def unknown(task: str, known: Mapping[str, Any]) -> TaskUnknown:
-    near = difflib.get_close_matches(task, known, 1)
+    # A copy, because others may add tasks meanwhile; and not of all, because comparing takes its time.
+    near = difflib.get_close_matches(task, list(known)[-NEAR_MAX:], 1)
     return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
 
 

@@ -35,7 +35,7 @@ from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
 from holdfast.engine.absence import FOLDERS, carried_off, only_away, without_file
-from holdfast.errors import BlobCorrupt, BlobMissing, TaskFileChanged
+from holdfast.errors import BlobCorrupt, BlobMissing, EntryUnfit, TaskFileChanged
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 ACTOR = "intake"
@@ -49,7 +49,7 @@ STATE_OF_FOLDER = {
     "closed": TaskState.CLOSED,
     "failed": TaskState.FAILED,
 }
-_EDITABLE = {TaskState.CLAIMED, TaskState.IN_PROGRESS} | {
+EDITABLE = {TaskState.CLAIMED, TaskState.IN_PROGRESS} | {
     state for state, folder in FOLDER_OF.items() if folder == "open"
 }
 
@@ -76,9 +76,12 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     file_new(ledger, backlog, blobs, [task.id for task in list(ledger.state.tasks.values()) if task.unfiled])
     for _ in range(TRIES - 1):
         # A file that is written between being found and being read is found again. Nothing was journalled by then.
-        with contextlib.suppress(TaskFileChanged):
+        # The same where the API was quicker with a task, or with the end of one: the next look knows it.
+        with contextlib.suppress(TaskFileChanged, EntryUnfit):
             return _take_in(ledger, backlog, blobs)
-    return _take_in(ledger, backlog, blobs)
+    # Nobody else appends meanwhile.
+    with ledger.together():
+        return _take_in(ledger, backlog, blobs)
 
 
 def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
@@ -196,7 +199,7 @@ def _is_out_of_place(file: TaskFile, task: Task) -> bool:
 
 def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
     """Only where an edit can still count; a file that we moved differs by our block alone, so that is left out."""
-    if task.state not in _EDITABLE or file.digest == task.definition:
+    if task.state not in EDITABLE or file.digest == task.definition:
         return False
     return sha256(backlog.bare(file)).hexdigest() != task.definition
 

@@ -97,6 +97,8 @@ class Recorded:
     def __init__(self) -> None:
         self.blobs: dict[str, tuple[str, str]] = {}
         self.attempts: dict[str, Attempted] = {}
+        # Definitions that the journal itself holds until their files are written, by task.
+        self._unfiled: dict[str, str] = {}
 
     def take_in(self, entry: EntryLike) -> None:
         kind, inputs = entry.decision_type, entry.inputs
@@ -105,8 +107,14 @@ class Recorded:
             self._turn(self._attempt(task, name), entry)
             return
         digest, what = blob_named_by(entry)
-        if digest:
+        if digest and kind == "task_added" and inputs.get("text"):
+            self._unfiled[task] = digest
+        elif digest:
             self.blobs.setdefault(digest, (what, task))
+        if kind == "tasks_filed":
+            for filed in inputs["tasks"]:
+                if filed in self._unfiled:
+                    self.blobs.setdefault(self._unfiled.pop(filed), (_BLOB_FIELDS["task_added"][1], filed))
         if kind in MOVES:
             self._move(entry, task, name)
         elif name and kind.startswith(("task_spawn_", "task_verify_")):

@@ -66,9 +66,12 @@ def _again(desk: Desk, task: Task, worker: str) -> Claim:
 
 
 def held(desk: Desk, task: str, token: str) -> tuple[Task, Claim]:
-    """The task, for who has its claim."""
+    """The task, for who has its claim. A lease that has run out is over, also before the loop has come to say so: it
+    may be doing that now, and what is granted meanwhile would be taken away again."""
     known = desk.task(task)
     lease = desk.ledger.lease(task)
+    if lease is not None and known.remote and lease.token == token and lease.until < desk.clock():
+        raise ClaimLost(task=task, worker=token, reason="its lease has run out")
     if lease is None or not known.remote or lease.token != token:
         holder = f"{known.agent} holds it" if known.agent else "nobody holds it"
         raise ClaimLost(task=task, worker=token or "you", reason=f"it is {known.state}, and {holder}")

@@ -142,6 +142,9 @@ def _settle(desk: Desk, task: Task) -> None:
     shop = desk.shop
     if shop is None or task.state not in (TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED):
         return
+    if task.remote:
+        hint = f"its worker can give it back, and `holdfast cancel {task.id}` gives it up."
+        raise refused(task, "put back", hint, f"{task.agent} works on it elsewhere")
     if task.state is not TaskState.ORPHANED:
         seen = shop.spawn.look(task.attempt, task.starts)
         if seen in _ALIVE:

@@ -139,6 +139,11 @@ class ListenRefused(InputError):
     server.tls_cert and server.tls_key, or, if the network is your own, server.plain_beyond_loopback to true."""
 
 
+class CertificateUnusable(InputError):
+    """The certificate {cert} with the key {key} cannot be used: {reason}. Nothing was started; name both files, in PEM
+    form, as server.tls_cert and server.tls_key."""
+
+
 class ListenFailed(HoldfastError, exit_code=21):
     """The server cannot listen on {host} port {port}: {reason}. Nothing was started; choose another with --port, or
     end what listens there."""

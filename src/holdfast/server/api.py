@@ -6,7 +6,9 @@ way is a problem document, and has changed nothing.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 1 << 20
 KEY_LENGTH_MAX = 200
+# No definition needs more, and what reads and writes YAML goes down one call for each.
+DEPTH_MAX = 64
 KEY_HEADER = "idempotency-key"
 # Where a request carries the name of who asks, for the log.
 BY = "holdfast.by"
@@ -47,7 +51,10 @@ def build(api: Api, operations: list[Operation], more: list[BaseRoute]) -> Starl
         HoldfastError: _told_error,
         Exception: _told_broken,
     }
-    return Starlette(routes=[*routes, *more], exception_handlers=handlers)
+    app = Starlette(routes=[*routes, *more], exception_handlers=handlers)
+    # A path has one spelling; a redirection would repeat the name in the Host header, whatever it is.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _told(request: Request, problem: Exception) -> Response:
@@ -113,7 +120,11 @@ def _log(
 
 
 async def _answer(api: Api, operation: Operation, request: Request) -> Response:
-    api.guard.check(request)
+    try:
+        api.guard.check(request)
+    except Problem as problem:
+        api.deny(None, request, problem)
+        raise
     principal = NOBODY if operation.right == "public" else api.authenticate(request)
     request.scope[BY] = principal.name
     path = {name: str(value) for name, value in request.path_params.items()}
@@ -131,7 +142,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         _decoded_query(operation, request),
         _decoded_body(operation, content),
         _key(principal, given) if given else secrets.token_hex(16),
-        request.headers.get("if-match", "").strip('"'),
+        request.headers.get("if-match", "").strip(),
         {name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
         request.client.host if request.client else "",
     )
@@ -174,6 +185,8 @@ async def read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:
 def _decoded_body(operation: Operation, content: bytes) -> Any:
     if operation.body is None or operation.body is bytes:
         return None if operation.body is None else content
+    if _depth(content) > DEPTH_MAX:
+        raise Problem(422, "body_too_deep", f"The body nests deeper than {DEPTH_MAX}. Nothing was changed.")
     try:
         return msgspec.json.decode(content or b"{}", type=operation.body)
     except msgspec.ValidationError as error:
@@ -182,9 +195,29 @@ def _decoded_body(operation: Operation, content: bytes) -> Any:
         raise Problem(400, "body_unreadable", f"The body is no JSON: {error}. Nothing was changed.") from error
 
 
+@functools.cache
+def _lists_of(query: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields that may be given several times. Looking at a type takes longer than all the rest of a request."""
+    return frozenset(each.name for each in msgspec.structs.fields(query) if "tuple" in str(each.type))
+
+
+_NESTS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++', re.DOTALL)
+
+
+def _depth(content: bytes) -> int:
+    """How many lists and objects stand in one another; what is no JSON is somebody else's to refuse."""
+    if content.count(b"[") + content.count(b"{") <= DEPTH_MAX:
+        return 0
+    deepest = depth = 0
+    for byte in _NESTS.sub(b"", content):
+        depth += 1 if byte in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
 def _decoded_query(operation: Operation, request: Request) -> Any:
     given: dict[str, Any] = {}
-    lists = {each.name for each in msgspec.structs.fields(operation.query) if "tuple" in str(each.type)}
+    lists = _lists_of(operation.query)
     for name, value in request.query_params.multi_items():
         if name in lists:
             given.setdefault(name, []).append(value)

@@ -19,7 +19,7 @@ from holdfast.durable import disk, process
 from holdfast.durable.entry import Entry
 from holdfast.engine.loop import Loop
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import ListenFailed, ListenRefused
+from holdfast.errors import CertificateUnusable, ListenFailed, ListenRefused
 from holdfast.layout import Layout
 from holdfast.server import api as asgi
 from holdfast.server.context import Api
@@ -74,9 +74,8 @@ def serving(shop: Workshop, loop: Loop) -> Iterator[Api]:
 
     shop.ledger.on_entry = tell
     shop.ledger.on_append = api.metrics.appended
-    scheme = "https" if settings.tls_cert else "http"
-    host, port = listening.getsockname()[:2]
-    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    port = listening.getsockname()[1]
+    url = _url(settings, port)
     api.url = url
     shop.spawn.told = lambda attempt: _told_to_agent(api, url, attempt)
     server = _Thread(api, listening, settings)
@@ -100,6 +99,14 @@ def serving(shop: Workshop, loop: Loop) -> Iterator[Api]:
         api.logs.close()
 
 
+def _url(settings: Server, port: int) -> str:
+    """How this machine reaches it; where it listens on all addresses, by the name it was given, or by loopback's."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    if name != settings.host and settings.tls_cert and settings.names:
+        name = settings.names[0]
+    return f"{'https' if settings.tls_cert else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
 def _told_to_agent(api: Api, url: str, attempt: str) -> dict[str, str]:
     """How an agent reaches us: where, and with a token that is worth something for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
@@ -119,6 +126,8 @@ def listen(settings: Server, last_port: int) -> socket.socket:
     """A socket that listens where the settings say. Beyond loopback only with TLS, or when somebody insists."""
     if settings.host not in LOOPBACK and not settings.tls_cert and not settings.plain_beyond_loopback:
         raise ListenRefused(host=settings.host)
+    if settings.tls_cert:
+        _expect_certificate(settings.tls_cert, settings.tls_key)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     ports = [settings.port] if settings.port else [last_port, 0]
     for number, port in enumerate(ports):
@@ -133,6 +142,13 @@ def listen(settings: Server, last_port: int) -> socket.socket:
             if number == len(ports) - 1:
                 raise ListenFailed(host=settings.host, port=port, reason=error.strerror or str(error)) from error
     raise AssertionError("unreachable")
+
+
+def _expect_certificate(cert: str, key: str | None) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise CertificateUnusable(cert=cert, key=key, reason=error.strerror or str(error)) from error
 
 
 class _Thread:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine import creating
 from holdfast.engine.decisions import Desk, end_attempt, refused
+from holdfast.engine.intake import EDITABLE
 from holdfast.engine.requests import decide
 from holdfast.engine.rework import attempt_named
 from holdfast.errors import InputError, TaskIsFinal, TurnUnknown
@@ -121,10 +123,11 @@ def block(desk: Desk, ask: Ask) -> Changed:
         raise InputError(detail="a task cannot wait for itself")
     if not desk.has_done("task_blocked", 0):
         record = desk.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, TransitionReason.REQUESTED_BY_PERSON)
-        end_attempt(desk, task)
         made = _definition(desk, task)
         wanted = list(dict.fromkeys([*made.depends_on, *body.on]))
         _edit(desk, task, {"depends_on": wanted}, "")
+        # Only now: what cannot be edited so is refused, and whoever works on it goes on.
+        end_attempt(desk, task)
         desk.append([record])
     return Changed(rows_of(desk, [task.id])[0], body.reason)
 
@@ -158,15 +161,21 @@ def _definition(desk: Desk, task: Task) -> Definition:
 
 def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
     from holdfast.domain.definition import parse, problems_of
+    from holdfast.stores.blocks import without_blocks
     from holdfast.stores.roundtrip import edited
+
+    if written := sorted({"claim", "result", "error"} & values.keys()):
+        raise InputError(detail=f"{', '.join(written)}: Holdfast writes that")
 
     backlog = desk.backlog
     assert isinstance(backlog, Backlog)
     assert desk.shop is not None
-    others = [(name, file.definition) for name, file in desk.shop.board.files.items() if name != task.id]
+    others = [(name, file.definition) for name, file in desk.shop.board.files.copy().items() if name != task.id]
 
     def changed(found: Found, text: bytes) -> bytes:
-        if match and match != "*" and match != task.definition:
+        # What the file says, which somebody may have edited a moment ago; where an edit counts later, what counts now.
+        is_new = task.state in EDITABLE
+        if not _is_meant(match, sha256(without_blocks(text)).hexdigest() if is_new else task.definition):
             raise Problem(
                 412, "definition_changed", "It has changed since you read it. Nothing was written; read it again."
             )
@@ -181,6 +190,15 @@ def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
     backlog.change(task.id, changed)
     # Journalled like any edit of a file; nobody watches for our own.
     desk.shop.board.take_in()
+
+
+def _is_meant(match: str, etag: str) -> bool:
+    """Whether an If-Match allows it: without one, with `*`, or with the etag, alone or among others."""
+    return (
+        not match
+        or match == "*"
+        or etag in (each.strip().removeprefix('"').removesuffix('"') for each in match.split(","))
+    )
 
 
 def undo(desk: Desk, ask: Ask) -> Changed:
