@@ -28,8 +28,8 @@ def task(name: str, state: TaskState = TaskState.OPEN, **facts: Any) -> Task:
 
 def state_of(*tasks: Task, run: Spend = Spend(), day: Spend = Spend()) -> State:  # noqa: B008
     state = State()
+    state.load([msgspec.json.encode({"epoch": 0, "run": run, "days": {20_000: day}})])
     state.tasks = {each.id: each for each in tasks}
-    state.run, state.days = run, {20_000: day}
     return state
 
 
@@ -149,8 +149,7 @@ def test_however_starts_turns_and_ends_fall_each_agent_overshoots_by_one_turn_at
                 if working.reserved.exceeded(working.used):
                     break
                 working.used += cost
-                state.run += cost
-                state.days[20_000] += cost
+                state.spend(working, cost, NOW)
                 for name in NAMES:
                     last[name][number] = max(last[name][number], getattr(cost, name))
         elif kind == "end":

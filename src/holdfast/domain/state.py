@@ -105,6 +105,18 @@ _GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN}
 _HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
 
 
+# Dollars, tokens, turns and seconds, as in a `Spend`.
+_Tally = list[Any]
+
+
+def _nothing() -> _Tally:
+    return [0.0, 0, 0, 0.0]
+
+
+def _tally(spent: Spend) -> _Tally:
+    return [spent.usd, spent.tokens, spent.turns, spent.seconds]
+
+
 class _Contradiction(Exception):
     """What the journal says cannot be; it never leaves this module."""
 
@@ -112,7 +124,8 @@ class _Contradiction(Exception):
 class State:
     """Fold every entry in with `apply`, in order. `version` changes whenever the same entries would give another.
 
-    `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970.
+    `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970. Both grow with each
+    turn, so they are counted in place, and made into records for who asks.
     """
 
     version = 5
@@ -120,8 +133,16 @@ class State:
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
-        self.run = Spend()
-        self.days: dict[int, Spend] = {}
+        self._run = _nothing()
+        self._days: dict[int, _Tally] = {}
+
+    @property
+    def run(self) -> Spend:
+        return Spend(*self._run)
+
+    @property
+    def days(self) -> dict[int, Spend]:
+        return {day: Spend(*spent) for day, spent in self._days.copy().items()}
 
     def apply(self, run: str, entry: EntryLike) -> None:
         if entry.decision_type == "turn_completed" and self._count_turn(entry):
@@ -138,8 +159,8 @@ class State:
     def trial(self) -> State:
         """A state to try entries on: it begins as this one, and leaves this one as it is."""
         trial = State()
-        trial.tasks, trial.epoch, trial.run = _Overlay(self.tasks), self.epoch, self.run
-        trial.days = dict(self.days)
+        # What was spent allows or forbids no entry.
+        trial.tasks, trial.epoch = _Overlay(self.tasks), self.epoch
         return trial
 
     def dump(self) -> Iterable[bytes]:
@@ -149,7 +170,8 @@ class State:
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
-        self.epoch, self.run, self.days = head.epoch, head.run, head.days
+        self.epoch, self._run = head.epoch, _tally(head.run)
+        self._days = {day: _tally(spent) for day, spent in head.days.items()}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
 
     def _task(self, name: str) -> Task:
@@ -161,7 +183,7 @@ class State:
     # -- one method for each kind of entry that changes something -----------------------------------------------------
 
     def _start_run(self, entry: EntryLike, started: entries.RunStarted) -> None:
-        self.epoch, self.run = started.epoch, Spend()
+        self.epoch, self._run = started.epoch, _nothing()
 
     def _add(self, entry: EntryLike, added: entries.TaskAdded) -> None:
         if added.task in self.tasks:
@@ -201,7 +223,7 @@ class State:
         task.outcome = moved.outcome
         if moved.rest != _NOTHING:
             task.used += moved.rest
-            self._spend(task, moved.rest, entry.timestamp)
+            self.spend(task, moved.rest, entry.timestamp)
         task.session = moved.session or task.session
         task.again = target is TaskState.FAILED and moved.again
         if target is TaskState.DONE and moved.candidate:
@@ -236,27 +258,38 @@ class State:
             task = self.tasks.get(turn["task"])
             if task is None:
                 return False
-            spent = Spend(turn.get("usd", 0.0), turn.get("tokens", 0), 1, turn.get("seconds", 0.0))
-            used = task.used + spent
+            usd, tokens, seconds = turn.get("usd", 0.0), turn.get("tokens", 0), turn.get("seconds", 0.0)
+            used = task.used
+            now_used = Spend(used.usd + usd, used.tokens + tokens, used.turns + 1, used.seconds + seconds)
             if turn["attempt"] == task.attempt:
                 if turn["turn"] <= task.turn:
                     return False
-                task.turn, task.offset, task.used = turn["turn"], turn["end_offset"], used
+                task.turn, task.offset, task.used = turn["turn"], turn["end_offset"], now_used
         except (KeyError, TypeError):
             return False
         task.turns += 1
-        self._spend(task, spent, entry.timestamp)
+        self._spend(task, usd, tokens, 1, seconds, entry.timestamp)
         return True
 
-    def _spend(self, task: Task, spent: Spend, moment: float) -> None:
-        self.run += spent
+    def spend(self, task: Task, spent: Spend, moment: float) -> None:
+        """Counts what a task has cost, for it, for the run and for the day."""
+        self._spend(task, spent.usd, spent.tokens, spent.turns, spent.seconds, moment)
+
+    def _spend(self, task: Task, usd: float, tokens: int, turns: int, seconds: float, moment: float) -> None:
         day = int(moment // DAY_S)
-        self.days[day] = self.days.get(day, _NOTHING) + spent
-        if len(self.days) > DAYS_KEPT:
-            del self.days[min(self.days)]
-        task.usd += spent.usd
-        task.tokens += spent.tokens
-        task.seconds += spent.seconds
+        of_day = self._days.get(day)
+        if of_day is None:
+            of_day = self._days[day] = _nothing()
+            if len(self._days) > DAYS_KEPT:
+                del self._days[min(self._days)]
+        for tally in (self._run, of_day):
+            tally[0] += usd
+            tally[1] += tokens
+            tally[2] += turns
+            tally[3] += seconds
+        task.usd += usd
+        task.tokens += tokens
+        task.seconds += seconds
 
     def _expect_turn(self, entry: EntryLike, turn: entries.TurnCompleted) -> None:
         """A turn that was not counted."""
