@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-_IDS = re.compile(rb"^id: \S+:(\d+)$", re.MULTILINE)
+_IDS = re.compile(rb"\nid: [^:\n]+:(\d+)\n")
 
 
 class Server:
@@ -95,8 +95,8 @@ class Follower(asyncio.Protocol):
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        whole, _, self._rest = (self._rest + data).rpartition(b"\n")
-        for seq in map(int, _IDS.findall(whole)):
+        whole, _, self._rest = (self._rest + data).rpartition(b"\n\n")
+        for seq in map(int, _IDS.findall(b"\n" + whole)):
             self.faults += seq != self.last + 1
             self.last = seq
 

@@ -187,13 +187,18 @@ class App:
 
     @contextlib.contextmanager
     def owned(
-        self, *, take_over: bool = False, patience_s: float = PATIENCE_S, say: Say = lambda line: None
+        self,
+        *,
+        take_over: bool = False,
+        patience_s: float = PATIENCE_S,
+        say: Say = lambda line: None,
+        sweeps: bool = True,
     ) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
         """Owns the data root, and nothing more: what an earlier run left open is still open."""
         from holdfast.engine.auditing import Auditor, running
 
         self.expect_initialised()
-        layout = open_root(self.layout.root, self.repo)
+        layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
         with self._ledger(layout, take_over, patience_s) as ledger:
             auditor = Auditor(layout, say, self.clock)
             with running(auditor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from holdfast.agents.registry import agents
 from holdfast.app import PATIENCE_S
 from holdfast.config import mcp
 from holdfast.durable.blobs import Blobs
+from holdfast.durable.root import sweep
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
 from holdfast.engine.recover import recover
@@ -47,36 +49,48 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
 
 
 @contextlib.contextmanager
-def workshop(app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S) -> Iterator[Workshop]:
-    """Owns the data root: recovered, and ready to work."""
-    with app.owned(take_over=take_over, patience_s=patience_s, say=lambda line: note("", line)) as owned:
-        layout, ledger, auditor = owned
-        blobs = Blobs(layout.cas)
+def workshop(
+    app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S, later: bool = False
+) -> Iterator[Workshop]:
+    """Owns the data root: recovered, and ready to work. `later`: not before `prepare` is called."""
+    say = functools.partial(note, "")
+    with app.owned(take_over=take_over, patience_s=patience_s, say=say, sweeps=False) as (layout, ledger, auditor):
+        blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
         effects = build_effects(app.repo, layout, app.config, blobs)
         lost = lost_landings(app.repo, ledger.state.tasks.values())
         for sentence in lost.values():
             note("", sentence)
-        board = Board(ledger, Backlog(layout.backlog), blobs, app.config)
+        board = Board(ledger, backlog, blobs, app.config)
+        board.files.update(backlog.recall(layout.definitions))
         ledger.on_change = board.note_change
-        # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
-        for task, words in board.take_in().told():
-            note(task, words)
-        ledger.renew_all(app.config.lease_s)
-        began = time.perf_counter()
-        recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
-        recovery_s = time.perf_counter() - began
-        for each in closed:
-            note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
         spawn = effects["spawn"]
         assert isinstance(spawn, Spawn)
         known = agents(app.config, mcp.read(layout.mcp_servers))
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
             Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, lost, app.clock, note,
-            recovered, recovery_s, auditor.record,
+            put_on_record=auditor.record,
         )  # fmt: skip
+
+        def prepare() -> None:
+            sweep(layout)
+            # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
+            for task, words in board.take_in().told():
+                note(task, words)
+            ledger.renew_all(app.config.lease_s)
+            began = time.perf_counter()
+            shop.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
+            shop.recovery_s = time.perf_counter() - began
+            for each in closed:
+                note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
+            backlog.keep(layout.definitions)
+
+        shop.prepare = prepare
+        if not later:
+            prepare()
         yield shop
         board.keep_up()
         board.file_new()
         for error in board.project():
             note("", str(error))
+        backlog.keep(layout.definitions)

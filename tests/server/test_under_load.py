@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 import random
+import resource
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -69,6 +70,17 @@ def test_the_second_file_that_a_kill_left_of_a_task_goes_with_the_next_start(tmp
     with served(repo):
         wait_for(lambda: not old.exists(), "one file")
     assert new.exists()
+    sound(repo)
+
+
+def test_a_batch_of_more_tasks_than_files_may_be_open_gets_its_files(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    with served(repo) as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (512, 512))
+        tasks = [{"id": f"t{number}", "goal": "x"} for number in range(1000)]
+        server.operator.post("/tasks/batch", {"tasks": tasks})
+        wait_for(lambda: len(list(layout(repo).backlog_open.glob("*.yaml"))) == len(tasks), "all files")
+        assert server.operator.get("/tasks?limit=1")["total"] == len(tasks)
     sound(repo)
 
 

@@ -58,7 +58,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 def look(app: App) -> Overview:
     view = app.look()
-    scan = RememberingScanner(view.layout.backlog, view.layout.cache / "definitions.json").scan()
+    scan = RememberingScanner(view.layout.backlog, view.layout.definitions).scan()
     files: dict[str, Found] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
     problems = [*scan.problems, *_absent(view, scan)]
     return Overview(view, files, _rows(view.state.tasks, files, scan.problems), problems)

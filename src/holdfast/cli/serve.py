@@ -34,9 +34,13 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
 
     gc.freeze()
     gc.enable()
-    with view(as_json, is_plain=True) as shown, alone(app), workshop(app, shown.note, take_over=take_over) as shop:
+    with (
+        view(as_json, is_plain=True) as shown,
+        alone(app),
+        workshop(app, shown.note, take_over=take_over, later=True) as shop,
+    ):
         loop = Loop(shop, show=shown.show, stays=True, works=False)
-        with serving(shop, loop) as api, stopping(loop):
+        with serving(shop, loop, prepares=True) as api, stopping(loop):
             shown.note("", f"serving {api.url}; look with `holdfast dashboard`")
             loop.run()
 

@@ -70,14 +70,21 @@ def read_root(path: Path) -> Layout:
     return layout
 
 
-def open_root(path: Path, repo: Path | None = None) -> Layout:
+def open_root(path: Path, repo: Path | None = None, *, sweeps: bool = True) -> Layout:
     """Checks a data root, and that it is this `repo`'s, and prepares it for writing: missing folders made, leftovers
-    of a crash swept."""
+    of a crash swept, if not by `sweep` later."""
     layout = read_root(path)
     if repo is not None:
         expect_repository(layout, repo)
     _prepare(layout)
+    if sweeps:
+        sweep(layout)
     return layout
+
+
+def sweep(layout: Layout) -> None:
+    """Removes what a crash left of files that were never finished. It looks at everything, so it takes a moment."""
+    disk.sweep(layout.root, skip=_NOT_SWEPT)
 
 
 def create_root(path: Path, repository: str | None = None, *, repo: Path | None = None) -> Layout:
@@ -93,6 +100,7 @@ def create_root(path: Path, repository: str | None = None, *, repo: Path | None 
             expect_repository(layout, repo)
     root_commit = _first_commit(repo) if is_new and repo is not None else ""
     _prepare(layout)
+    sweep(layout)
     if is_new:
         _create_format(layout, Format(FORMAT, repository or os.urandom(16).hex(), root_commit))
         _refuse_other(layout, repository)
@@ -256,7 +264,6 @@ def _prepare(layout: Layout) -> None:
     # What is there may have been made by a process that died before it was durable.
     for parent in sorted({folder.parent for folder in folders}):
         disk.sync_folder(parent)
-    disk.sweep(layout.root, skip=_NOT_SWEPT)
 
 
 def _claim(root: Path, blocks: int) -> None:

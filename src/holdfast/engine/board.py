@@ -96,7 +96,7 @@ class Board:
     def take_in(self) -> Report:
         """Reads the backlog and journals what people changed; then the graph knows every task anew that it concerns."""
         report = take_in(self.ledger, self.backlog, self.blobs)
-        scan = self.backlog.scan()
+        scan = report.scan or self.backlog.scan()
         with self.lock:
             self._learn(report, scan)
         return report

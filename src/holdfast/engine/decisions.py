@@ -52,7 +52,7 @@ _GIVE_UP = (
     TaskEvent.VERIFICATION_REJECTED,
 )
 _AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
-NEAR_MAX = 2000
+NEAR_MAX = 500
 _UNDER_WAY = _AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
 
 

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,6 +43,8 @@ ACTOR = "intake"
 DEFINITION_TYPE = "application/yaml"
 LOOK_AGAIN_S = 0.3
 TRIES = 5
+# So many files are written for one sync: each is open meanwhile, and a process may have only so many.
+FILED_MAX = 200
 STATE_OF_FOLDER = {
     "open": TaskState.OPEN,
     "issues": TaskState.OPEN,
@@ -62,6 +65,8 @@ class Report(msgspec.Struct, frozen=True):
     cancelled: list[str]
     put_back: list[str]
     problems: list[Problem]
+    # The files as they were seen; None where some were written since.
+    scan: BacklogScan | None = None
 
     def told(self) -> Iterator[tuple[str, str]]:
         """What a person should hear of it: the task and the words."""
@@ -117,7 +122,8 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
         ledger.append(ledger.epoch, records)
     for name in [*put_back, *cancelled]:
         backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
-    return Report(added, edited, cancelled, put_back, [*scan.problems, *away])
+    seen = None if put_back or cancelled else scan
+    return Report(added, edited, cancelled, put_back, [*scan.problems, *away], seen)
 
 
 def file_new(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, names: Iterable[str]) -> Mapping[str, TaskFile]:
@@ -125,13 +131,14 @@ def file_new(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, names: Iterab
 
     Where somebody was quicker and wrote a file of that name, theirs stays: it is the newer word.
     """
-    texts = {name: ledger.state.tasks[name].unfiled.encode() for name in names}
-    texts = {name: text for name, text in texts.items() if text}
-    if not texts:
-        return {}
-    blobs.put_many([NewBlob(text, DEFINITION_TYPE) for text in texts.values()])
-    filed = backlog.add_many(texts)
-    ledger.append(ledger.epoch, [Record("tasks_filed", {"tasks": list(texts)}, actor=ACTOR)])
+    filed: dict[str, TaskFile] = {}
+    rest = iter(names)
+    while some := list(itertools.islice(rest, FILED_MAX)):
+        texts = {name: text.encode() for name in some if (text := ledger.state.tasks[name].unfiled)}
+        if texts:
+            blobs.put_many([NewBlob(text, DEFINITION_TYPE) for text in texts.values()])
+            filed |= backlog.add_many(texts)
+            ledger.append(ledger.epoch, [Record("tasks_filed", {"tasks": list(texts)}, actor=ACTOR)])
     return filed
 
 

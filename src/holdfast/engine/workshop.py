@@ -51,6 +51,8 @@ class Workshop:
     # What recovery did before this began, and how long that took.
     recovered: ReplayCompleted = field(default=ReplayCompleted())
     recovery_s: float = 0.0
+    # Takes in the files and recovers; nothing may be started, verified or landed before.
+    prepare: Callable[[], None] = field(default=lambda: None)
     # Puts on record what the journal does not know: who was let in, and who was not.
     put_on_record: Callable[[str, dict[str, Any]], None] = field(default=lambda event, details: None)
 

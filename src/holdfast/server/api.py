@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 1 << 20
 KEY_LENGTH_MAX = 200
+# What needs no other task, and can be done while the files are still being read.
+ADDS = {"/tasks", "/tasks/batch"}
 # No definition needs more, and what reads and writes YAML goes down one call for each.
 DEPTH_MAX = 64
 KEY_HEADER = "idempotency-key"
@@ -148,6 +150,8 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     )
     if operation.changes:
         fingerprint = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + content).hexdigest()
+        if not api.prepared.is_set() and operation.path not in ADDS:
+            await run_in_threadpool(api.prepared.wait)
         job = Job(operation, ask, fingerprint, bool(given), api.answers)
         api.post(job)
         done = await answer_of(job)
@@ -185,14 +189,15 @@ async def read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:
 def _decoded_body(operation: Operation, content: bytes) -> Any:
     if operation.body is None or operation.body is bytes:
         return None if operation.body is None else content
-    if _depth(content) > DEPTH_MAX:
-        raise Problem(422, "body_too_deep", f"The body nests deeper than {DEPTH_MAX}. Nothing was changed.")
     try:
-        return msgspec.json.decode(content or b"{}", type=operation.body)
+        decoded = msgspec.json.decode(content or b"{}", type=operation.body)
     except msgspec.ValidationError as error:
         raise Problem(422, "body_unfit", f"The body cannot be used: {error}. Nothing was changed.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "body_unreadable", f"The body is no JSON: {error}. Nothing was changed.") from error
+    if _depth(content) > DEPTH_MAX:
+        raise Problem(422, "body_too_deep", f"The body nests deeper than {DEPTH_MAX}. Nothing was changed.")
+    return decoded
 
 
 @functools.cache
@@ -205,7 +210,7 @@ _NESTS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++', re.DOTALL)
 
 
 def _depth(content: bytes) -> int:
-    """How many lists and objects stand in one another; what is no JSON is somebody else's to refuse."""
+    """How many lists and objects of a JSON text stand in one another."""
     if content.count(b"[") + content.count(b"{") <= DEPTH_MAX:
         return 0
     deepest = depth = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -89,6 +90,15 @@ class Tokens:
         if known is None or not is_alive or known.state not in AT_WORK:
             return None
         return Principal("agent", attempt, task, attempt)
+
+    def standing(self, principal: Principal) -> Callable[[], bool]:
+        """Tells, from now on, whether the token that this one came with is still worth something."""
+        if principal.role == "agent":
+            task = self._state.tasks[principal.task]
+            claims = task.claims
+            return lambda: task.state in AT_WORK and (task.attempt, task.claims) == (principal.attempt, claims)
+        role, generation = principal.role, getattr(self._secret, principal.role)
+        return lambda: bool(getattr(self._secret, role) == generation)
 
     def _sign(self, *words: str) -> str:
         return hmac.new(self._secret.secret.encode(), "\0".join(words).encode(), sha256).hexdigest()[:40]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -45,11 +46,14 @@ class Api:
         self.room = Room(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
         self.began = time.time()
         self.url = ""
+        # Set once the files are taken in and what a crash left is recovered.
+        self.prepared = threading.Event()
         self.denials = 0
+        self.is_ending = False
         self.metrics = Metrics(self)
         self.logs = Log(shop.layout.logs / "server.log", *(self.tokens.of_role(role) for role in ROLES))
         self.feed.on_drop = lambda: self.logs.write("follower_dropped", "warning", dropped=self.feed.dropped)
-        self.counter = Counter(self.desk, shop.ledger, loop.wake, self._fail)
+        self.counter = Counter(self.desk, shop.ledger, loop.wake, self.fail)
 
     # -- who asks -----------------------------------------------------------------------------------------------------
 
@@ -106,7 +110,7 @@ class Api:
         return Desk.of(self.shop, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR)
 
     def post(self, job: Job) -> None:
-        if self.loop.stopping:
+        if self.loop.stopping or self.is_ending:
             raise Problem(503, "stopping", STOPPING)
         if job.operation.lane == "counter":
             self.counter.post(job)
@@ -131,8 +135,8 @@ class Api:
 
         return work
 
-    def _fail(self, error: BaseException) -> None:
-        """The counter met what leaves nothing to go on with: the run ends with it."""
+    def fail(self, error: BaseException) -> None:
+        """Somebody beside the loop met what leaves nothing to go on with: the run ends with it."""
 
         def work(loop: Loop) -> list[str]:
             raise error

@@ -134,7 +134,6 @@ class Metrics:
         self._by_kind = {kind: self._entries.labels(kind) for kind in entries.PAYLOADS}
         for how in entries.CLOSINGS:
             self._landings.labels(how)
-        self._take_recovery()
         self.registry.register(_Scraped(api))
 
     def _histogram(self, name: str) -> Histogram:
@@ -145,8 +144,8 @@ class Metrics:
         named = NAMES[name]
         return Counter(name, named.meaning, named.labels, registry=self.registry)
 
-    def _take_recovery(self) -> None:
-        """Recovery is over before anybody serves."""
+    def take_recovery(self) -> None:
+        """Once recovery is over."""
         shop = self._api.shop
         self._recoveries.observe(shop.recovery_s)
         for outcome, count in msgspec.structs.asdict(shop.recovered).items():

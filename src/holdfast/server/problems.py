@@ -32,6 +32,11 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.TaskFilesDiffer: 409,
     errors.TaskFileChanged: 412,
     errors.InputError: 422,
+    # Whether it is on disk nobody knows now, and the run ends: under the same key it can be asked again.
+    errors.DiskError: 503,
+    errors.JournalClosed: 503,
+    errors.JournalCorrupt: 503,
+    errors.StaleEpoch: 503,
 }
 TITLES = {
     400: "The request cannot be read",
@@ -39,12 +44,14 @@ TITLES = {
     403: "Not with this token",
     404: "There is no such thing",
     405: "Not with this method",
+    408: "The request was too slow",
     409: "Not in this state",
     412: "It has changed meanwhile",
     413: "The request is too large",
     421: "Not under this name",
     422: "The request cannot be used",
     429: "Too many at once",
+    431: "The head of the request is too large",
     500: "A fault of ours",
     503: "Not now",
 }

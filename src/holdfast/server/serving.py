@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,8 +24,10 @@ from holdfast.engine.workshop import Workshop
 from holdfast.errors import CertificateUnusable, ListenFailed, ListenRefused
 from holdfast.layout import Layout
 from holdfast.server import api as asgi
+from holdfast.server.connections import connection_type, most_connections
 from holdfast.server.context import Api
 from holdfast.server.guard import LOOPBACK
+from holdfast.server.logs import Level
 from holdfast.server.routes import all_operations
 from holdfast.server.static import static_routes
 from holdfast.server.tracing import tracer
@@ -55,8 +59,11 @@ def read_address(layout: Layout) -> Address | None:
 
 
 @contextlib.contextmanager
-def serving(shop: Workshop, loop: Loop) -> Iterator[Api]:
-    """Serves while here. On the way out what was asked is answered, and followers are let go."""
+def serving(shop: Workshop, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
+    """Serves while here. On the way out what was asked is answered, and followers are let go.
+
+    `prepares`: the workshop is made ready while it serves already; what cannot be answered before waits for that.
+    """
     settings = shop.config.server
     listening = listen(settings, _last_port(shop.layout))
     api = Api(shop, loop)
@@ -86,9 +93,15 @@ def serving(shop: Workshop, loop: Loop) -> Iterator[Api]:
     api.put_on_record("server_started", {"url": url})
     api.logs.write("server_started", url=url, run=shop.ledger.run, version=__version__)
     try:
+        if prepares:
+            shop.prepare()
+        api.prepared.set()
+        api.metrics.take_recovery()
         yield api
     finally:
         disk.unlink(shop.layout.server, missing_ok=True)
+        # From here on nobody would carry out what is asked.
+        api.is_ending = True
         api.counter.close()
         api.feed.close()
         server.stop()
@@ -151,6 +164,25 @@ def _expect_certificate(cert: str, key: str | None) -> None:
         raise CertificateUnusable(cert=cert, key=key, reason=error.strerror or str(error)) from error
 
 
+class _Words(logging.Handler):
+    """What the libraries under the API have to say is for the log, and not for the terminal of who types `run`."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(logging.WARNING)
+        self._api = api
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level: Level = "error" if record.levelno >= logging.ERROR else "warning"
+        trace = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
+        self._api.logs.write("library", level, name=record.name, words=record.getMessage(), trace=trace[-900:])
+
+
+def _keep_words(api: Api) -> None:
+    for name in ("uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [_Words(api)], False
+
+
 class _Thread:
     def __init__(self, api: Api, listening: socket.socket, settings: Server) -> None:
         self._api = api
@@ -159,7 +191,7 @@ class _Thread:
         config = uvicorn.Config(
             app,
             loop="none",
-            http="httptools",
+            http=connection_type(most_connections(settings.followers_max)),
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -170,6 +202,7 @@ class _Thread:
             ssl_keyfile=settings.tls_key,
             ssl_version=ssl.PROTOCOL_TLS_SERVER,
         )
+        _keep_words(api)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._ready = threading.Event()

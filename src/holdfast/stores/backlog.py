@@ -39,7 +39,7 @@ from holdfast.errors import (
     TaskFilesDiffer,
 )
 from holdfast.layout import Layout
-from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, Stamp, name_of, stamp_of, stem
+from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, Seen, Stamp, name_of, stamp_of, stem
 
 # Beyond so many the notes are dropped: a change of our own is then looked at like any other.
 OWN_MAX = 50_000
@@ -56,8 +56,26 @@ class Backlog:
         self.folder = folder
         self._lock = Layout(folder.parent).backlog_lock
         self._scanner = Scanner(folder)
+        self._recalled: dict[str, Seen] = {}
         # What we have written and removed, so that whoever watches the folder can tell our changes from people's.
         self._own: dict[str, Stamp | None] = {}
+
+    def recall(self, memory: Path) -> dict[str, Found]:
+        """What an earlier process read, by task: files that are still as they were then are not read again."""
+        from holdfast.stores.remembered import recall
+
+        self._recalled = recall(self.folder, memory)
+        self._scanner.remember(self._recalled)
+        return {seen.found.definition.id: seen.found for seen in self._recalled.values() if seen.found is not None}
+
+    def keep(self, memory: Path) -> None:
+        """Keeps what the last scan read for the next process, if much of it is new."""
+        from holdfast.stores.remembered import NEW_MIN, keep
+
+        sure = self._scanner.sure()
+        if sum(self._recalled.get(name) is not seen for name, seen in sure.items()) >= NEW_MIN:
+            keep(memory, sure)
+            self._recalled = sure
 
     def is_own(self, path: Path) -> bool:
         """Whether a path is as we ourselves have left it."""

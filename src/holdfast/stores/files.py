@@ -29,7 +29,15 @@ from holdfast.durable.entry import GENESIS, Entry, Record, Ref, encode, encode_m
 from holdfast.durable.journal import Journal, Staged, epoch_of, run_id
 from holdfast.durable.lock import DataLock
 from holdfast.durable.pairing import Pairing
-from holdfast.errors import ClaimLost, ClaimRefused, IllegalTransition, InputError, MoveRefused, StaleEpoch
+from holdfast.errors import (
+    ClaimLost,
+    ClaimRefused,
+    IllegalTransition,
+    InputError,
+    JournalClosed,
+    MoveRefused,
+    StaleEpoch,
+)
 from holdfast.layout import Layout
 from holdfast.points import point
 from holdfast.ports import Claim
@@ -58,6 +66,8 @@ class FileLedger:
         self._mutex = threading.RLock()
         self._leases: dict[str, Claim] = {}
         self._staged: Staged | None = None
+        # The state knows entries that could not be made durable: nothing may follow from it any more.
+        self._is_ahead = False
         self._unheard: list[Entry] = []
         # Told the task of each entry that was folded in, by whichever thread appended it.
         self.on_change: Callable[[str], None] = lambda task: None
@@ -109,6 +119,8 @@ class FileLedger:
 
     def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
         with self._mutex:
+            if self._is_ahead:
+                raise JournalClosed(run=self.run)
             if epoch != self.epoch or (self._staged is None and not self._lock.is_intact()):
                 raise StaleEpoch(epoch=epoch, current=self.epoch if epoch != self.epoch else "of somebody else")
             self._now = self._clock()
@@ -144,6 +156,8 @@ class FileLedger:
             if self._staged is not None:
                 yield
                 return
+            if self._is_ahead:
+                raise JournalClosed(run=self.run)
             if not self._lock.is_intact():
                 raise StaleEpoch(epoch=self.epoch, current="of somebody else")
             self._staged = staged = self._journal.stage()
@@ -153,7 +167,9 @@ class FileLedger:
                 self._staged = None
                 if staged.lines:
                     began = time.perf_counter()
+                    self._is_ahead = True
                     self._journal.append_staged(staged)
+                    self._is_ahead = False
                     self.on_append(time.perf_counter() - began, len(staged.lines))
                     self._tell()
 
@@ -244,7 +260,7 @@ class FileLedger:
 
     def close(self) -> None:
         with self._mutex:
-            if self._unsaved:
+            if self._unsaved and not self._is_ahead:
                 self.save()
             self._journal.close()
             self._lock.release()

@@ -1,12 +1,14 @@
 """The backlog read with the help of what an earlier process read: an unchanged file costs a stat, not a parse.
 
-What was read is kept in one file of the cache folder. It is a projection for those who only look: missing, damaged or
-of another version, it is passed over, and each file in it counts only under the stamp that it was read with.
+What was read is kept in one file of the cache folder. It is a projection: missing, damaged or of another version, it is
+passed over, and each file in it counts only under the stamp that it was read with. Who only looks keeps what it learns
+at once; who owns the data root, at its start and at its end.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,8 @@ from holdfast.stores.scan import Found, Scan, Scanner, Seen, Stamp
 
 # To parse one file, the reader of YAML must be loaded: that takes as long as writing what is known of so many files.
 FILES_PER_PARSE = 5000
+# An owner reads on anyway: only so many new ones are worth a file.
+NEW_MIN = 100
 _RULES = f"{__version__} {Definition.__struct_fields__}"
 
 
@@ -41,31 +45,35 @@ class RememberingScanner(Scanner):
     def __init__(self, folder: Path, memory: Path) -> None:
         super().__init__(folder)
         self._memory = memory
-        self._seen = {name: self._recalled(name, kept) for name, kept in _load(memory).items()}
+        self._seen = recall(folder, memory)
 
     def scan(self) -> Scan:
         recalled = dict(self._seen)
         scan = super().scan()
-        sure = {name: seen for name, seen in self._seen.items() if seen.settled and seen.found is not None}
+        sure = self.sure()
         unknown = sum(recalled.get(name) is not seen for name, seen in sure.items())
         if unknown and len(sure) <= unknown * FILES_PER_PARSE:
-            self._keep(sure)
+            keep(self._memory, sure)
         return scan
 
-    def _recalled(self, name: str, kept: _Kept) -> Seen:
-        folder, _, file = name.partition("/")
-        found = Found(kept.definition, self.folder, folder, file, kept.stamp, kept.digest)
-        return Seen(kept.stamp, kept.digest, True, found, ())
 
-    def _keep(self, sure: dict[str, Seen]) -> None:
-        files = {
-            name: _Kept(seen.stamp, seen.digest, seen.found.definition) for name, seen in sure.items() if seen.found
-        }
-        # Who looks is not stopped by a folder that cannot be written, nor by a number that no memory can hold.
-        with contextlib.suppress(DiskError, OverflowError):
-            content = _encode(_Memory(_RULES, files))
-            disk.mkdir(self._memory.parent)
-            disk.replace(self._memory, content)
+def recall(folder: Path, memory: Path) -> dict[str, Seen]:
+    """What is remembered of the files below a folder."""
+    return {name: _recalled(folder, name, kept) for name, kept in _load(memory).items()}
+
+
+def _recalled(root: Path, name: str, kept: _Kept) -> Seen:
+    folder, _, file = name.partition("/")
+    return Seen(kept.stamp, kept.digest, True, Found(kept.definition, root, folder, file, kept.stamp, kept.digest), ())
+
+
+def keep(memory: Path, sure: Mapping[str, Seen]) -> None:
+    files = {name: _Kept(seen.stamp, seen.digest, seen.found.definition) for name, seen in sure.items() if seen.found}
+    # Nobody is stopped by a folder that cannot be written, nor by a number that no memory can hold.
+    with contextlib.suppress(DiskError, OverflowError):
+        content = _encode(_Memory(_RULES, files))
+        disk.mkdir(memory.parent)
+        disk.replace(memory, content)
 
 
 def _load(memory: Path) -> dict[str, _Kept]:

@@ -101,6 +101,14 @@ class Scanner:
                 break
         return scan
 
+    def sure(self) -> dict[str, Seen]:
+        """What the last scan could use, under stamps that are old enough to tell a later change."""
+        return {name: seen for name, seen in self._seen.items() if seen.settled and seen.found is not None}
+
+    def remember(self, seen: dict[str, Seen]) -> None:
+        """Begins with what somebody has seen before."""
+        self._seen = seen
+
     def found(self) -> list[Found]:
         """Every file that the last scan could use, also those whose id several have."""
         return [seen.found for seen in self._seen.values() if seen.found is not None]

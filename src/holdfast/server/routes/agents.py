@@ -178,6 +178,7 @@ def output(api: Api, ask: Ask) -> Response:
     if not query.follow:
         return Response(_read(path, start, TAIL_BYTES_MAX), media_type="text/plain; charset=utf-8", headers=headers)
     api.room.expect(ask.client)
+    is_good = api.tokens.standing(ask.principal)
 
     def is_over() -> bool:
         task = api.tasks[ask.attempt.rpartition(".")[0]]
@@ -186,6 +187,8 @@ def output(api: Api, ask: Ask) -> Response:
     async def frames() -> AsyncGenerator[bytes, None]:
         with api.room.taken(ask.client):
             async for each in _follow(api, path, start, is_over):
+                if not is_good() and ask.principal.role != "agent":
+                    return
                 yield each
 
     return EventStream(frames())

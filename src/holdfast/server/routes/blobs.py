@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from holdfast.durable.blob_meta import UNKNOWN_TYPE, Meta
-from holdfast.errors import BlobUndescribed
+from holdfast.errors import BlobUndescribed, Poisoned, SyncFailed
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
 
@@ -48,7 +48,12 @@ def put(api: Api, ask: Ask) -> Put:
     """Putting the same bytes again changes nothing, so it needs no key."""
     kind = ask.headers.get("content-type", "").partition(";")[0].strip().lower()
     found = kind if _TYPE.fullmatch(kind) else UNKNOWN_TYPE
-    return Put(api.shop.blobs.put(ask.body, content_type=found), len(ask.body))
+    try:
+        return Put(api.shop.blobs.put(ask.body, content_type=found), len(ask.body))
+    except (SyncFailed, Poisoned) as error:
+        # The run could go on until it needs a blob itself; it ends with what is really wrong instead.
+        api.fail(error)
+        raise
 
 
 OPERATIONS = [
@@ -57,5 +62,5 @@ OPERATIONS = [
     Operation("GET", "/blobs/{digest}/meta", "show_blob_meta", "What is known of a blob.", meta, Meta, lane="aside",
               tag="blobs", problems=(404,)),
     Operation("POST", "/blobs", "put_blob", "Keep bytes, up to 1 MiB.", put, Put, "operate", "aside", body=bytes,
-              status=201, tag="blobs"),
+              status=201, tag="blobs", problems=(503,)),
 ]  # fmt: skip

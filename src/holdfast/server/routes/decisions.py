@@ -105,13 +105,32 @@ def split(api: Api) -> Any:
         is_split = desk.has_done("task_split", count)
         if not is_split and task.state not in _SPLITS:
             raise refused(task, "split", "only what is open or being worked on can be.")
-        names = creating.create(desk, api.catalogue, [given(each) for each in ask.body.tasks], parent=task.id)
+        new = [given(each) for each in ask.body.tasks]
+        if ask.principal.role == "agent":
+            new = [_no_further(desk, task, each) for each in new]
+        names = creating.create(desk, api.catalogue, new, parent=task.id)
         if not is_split:
             end_attempt(desk, task)
             desk.append([desk.moved(task, _SPLITS[task.state], TransitionReason.REQUESTED_BY_PERSON, count)])
         return Changed(rows_of(desk, [task.id])[0], "it waits for its subtasks", {}, rows_of(desk, names))
 
     return function
+
+
+# How work is fenced in: an agent's subtasks have what its own task has, or a way out of the sandbox would be a subtask.
+_FENCES = ("agent", "model", "sandbox", "verify", "approve", "budget_usd", "timeout_s", "max_attempts", "max_resumes")
+_NOT_BY_AGENTS = (*_FENCES, "command", "script", "forked_from", "parent")
+
+
+def _no_further(desk: Desk, task: Task, values: dict[str, Any]) -> dict[str, Any]:
+    """A subtask that an agent asks for."""
+    if named := [name for name in _NOT_BY_AGENTS if name in values]:
+        detail = (
+            f"An agent cannot say {', '.join(named)} for a subtask: that is as for its own task. Nothing was changed."
+        )
+        raise Problem(403, "not_an_agents_to_say", detail)
+    own = msgspec.structs.asdict(_definition(desk, task))
+    return {**values, **{name: own[name] for name in _FENCES if own[name] is not None and own[name] != ()}}
 
 
 def block(desk: Desk, ask: Ask) -> Changed:
@@ -173,13 +192,14 @@ def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
     others = [(name, file.definition) for name, file in desk.shop.board.files.copy().items() if name != task.id]
 
     def changed(found: Found, text: bytes) -> bytes:
+        new = edited(text, found.definition, found.path.stem, values)
         # What the file says, which somebody may have edited a moment ago; where an edit counts later, what counts now.
-        is_new = task.state in EDITABLE
-        if not _is_meant(match, sha256(without_blocks(text)).hexdigest() if is_new else task.definition):
+        etag = sha256(without_blocks(text)).hexdigest() if task.state in EDITABLE else task.definition
+        # What it says already may have been written by this very request, before a crash kept the answer back.
+        if new != text and not _is_meant(match, etag):
             raise Problem(
                 412, "definition_changed", "It has changed since you read it. Nothing was written; read it again."
             )
-        new = edited(text, found.definition, found.path.stem, values)
         made = parse(new, found.path.stem)
         problems = made if isinstance(made, list) else problems_of([*others, (task.id, made)])
         mine = [each for each in problems if not each.tasks or task.id in each.tasks]

@@ -32,10 +32,13 @@ def follow(api: Api, ask: Ask) -> Response:
         return (not query.task or task == query.task) and (not query.kind or kind in query.kind)
 
     api.room.expect(ask.client)
+    is_good = api.tokens.standing(ask.principal)
 
     async def frames() -> AsyncGenerator[bytes, None]:
         with api.room.taken(ask.client):
             async for each in api.feed.follow(after, fits):
+                if not is_good():
+                    return
                 yield each
 
     return EventStream(frames())

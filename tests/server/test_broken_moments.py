@@ -1,0 +1,144 @@
+"""Two things at the same moment, a crash or a fault between two others, and a worker who is not there any more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine_support import holdfast, layout, make_repo, sound, state, wait_for
+from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition
+from holdfast.domain.routing import choose
+from server.server_support import Client, served
+from support import require_strace
+
+
+def test_a_file_and_a_request_for_the_same_task_at_the_same_moment(tmp_path: Path) -> None:
+    """A file that is gone makes the run look twice, a moment later: what is asked for in between comes first."""
+    repo = make_repo(tmp_path)
+    place, quicker = layout(repo).backlog_open, 0
+    with served(repo) as server:
+        for number in range(20):
+            bait, name = f"bait-{number}", f"both-{number}"
+            server.operator.post("/tasks", {"id": bait, "goal": "x"})
+            wait_for((place / f"{bait}.yaml").exists, "a file to take away")
+            made = tmp_path.parent / f"{name}.yaml"
+            made.write_text(f"id: {name}\ngoal: by hand\n")
+            os.rename(made, place / made.name)
+            os.unlink(place / f"{bait}.yaml")
+            answer = server.operator.ask("POST", "/tasks", {"id": name, "goal": "by request"})
+            assert answer.status in (201, 409)
+            quicker += answer.status == 201
+            wait_for(lambda: _goal(server.operator, name) == "by hand", "the file's own words")
+            if quicker == 3:
+                break
+        assert quicker, "the run was always quicker"
+        assert server.process.poll() is None
+    sound(repo)
+
+
+def _goal(client: Client, task: str) -> str:
+    answer = client.ask("GET", f"/tasks/{task}")
+    return str(answer.json["definition"].get("goal", "")) if answer.status == 200 else ""
+
+
+def test_a_task_without_a_file_yet_is_no_finding(tmp_path: Path) -> None:
+    """Killed between the journal and the file: all is there, and the next run writes the file."""
+    repo = make_repo(tmp_path)
+    with served(repo, HOLDFAST_CRASH_AT="append.request_answered.after:1") as server:
+        with pytest.raises(OSError):
+            server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k")
+        assert server.process.wait(60) == -9
+    assert state(repo).tasks["t"].unfiled and not (layout(repo).backlog_open / "t.yaml").exists()
+    sound(repo)
+    assert "the next run writes its file" in holdfast(repo, "list")
+    with served(repo) as server:
+        assert server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k").status == 201
+        wait_for((layout(repo).backlog_open / "t.yaml").exists, "its file")
+    sound(repo)
+
+
+def test_a_sync_that_fails_once_leaves_nothing_that_cannot_be_started_again(tmp_path: Path) -> None:
+    """What was gathered for that sync was known already, and must not be written down as if it had been."""
+    require_strace()
+    repo, log = make_repo(tmp_path / "repo"), tmp_path / "strace"
+    with served(repo) as server:
+        server.operator.post("/tasks", {"id": "before", "goal": "x"})
+        wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
+        fault = ("-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1")
+        tracer = subprocess.Popen(
+            ["strace", "-f", "-o", str(log), *fault, "-p", str(server.process.pid)], stderr=subprocess.PIPE, text=True
+        )
+        assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
+        answer = server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k")
+        assert (answer.status, answer.code) == (503, "sync_failed")
+        assert server.process.wait(60) == 3
+        tracer.communicate(timeout=60)
+    assert "INJECTED" in log.read_text()
+    sound(repo)
+    with served(repo) as server:
+        assert server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k").status == 201
+        assert server.operator.get("/tasks")["total"] == 2
+    sound(repo)
+
+
+def test_what_a_lost_worker_leaves_is_for_the_agent_that_the_rules_name(tmp_path: Path) -> None:
+    """The attempt goes on, and a run that looked for an agent of the worker's name would never find one."""
+    repo = make_repo(tmp_path)
+    with served(repo, HOLDFAST_LEASE_S="1") as server:
+        server.operator.post("/tasks", {"id": "t", "goal": "x"})
+        held = server.operator.post("/tasks/t/claim", {"worker": "elsewhere"})
+        wait_for(lambda: server.operator.get("/tasks/t")["task"]["state"] == "OPEN", "a lease that has run out")
+        late = server.operator.ask("POST", "/tasks/t/heartbeat", {"claim": held["claim"]})
+        assert (late.status, late.code) == (409, "claim_lost")
+    found = state(repo).tasks["t"]
+    assert found.continues and found.attempt == held["attempt"]
+    assert choose(Definition("t", goal="x"), Config(), found).agent == Config().agent
+
+
+def test_a_worker_elsewhere_is_not_undone(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    with served(repo) as server:
+        server.operator.post("/tasks", {"id": "t", "goal": "x"})
+        held = server.operator.post("/tasks/t/claim", {"worker": "elsewhere"})
+        answer = server.operator.ask("POST", f"/attempts/{held['attempt']}/undo", {"turn": 0})
+        assert (answer.status, answer.code) == (409, "decision_refused")
+        assert server.operator.ask("POST", "/tasks/t/heartbeat", {"claim": held["claim"]}).status == 200
+    sound(repo)
+
+
+def test_an_edit_by_hand_a_moment_ago_counts_against_if_match(tmp_path: Path) -> None:
+    """Between writing the file and asking there is no time for the run to take it in: the file is what counts."""
+    repo = make_repo(tmp_path)
+    with served(repo) as server:
+        server.operator.post("/tasks", {"id": "t", "goal": "x"})
+        path = layout(repo).backlog_open / "t.yaml"
+        wait_for(path.exists, "its file")
+        etag = server.operator.get("/tasks/t")["etag"]
+        path.write_text("id: t\ngoal: by hand\n")
+        answer = server.operator.ask("PATCH", "/tasks/t", {"changes": {"goal": "mine"}}, if_match=f'"{etag}"')
+        assert (answer.status, answer.code) == (412, "definition_changed")
+        assert "by hand" in path.read_text()
+    sound(repo)
+
+
+def test_an_edit_whose_answer_was_lost_is_not_told_that_somebody_else_made_it(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    (layout(repo).backlog_open / "t.yaml").write_text("id: t\ngoal: x\n")
+    change, keyed = {"changes": {"priority": 2}}, {"idempotency_key": "k", "if_match": ""}
+    with served(repo, HOLDFAST_CRASH_AT="append.request_answered.before:1") as server:
+        wait_for(lambda: _goal(server.operator, "t") == "x", "the task")
+        etag = server.operator.get("/tasks/t")["etag"]
+        keyed["if_match"] = f'"{etag}"'
+        with pytest.raises(OSError):
+            server.operator.ask("PATCH", "/tasks/t", change, **keyed)
+        assert server.process.wait(60) == -9
+    with served(repo) as server:
+        answer = server.operator.ask("PATCH", "/tasks/t", change, **keyed)
+        assert (answer.status, answer.json["task"]["priority"]) == (200, 2)
+        other = server.operator.ask("PATCH", "/tasks/t", {"changes": {"priority": 3}}, if_match=keyed["if_match"])
+        assert (other.status, other.code) == (412, "definition_changed")
+    sound(repo)

@@ -1,0 +1,152 @@
+"""What nobody should send, and what must not come of it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from engine_support import add, layout, make_repo, sound, state, wait_for
+from holdfast.domain.task import TaskState
+from server.server_support import Server, served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(make_repo(tmp_path_factory.mktemp("broken"))) as serving:
+        serving.operator.post("/tasks", {"id": "t", "goal": "x"})
+        yield serving
+
+
+def _connected(server: Server) -> socket.socket:
+    at = urlsplit(server.address.url)
+    return socket.create_connection((at.hostname, at.port), timeout=60)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/tasks"), ("PATCH", "/tasks/t")])
+def test_lists_in_lists_end_nobody(server: Server, method: str, path: str) -> None:
+    """YAML is written by functions that call themselves: deep enough, this ended the run."""
+    for depth in (70, 450, 5_000):
+        deep = "[" * depth + "]" * depth
+        body = f'{{"goal": "x", "context": {deep}}}' if method == "POST" else f'{{"changes": {{"context": {deep}}}}}'
+        answer = server.operator.ask(method, path, body.encode())
+        assert (answer.status, answer.code) in [(422, "body_too_deep"), (400, "body_unreadable")]
+    assert server.operator.get("/tasks")["total"] == 1
+
+
+def test_brackets_in_words_are_not_lists(server: Server) -> None:
+    words = '[{"' * 500
+    answer = server.operator.ask("PATCH", "/tasks/t", {"changes": {"goal": words, "title": "\\" * 99 + "["}})
+    assert answer.status == 200 and answer.json["definition"]["goal"] == words
+
+
+def test_the_head_of_a_request_has_an_end(server: Server) -> None:
+    """Nobody has shown a token yet: what they send must not be kept without a limit."""
+    with _connected(server) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+        sent, got = 0, b""
+        try:
+            while sent < 64 << 20:
+                sent += peer.send(b"a" * 65536)
+        except OSError:
+            got = b"cut"
+        assert got == b"cut" and sent < 64 << 20
+    assert server.nobody.ask("GET", "/health/live").status == 200
+
+
+def test_a_head_that_is_too_long_is_told(server: Server) -> None:
+    with _connected(server) as peer:
+        peer.sendall(b"GET /" + b"a" * 66_000)
+        answer = peer.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 431 ") and b"head_too_large" in answer
+
+
+def test_a_crowd_that_says_nothing_leaves_the_run_its_files(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    with served(repo, HOLDFAST_SERVER__FOLLOWERS_MAX="1") as server:
+        crowd = [_connected(server) for _ in range(300)]
+        try:
+            last = crowd[-1].recv(65536)
+            assert last.startswith(b"HTTP/1.1 503 ") and b"too_many_connections" in last
+        finally:
+            for each in crowd:
+                each.close()
+        wait_for(lambda: server.nobody.ask("GET", "/health/live").status == 200, "room again")
+        server.operator.post("/tasks", {"id": "t", "goal": "x"})
+    sound(repo)
+
+
+def test_a_path_has_one_spelling(server: Server) -> None:
+    """A redirection would lead wherever the Host header says."""
+    answer = server.operator.ask("GET", "/tasks/", host="evil.example")
+    assert (answer.status, answer.code) == (404, "no_such_path") and "location" not in answer.headers
+
+
+def test_if_match_is_a_list_of_tags(server: Server) -> None:
+    change = {"changes": {"labels": ["seen"]}}
+    for wrong in ('""', '"x"', 'W/"x"', '"x", "y"'):
+        answer = server.operator.ask("PATCH", "/tasks/t", change, if_match=wrong)
+        assert (answer.status, answer.code) == (412, "definition_changed"), wrong
+    etag = server.operator.get("/tasks/t")["etag"]
+    assert server.operator.ask("PATCH", "/tasks/t", change, if_match=f'"x", "{etag}"').status == 200
+    assert server.operator.ask("PATCH", "/tasks/t", change, if_match="*").status == 200
+
+
+def test_what_holdfast_writes_is_not_edited(server: Server) -> None:
+    for name in ("claim", "result", "error"):
+        answer = server.operator.ask("PATCH", "/tasks/t", {"changes": {name: {"state": "CLOSED"}}})
+        assert (answer.status, answer.code) == (422, "input_error")
+
+
+def test_whoever_was_turned_away_at_the_door_is_on_record(server: Server) -> None:
+    server.operator.ask("GET", "/tasks", host="evil.example")
+    server.operator.ask("GET", "/tasks", origin="http://evil.example")
+    found = layout(server.repo).audit
+
+    def told() -> str:
+        return "".join(path.read_text() for path in found.glob("*.jsonl"))
+
+    wait_for(lambda: "host_unknown" in told() and "origin_foreign" in told(), "both denials in the audit log")
+
+
+def test_a_revoked_token_hears_nothing_more(tmp_path: Path) -> None:
+    with served(make_repo(tmp_path)) as server:
+        follower = server.reader.frames("/events?after=000001-x:0")
+        assert next(follower)["event"]
+        server.operator.post("/auth/revoke", {"role": "reader"})
+        server.operator.post("/tasks", {"id": "secret", "goal": "x"})
+        heard = list(follower)
+        assert not [frame for frame in heard if "secret" in frame["data"]]
+        assert server.reader.ask("GET", "/events").status == 401
+
+
+# What an agent does below: it asks for a subtask of its own making, and for a circle, and goes on working.
+ASKING = """
+cd "$1"
+ask() { curl -s -o /dev/null -w '%{http_code} ' -H "Authorization: Bearer $HOLDFAST_TOKEN" "$@" >> answers; }
+ask "$HOLDFAST_URL/tasks/a/split" -d '{"tasks":[{"command":"touch ../../../escaped","sandbox":"off"}]}'
+ask "$HOLDFAST_URL/tasks/a/split" -d '{"tasks":[{"goal":"x","verify":["true"]}]}'
+ask "$HOLDFAST_URL/tasks/a/block" -d '{"on":["b"]}'
+mv answers codes
+while [ ! -e go ]; do sleep 0.05; done
+rm -f codes go
+"""
+
+
+def test_an_agent_gets_no_further_by_a_subtask_and_is_not_ended_by_a_refusal(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    script = repo.parent / "ask.sh"
+    script.write_text(ASKING)
+    add(repo, "a", f"run sh {script} {repo}\nwrite made.txt x")
+    add(repo, "b", "write b.txt x", depends_on=["a"])
+    with served(repo, "run", "--stay", "--plain") as server:
+        wait_for((repo / "codes").exists, "three answers")
+        assert (repo / "codes").read_text().split() == ["403", "403", "422"]
+        assert server.operator.get("/tasks")["total"] == 2
+        (repo / "go").touch()
+        wait_for(lambda: state(repo).tasks["b"].state is TaskState.CLOSED, "both tasks closed")
+        assert (state(repo).tasks["a"].attempts, state(repo).tasks["a"].starts) == (1, 1)
+    sound(repo)
