@@ -115,7 +115,11 @@ class Layout:
     memory = Entry("memory/", "durable", on_demand=True)
     plans = Entry("plans/", "durable", on_demand=True)
     cache = Entry("cache/", "ephemeral", on_demand=True)
-    definitions = Entry("cache/definitions.json", "ephemeral", on_demand=True)
+
+    @property
+    def definitions(self) -> Path:
+        """What was read of the task files, in the cache."""
+        return self.cache / "definitions.json"
 
     def attempt(self, attempt: str) -> Path:
         return self.inside("attempts", _one_name("The attempt id", attempt))
