@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and a smaller journal: a look, not a result")
     parser.add_argument("--only", choices=PARTS, action="append", help="measure this part only")
-    parser.add_argument("--docs", action="store_true", help="also put the table into docs/benchmarks.md")
+    parser.add_argument("--docs", action="store_true", help="also put the rows into docs/benchmarks.md")
     options = parser.parse_args()
     build = REPOSITORY / "build"
     build.mkdir(exist_ok=True)
@@ -58,14 +58,15 @@ def as_json(row: Row) -> dict[str, object]:
 
 
 def write_docs(rows: list[Row]) -> None:
+    """Puts the rows into the table; one that was not measured this time stays as it is."""
     path = REPOSITORY / "docs" / "benchmarks.md"
-    table = [
-        f"| {' | '.join(HEADINGS)} |",
-        "|---|---:|---|---|---|---|",
-        *(f"| {' | '.join(cells(row))} |" for row in rows),
-    ]
+    before, _, after = path.read_text().partition(MARK)
+    known = {line.split(" | ")[0]: line for line in after.splitlines() if line.startswith("| ")}
+    known |= {line.split(" | ")[0]: line for line in (f"| {' | '.join(cells(row))} |" for row in rows)}
+    heading = f"| {' | '.join(HEADINGS)} |"
+    known.pop(heading.split(" | ")[0], None)
     where = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, 2 cores."
-    before = path.read_text().split(MARK)[0]
+    table = [heading, "|---|---:|---|---|---|---|", *known.values()]
     path.write_text(f"{before}{MARK}\n{where}\n\n" + "\n".join(table) + "\n")
 
 

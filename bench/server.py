@@ -44,6 +44,9 @@ class Served:
         self._argv = [sys.executable, "-m", module, "serve"]
         self._env = {**self.repo.env, **{f"HOLDFAST_SERVER__{name.upper()}": str(n) for name, n in settings.items()}}
         self._env["PYTHONPATH"] = str(Path(__file__).parent.parent)
+        # As after an installation: the modules are there as bytecode.
+        self._env.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._env["PYTHONPYCACHEPREFIX"] = str(folder.parent / "bytecode")
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Served]:

@@ -182,7 +182,9 @@ class Loop:
     def _tick(self) -> None:
         self.ticked_at = self.shop.clock()
         self._beat()
-        self.stopping = self.stopping or self.signals.asked_to_stop(self.shop.ledger.run)
+        # Asked first and set then: a signal that comes while the file is looked for must not be overwritten.
+        if asked := self.signals.asked_to_stop(self.shop.ledger.run):
+            self.stopping = self.stopping or asked
         self._take_results()
         self._release_holds()
         if self._files_changed or not self._beat_at:

@@ -35,6 +35,7 @@ def revoke(api: Api) -> Any:
     def function(desk: Desk, ask: Ask) -> Revoked:
         role = ask.body.role
         api.tokens.revoke(role)
+        api.logs.register(api.tokens.of_role(role))
         _rewrite_address(api)
         api.put_on_record("tokens_revoked", {"role": role, "by": ask.principal.name})
         return Revoked(role, "the new token is in runtime/server.json of the data root")
