@@ -6,15 +6,20 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.durable import attempts
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import start_ticks
+from holdfast.engine.loop import Loop
+from holdfast.engine.signals import LEAVE
+from holdfast.wiring import workshop
 
 
 @pytest.fixture
@@ -443,3 +448,20 @@ def test_nothing_is_built_on_a_landing_that_is_lost(repo: Path) -> None:
     holdfast(repo, "run")
     assert landed(repo) == ["a", "b"]
     sound(repo)
+
+
+def test_a_stop_that_comes_while_it_looks_for_one_is_not_lost(tmp_path: Path) -> None:
+    """A signal may come at any moment, also between asking the file and noting what it said."""
+    app = App.find(make_repo(tmp_path))
+    with workshop(app, lambda task, text: None) as shop:
+        loop = Loop(shop, stays=True)
+
+        def asked_to_stop(run: str) -> str:
+            loop.stop(LEAVE)
+            return ""
+
+        loop.signals.asked_to_stop = asked_to_stop  # type: ignore[method-assign]
+        running = threading.Thread(target=loop.run, daemon=True)
+        running.start()
+        running.join(60)
+        assert not running.is_alive() and loop.stopping == LEAVE

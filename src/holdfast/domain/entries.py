@@ -86,12 +86,16 @@ class TaskProgressed(msgspec.Struct, frozen=True):
 
 
 class RequestAnswered(msgspec.Struct, frozen=True):
-    """The answer to an API request that had a key of its own, so that a repeated one gets the same."""
+    """The answer to an API request that had a key of its own, so that a repeated one gets the same.
+
+    `whole`: the body is here. A very long one is not, and is made anew from what the journal knows.
+    """
 
     idempotency_key: str
     request: str
     status: int
     body: Any = None
+    whole: bool = True
 
 
 class TaskEdited(msgspec.Struct, frozen=True):

@@ -141,6 +141,5 @@ def _refresh_and_close(shop: Workshop, task: Task) -> None:
 def _close(shop: Workshop, task: Task, outcome: dict[str, object]) -> None:
     shop.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
     branch = shop.branch.removeprefix("refs/heads/")
-    shop.note(
-        task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else "closed: all its subtasks have landed"
-    )
+    without = "closed on its worker's word, with nothing to land" if task.attempt else "closed: its subtasks landed"
+    shop.note(task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else without)

@@ -11,6 +11,7 @@ import hashlib
 import re
 import secrets
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.errors import HoldfastError
 from holdfast.server.auth import permit
-from holdfast.server.jobs import Job, answer_of
+from holdfast.server.jobs import INTERNAL, Job, answer_of
 from holdfast.server.logs import Level
 from holdfast.server.operations import Ask, Operation, Principal, Raw
 from holdfast.server.problems import TITLES, Problem, problem_of, response
@@ -71,8 +72,7 @@ async def _told_error(request: Request, error: Exception) -> Response:
 
 async def _told_broken(request: Request, error: Exception) -> Response:
     """What nobody expected is in the log; what it says may hold more than the asker should know."""
-    detail = f"{type(error).__name__}: this is a fault of Holdfast's. What happened is in runtime/logs/server.log."
-    return response(Problem(500, "internal_fault", detail))
+    return response(Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__)))
 
 
 async def _told_http(request: Request, error: Exception) -> Response:
@@ -154,13 +154,21 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
             await run_in_threadpool(api.prepared.wait)
         job = Job(operation, ask, fingerprint, bool(given), api.answers)
         api.post(job)
-        done = await answer_of(job)
+        try:
+            done = await answer_of(job)
+        finally:
+            if job.fault is not None:
+                api.logs.write("fault", "error", operation=operation.name, error=_trace(job.fault))
         return _response(operation, done.body, done.status)
     if operation.lane == "aside":
         result = await run_in_threadpool(operation.function, api, ask)
     else:
         result = operation.function(api, ask)
     return _response(operation, result, operation.status)
+
+
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))[-4000:]
 
 
 def _response(operation: Operation, result: Any, status: int) -> Response:

@@ -36,6 +36,9 @@ ANSWERS_MAX = 10_000
 ANSWER_BYTES_MAX = 1 << 16
 
 
+INTERNAL = "{kind}: this is a fault of Holdfast's. What happened is in runtime/logs/server.log."
+
+
 class Answer(msgspec.Struct, frozen=True):
     status: int
     body: Any
@@ -55,14 +58,16 @@ class Answers:
         if known.request != request:
             detail = "This Idempotency-Key was used for another request. Nothing was changed; use a new key for each."
             raise Problem(422, "idempotency_key_reused", detail)
-        return Answer(known.status, known.body)
+        return Answer(known.status, known.body) if known.whole else None
 
     def keep(self, ledger: Ledger, key: str, request: str, answer: Answer) -> None:
         made = RequestAnswered(key, request, answer.status, msgspec.to_builtins(answer.body))
         self._recent[key] = made
         while len(self._recent) > ANSWERS_MAX:
             self._recent.popitem(last=False)
-        if len(msgspec.json.encode(made.body)) <= ANSWER_BYTES_MAX:
+        if ledger.pairing.find_executed("request_answered", key) is None:
+            if len(msgspec.json.encode(made.body)) > ANSWER_BYTES_MAX:
+                made = msgspec.structs.replace(made, body=None, whole=False)
             ledger.append(ledger.epoch, [Record("request_answered", msgspec.to_builtins(made), actor="api")])
 
     def _read(self, ledger: Ledger, key: str) -> RequestAnswered | None:
@@ -86,6 +91,8 @@ class Job:
         self.future: Future[Answer] = Future()
         self._answers = answers
         self._result: Answer | Problem | None = None
+        # What nobody expected. What was journalled before it is journalled; the state and the journal agree.
+        self.fault: Exception | None = None
 
     def carry_out(self, desk: Desk) -> None:
         """Does it, and keeps the answer back until `tell`. Raises Later, and what leaves nothing to go on with."""
@@ -102,6 +109,11 @@ class Job:
             if isinstance(error, FATAL) and not isinstance(error, REFUSED):
                 raise
             self._result = problem_of(error)
+        except Later:
+            raise
+        except Exception as error:  # noqa: BLE001 (told to its asker and to the log: a fault in one request ends no run)
+            self.fault = error
+            self._result = Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__))
 
     def tell(self) -> None:
         if self.future.cancelled():

@@ -196,6 +196,7 @@ class _Thread:
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=int(DRAIN_S),
             timeout_keep_alive=30,
             ssl_certfile=settings.tls_cert,

@@ -30,6 +30,12 @@ ALIVE_S = 15.0
 READ_MAX = 5_000
 
 Cursor = tuple[int, int]
+# Whether a follower wants an event, by its task and its kind.
+Fits = Callable[[str, str], bool]
+
+
+def everything(task: str, kind: str) -> bool:
+    return True
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,6 +133,7 @@ class Feed:
         self._is_closing = False
         self._is_noted = False
         self._places: set[_Place] = set()
+        self._shared: tuple[tuple[int, int], bytes] = ((0, 0), b"")
         self.dropped = 0
         # Told when a follower that was too slow has been let go.
         self.on_drop: Callable[[], None] = lambda: None
@@ -188,7 +195,7 @@ class Feed:
     def followers(self) -> int:
         return len(self._places)
 
-    async def follow(self, after: Cursor | None, fits: Callable[[str, str], bool]) -> AsyncIterator[bytes]:
+    async def follow(self, after: Cursor | None, fits: Fits) -> AsyncIterator[bytes]:
         """Frames from behind the cursor on, without a gap; from now on where there is none."""
         task = asyncio.current_task()
         assert task is not None
@@ -207,7 +214,7 @@ class Feed:
         finally:
             self._places.discard(place)
 
-    async def _behind(self, after: Cursor, fits: Callable[[str, str], bool]) -> AsyncIterator[tuple[bytes, int]]:
+    async def _behind(self, after: Cursor, fits: Fits) -> AsyncIterator[tuple[bytes, int]]:
         """What the journal's files and the ring have behind the cursor; with the last, the place in the ring."""
         while True:
             with self._mutex:
@@ -230,7 +237,16 @@ class Feed:
             found.append(_item(run, entry))
         return found
 
-    async def _live(self, place: _Place, fits: Callable[[str, str], bool]) -> AsyncIterator[bytes]:
+    def _frames(self, begin: int, items: list[_Item], fits: Fits) -> bytes:
+        """Most followers want everything, and stand at the same place: what was put together for one serves all."""
+        if fits is not everything:
+            return _joined(items, fits)
+        wanted = (begin, len(items))
+        if self._shared[0] != wanted:
+            self._shared = (wanted, _joined(items, fits))
+        return self._shared[1]
+
+    async def _live(self, place: _Place, fits: Fits) -> AsyncIterator[bytes]:
         while True:
             news = self._news
             items = self._since(place.number)
@@ -238,8 +254,8 @@ class Feed:
                 self._drop(place)
                 return
             if items:
-                place.number += len(items)
-                if frames := _joined(items, fits):
+                begin, place.number = place.number, place.number + len(items)
+                if frames := self._frames(begin, items, fits):
                     yield frames
             elif self._is_closing:
                 return
@@ -296,5 +312,5 @@ def entries_after(chain: Chain, after: Cursor) -> Iterator[tuple[str, Entry]]:
                     yield file.run, entry
 
 
-def _joined(items: list[_Item], fits: Callable[[str, str], bool]) -> bytes:
+def _joined(items: list[_Item], fits: Fits) -> bytes:
     return b"".join(item.frame for item in items if fits(item.task, item.kind))

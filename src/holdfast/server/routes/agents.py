@@ -18,7 +18,6 @@ from holdfast.domain.state import Task
 from holdfast.durable import attempts
 from holdfast.durable.at_work import glance, tail
 from holdfast.durable.attempts import Seen
-from holdfast.engine import remote
 from holdfast.engine.decisions import Desk, refused
 from holdfast.engine.plan import AT_WORK
 from holdfast.layout import Attempt
@@ -27,7 +26,7 @@ from holdfast.server.operations import Ask, NoBody, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.decisions import Changed
 from holdfast.server.routes.tasks import row, rows_of
-from holdfast.server.routes.work import Claimed, Hold
+from holdfast.server.routes.work import Claimed, Hold, beat_of
 from holdfast.server.stream import EventStream
 
 TAIL_BYTES = 64 << 10
@@ -138,8 +137,7 @@ def _silent(api: Api, files: Attempt) -> float:
 
 
 def beat(desk: Desk, ask: Ask) -> Claimed:
-    held = remote.beat(desk, _task_of(desk, ask.attempt).id, ask.body.claim)
-    return Claimed(rows_of(desk, [held.task])[0], held.attempt, held.token, held.until)
+    return beat_of(desk, ask, _task_of(desk, ask.attempt))
 
 
 def stop(desk: Desk, ask: Ask) -> Changed:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
-from holdfast.server.stream import EventStream, parse_cursor
+from holdfast.server.stream import EventStream, everything, parse_cursor
 
 
 class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ def follow(api: Api, ask: Ask) -> Response:
 
     async def frames() -> AsyncGenerator[bytes, None]:
         with api.room.taken(ask.client):
-            async for each in api.feed.follow(after, fits):
+            async for each in api.feed.follow(after, fits if own or query.task or query.kind else everything):
                 if not is_good():
                     return
                 yield each

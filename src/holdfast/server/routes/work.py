@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from holdfast.domain.state import Task
 from holdfast.engine import creating, remote
-from holdfast.engine.decisions import Desk
+from holdfast.engine.decisions import Desk, refused
 from holdfast.ports import Claim
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
@@ -104,10 +105,20 @@ def claim_task(desk: Desk, ask: Ask) -> Claimed:
 
 
 def beat(desk: Desk, ask: Ask) -> Claimed:
-    return _claimed(desk, remote.beat(desk, ask.task, ask.body.claim))
+    return beat_of(desk, ask, desk.task(ask.task))
+
+
+def beat_of(desk: Desk, ask: Ask, task: Task) -> Claimed:
+    """Our own runner beats for its agent; a worker from elsewhere extends its lease."""
+    if _is_own_agent(ask, task.attempt):
+        until = desk.clock() + desk.config.heartbeat_timeout_s
+        return Claimed(rows_of(desk, [task.id])[0], task.attempt, ask.body.claim, until)
+    return _claimed(desk, remote.beat(desk, task.id, ask.body.claim))
 
 
 def start(desk: Desk, ask: Ask) -> Now:
+    if _is_own_agent(ask, desk.task(ask.task).attempt):
+        return _now(desk, ask, "your runner has said so")
     remote.start(desk, ask.task, ask.body.claim)
     return _now(desk, ask)
 
@@ -142,6 +153,9 @@ def fail(desk: Desk, ask: Ask) -> Now:
 
 
 def release(desk: Desk, ask: Ask) -> Now:
+    task = desk.task(ask.task)
+    if _is_own_agent(ask, task.attempt):
+        raise refused(task, "given back", "end your process instead.", "its runner holds it")
     remote.release(desk, ask.task, ask.body.claim)
     return _now(desk, ask)
 
