@@ -20,8 +20,8 @@ ANOMALIES_MAX = 100
 # Below so many there is nothing usual to compare with.
 SAMPLE_MIN = 5
 DEVIATIONS = 3.0
-# Where all cost nearly the same, a small difference is no anomaly.
-SPREAD_MIN = 0.1
+# Where all cost nearly the same, less than twice as much is no anomaly.
+SPREAD_MIN = 1 / 3
 
 
 class CostRow(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ class Store extends EventTarget {
   }
 
   #heard(event) {
-    if (event.kind === "behind" || !event.id) return undefined;
+    if (!event.id) return undefined;
     const [run, seq] = [event.id.slice(0, event.id.lastIndexOf(":")), Number(event.id.slice(event.id.lastIndexOf(":") + 1))];
     const place = [parseInt(run, 10), seq];
     if (place[0] < this.#place[0] || (place[0] === this.#place[0] && place[1] <= this.#place[1])) return undefined;
