@@ -32,10 +32,11 @@ atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True
 
 # Whole runs with many kills: what they show does not depend on the version of Python.
 HEAVY = {
-    "test_attach", "test_auditing", "test_check_work", "test_crash_points", "test_decisions", "test_first_minute",
-    "test_broken_moments", "test_gc", "test_hostile_agents", "test_land", "test_live", "test_points", "test_refresh", "test_requests", "test_routing",
-    "test_runner", "test_runner_agents", "test_sandbox", "test_task_property", "test_turn_commands",
-    "test_two_orchestrators", "test_under_load", "test_verify", "test_worktree",
+    "test_attach", "test_auditing", "test_broken_moments", "test_check_work", "test_crash_points",
+    "test_decisions", "test_first_minute", "test_gc", "test_hostile_agents", "test_land", "test_live",
+    "test_points", "test_refresh", "test_requests", "test_routing", "test_runner", "test_runner_agents",
+    "test_sandbox", "test_task_property", "test_turn_commands", "test_two_orchestrators", "test_under_load",
+    "test_verify", "test_worktree",
 }  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def memory_path() -> Iterator[Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every property test is one that `make fuzz` deepens. Heavy ones come first: what takes long must not begin last."""
+    """Every property test is one that `make fuzz` deepens. Heavy ones come first, so that none begins last."""
     items.sort(key=lambda item: item.path.stem not in HEAVY)
     for item in items:
         if item.path.stem in HEAVY:
