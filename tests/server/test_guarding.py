@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 import ssl
 import subprocess
@@ -118,7 +119,13 @@ def test_an_agents_token_reaches_its_own_task_and_dies_with_it(tmp_path: Path) -
         assert server.operator.get("/tasks/a")["task"]["progress"] == "half"
         agent = server.with_token((repo / "token").read_text().strip())
         assert agent.get("/auth/me") == {"role": "agent", "task": "a", "attempt": "a.1"}
+        begun = server.operator.get("/journal?limit=1")["next"]
+        stream = agent.frames("/events", Last_Event_ID=begun)
+        told = [json.loads(next(stream)["data"])]
         (repo / "go").touch()
+        # It ends by itself: with the claim the token is void, and the stream with it.
+        told += [json.loads(frame["data"]) for frame in stream]
+        assert {each["task"] for each in told} == {"a"} and "task_closed" not in {each["kind"] for each in told}
         wait_for(lambda: state(repo).tasks["b"].state is TaskState.CLOSED, "both tasks closed")
         late = agent.ask("GET", "/tasks/a")
         assert (late.status, late.code) == (401, "token_unknown")
