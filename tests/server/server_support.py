@@ -121,8 +121,12 @@ def served(repo: Path, *args: str, **env: str) -> Iterator[Server]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=SECONDS)
-        print(said)
+        try:
+            said, _ = process.communicate(timeout=SECONDS)
+            print(said)
+        finally:
+            # One that does not end when it is told to fails the test, and must not outlive it.
+            process.kill()
 
 
 def _is_ready(repo: Path, pid: int) -> bool:
