@@ -13,10 +13,29 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from cli_support import HOLDFAST
-from engine_support import environment, layout, wait_for
+from engine_support import add, environment, layout, wait_for
 from holdfast.server.serving import Address, read_address
 
 SECONDS = 60
+
+
+# An agent that asks the server, writes down how it was answered, and waits until it may end.
+ASKING = """
+cd "$1"
+printf %s "$HOLDFAST_TOKEN" > token
+ask() {{ curl -s -o /dev/null -w '%{{http_code}} ' -H "Authorization: Bearer $HOLDFAST_TOKEN" "$@" >> answers; }}
+{questions}
+mv answers codes
+while [ ! -e go ]; do sleep 0.05; done
+rm -f token codes go
+"""
+
+
+def add_asking(repo: Path, task: str, questions: str) -> None:
+    """Adds a task whose agent asks; `codes` in the repository then holds the answers, and `go` lets it end."""
+    script = repo.parent / "ask.sh"
+    script.write_text(ASKING.format(questions=questions.strip()))
+    add(repo, task, f"run sh {script} {repo}\nwrite made.txt x")
 
 
 class Answer(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 
 from engine_support import add, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
-from server.server_support import Server, served
+from server.server_support import Server, add_asking, served
 
 
 @pytest.fixture(scope="module")
@@ -123,24 +123,17 @@ def test_a_revoked_token_hears_nothing_more(tmp_path: Path) -> None:
         assert server.reader.ask("GET", "/events").status == 401
 
 
-# What an agent does below: it asks for a subtask of its own making, and for a circle, and goes on working.
-ASKING = """
-cd "$1"
-ask() { curl -s -o /dev/null -w '%{http_code} ' -H "Authorization: Bearer $HOLDFAST_TOKEN" "$@" >> answers; }
+# What an agent asks below: for subtasks of its own making, and for a circle.
+QUESTIONS = """
 ask "$HOLDFAST_URL/tasks/a/split" -d '{"tasks":[{"command":"touch ../../../escaped","sandbox":"off"}]}'
 ask "$HOLDFAST_URL/tasks/a/split" -d '{"tasks":[{"goal":"x","verify":["true"]}]}'
 ask "$HOLDFAST_URL/tasks/a/block" -d '{"on":["b"]}'
-mv answers codes
-while [ ! -e go ]; do sleep 0.05; done
-rm -f codes go
 """
 
 
 def test_an_agent_gets_no_further_by_a_subtask_and_is_not_ended_by_a_refusal(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
-    script = repo.parent / "ask.sh"
-    script.write_text(ASKING)
-    add(repo, "a", f"run sh {script} {repo}\nwrite made.txt x")
+    add_asking(repo, "a", QUESTIONS)
     add(repo, "b", "write b.txt x", depends_on=["a"])
     with served(repo, "run", "--stay", "--plain") as server:
         wait_for((repo / "codes").exists, "three answers")

@@ -17,13 +17,10 @@ from cli_support import HOLDFAST
 from engine_support import add, environment, holdfast, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
-from server.server_support import Server, served
+from server.server_support import Server, add_asking, served
 
-# What an agent does in the test below: it asks several times, writes down how it was answered, and waits.
-ASKING = """
-cd "$1"
-printf %s "$HOLDFAST_TOKEN" > token
-ask() { curl -s -o /dev/null -w '%{http_code} ' -H "Authorization: Bearer $HOLDFAST_TOKEN" "$@" >> answers; }
+# What an agent asks in the test below.
+QUESTIONS = """
 ask "$HOLDFAST_URL/tasks/a/progress" -d '{"message":"half"}'
 ask "$HOLDFAST_URL/tasks/a/heartbeat" -d '{}'
 ask "$HOLDFAST_URL/tasks/a/release" -d '{}'
@@ -31,9 +28,6 @@ ask "$HOLDFAST_URL/tasks/a"
 ask "$HOLDFAST_URL/tasks/b"
 ask "$HOLDFAST_URL/tasks"
 ask "$HOLDFAST_URL/tasks/b/progress" -d '{"message":"half"}'
-mv answers codes
-while [ ! -e go ]; do sleep 0.05; done
-rm -f token codes go
 """
 
 
@@ -109,9 +103,7 @@ def test_what_was_refused_is_on_record_and_no_token_is(server: Server) -> None:
 def test_an_agents_token_reaches_its_own_task_and_dies_with_it(tmp_path: Path) -> None:
     """The agent itself says so: it asks with what it was given, and writes down what it got."""
     repo = make_repo(tmp_path)
-    script = repo.parent / "ask.sh"
-    script.write_text(ASKING)
-    add(repo, "a", f"run sh {script} {repo}\nwrite made.txt x")
+    add_asking(repo, "a", QUESTIONS)
     add(repo, "b", "write b.txt x", depends_on=["a"])
     with served(repo, "run", "--stay", "--plain") as server:
         wait_for((repo / "codes").exists, "its answers")
@@ -144,9 +136,12 @@ def test_a_stop_answers_what_was_asked_and_leaves_agents_at_work(tmp_path: Path)
     add(repo, "a", "run while [ ! -e ../../../go ]; do sleep 0.05; done; echo x > made.txt")
     with served(repo, "run", "--stay", "--plain") as server:
         wait_for(lambda: "a" in state(repo).tasks and state(repo).tasks["a"].state is TaskState.IN_PROGRESS, "an agent")
-        follower = server.operator.frames("/events")
+        begun = server.operator.get("/journal?limit=1")["next"]
+        follower = server.operator.frames("/events", Last_Event_ID=begun)
+        assert next(follower)["event"]
         server.process.send_signal(signal.SIGTERM)
-        assert list(follower) is not None
+        # It is let go in order: its stream comes to an end, and is not cut off.
+        list(follower)
         assert server.process.wait(60) == 20
     assert state(repo).tasks["a"].state is TaskState.IN_PROGRESS
     assert not layout(repo).server.exists()

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 1 << 20
 KEY_LENGTH_MAX = 200
-# What needs no other task, and can be done while the files are still being read.
-ADDS = {"/tasks", "/tasks/batch"}
 # No definition needs more, and what reads and writes YAML goes down one call for each.
 DEPTH_MAX = 64
 KEY_HEADER = "idempotency-key"
@@ -150,7 +148,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     )
     if operation.changes:
         fingerprint = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + content).hexdigest()
-        if not api.prepared.is_set() and operation.path not in ADDS:
+        if not api.prepared.is_set() and not operation.early:
             await run_in_threadpool(api.prepared.wait)
         job = Job(operation, ask, fingerprint, bool(given), api.answers)
         api.post(job)

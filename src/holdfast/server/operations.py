@@ -7,9 +7,10 @@ asked; a changing one gets a desk, in the thread that its lane names, and answer
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 # `public`: anybody; `any`: any token; `read`: any, an agent's for its own task only; `work`: an operator, or the agent
@@ -32,6 +33,13 @@ class Principal(msgspec.Struct, frozen=True):
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
+
+
+class NewestQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The newest ones, of one task or of all."""
+
+    task: Annotated[str, Meta(max_length=200)] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
 class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +84,7 @@ class Operation(msgspec.Struct, frozen=True):
     """`answer` is the type of the body; None where there is none. `problems` are statuses beside the usual ones.
 
     A `body` of bytes is taken as it comes. Several media types are separated by a comma and a space.
+    `early`: a change that needs to know of no other task, and is made while the files are still being read.
     """
 
     method: Method
@@ -92,6 +101,7 @@ class Operation(msgspec.Struct, frozen=True):
     tag: str = "tasks"
     problems: tuple[int, ...] = ()
     media_type: str = "application/json"
+    early: bool = False
 
     @property
     def changes(self) -> bool:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from holdfast.durable.blobs import Blobs
 from holdfast.engine.chronicle import Judged
 from holdfast.engine.verify import read_verdict
 from holdfast.errors import HoldfastError
 from holdfast.server.context import Api
-from holdfast.server.operations import Ask, Operation
+from holdfast.server.operations import Ask, NewestQuery, Operation
 
 
 class GateResult(msgspec.Struct, frozen=True):
@@ -55,13 +53,8 @@ class Quality(msgspec.Struct, frozen=True):
     verdicts: list[VerdictRow]
 
 
-class QualityQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    task: Annotated[str, Meta(max_length=200)] = ""
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-
-
 def quality(api: Api, ask: Ask) -> Quality:
-    query: QualityQuery = ask.query
+    query: NewestQuery = ask.query
     with api.chronicle as told:
         newest = (each for each in reversed(told.verdicts) if not query.task or each.task == query.task)
         judged = list(itertools.islice(newest, query.limit))
@@ -100,5 +93,5 @@ def _gates(verdicts: list[VerdictRow]) -> list[GateRow]:
 
 OPERATIONS = [
     Operation("GET", "/quality", "quality", "Verdicts, and how each gate comes out.", quality, Quality, lane="aside",
-              query=QualityQuery, tag="quality"),
+              query=NewestQuery, tag="quality"),
 ]  # fmt: skip

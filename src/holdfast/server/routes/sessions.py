@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from holdfast.server.context import Api
-from holdfast.server.operations import Ask, Operation
+from holdfast.server.operations import Ask, NewestQuery, Operation
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -31,13 +29,8 @@ class Sessions(msgspec.Struct, frozen=True):
     sessions: list[SessionRow]
 
 
-class SessionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    task: Annotated[str, Meta(max_length=200)] = ""
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-
-
 def sessions(api: Api, ask: Ask) -> Sessions:
-    query: SessionQuery = ask.query
+    query: NewestQuery = ask.query
     with api.chronicle as told:
         newest = (each for each in reversed(told.sittings) if not query.task or each.task == query.task)
         return Sessions(
@@ -52,5 +45,5 @@ def sessions(api: Api, ask: Ask) -> Sessions:
 
 OPERATIONS = [
     Operation("GET", "/sessions", "sessions", "Each sitting of an agent on an attempt.", sessions, Sessions,
-              lane="aside", query=SessionQuery, tag="agents"),
+              lane="aside", query=NewestQuery, tag="agents"),
 ]  # fmt: skip

@@ -87,9 +87,9 @@ def operations(api: Api) -> list[Operation]:
 
     return [
         Operation("POST", "/tasks", "add_task", "Add a task.", add, TaskRow, "operate", "counter", body=NewTask,
-                  status=201, problems=(404, 409)),
+                  status=201, problems=(404, 409), early=True),
         Operation("POST", "/tasks/batch", "add_tasks", "Add tasks: all of them or, if one cannot be, none.", add_batch,
-                  Added, "operate", "counter", body=NewTasks, status=201, problems=(404, 409)),
+                  Added, "operate", "counter", body=NewTasks, status=201, problems=(404, 409), early=True),
         *WORK,
     ]  # fmt: skip
 
