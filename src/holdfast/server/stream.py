@@ -287,6 +287,9 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for frames in self._frames:
+                if gone.done():
+                    # In Python 3.11 a wait that ends in the same moment swallows the cancelling.
+                    return
                 await send({"type": "http.response.body", "body": frames, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
