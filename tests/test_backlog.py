@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.domain.definition import Definition, parse
+from holdfast.durable import disk
 from holdfast.stores import backlog as backlogs
 from holdfast.stores import scan as scanning
 from holdfast.stores.backlog import Backlog
@@ -207,14 +208,14 @@ def test_links_pipes_and_folders_are_reported_and_not_followed(folder: Path, tmp
 def test_a_file_that_may_not_be_read_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(folder, "open/a.yaml")
     put(folder, "open/b.yaml")
-    real = scanning._read
+    real = scanning.read_plain
 
     def refuse(path: Path) -> Any:
         if path.name == "a.yaml":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return real(path)
 
-    monkeypatch.setattr(scanning, "_read", refuse)
+    monkeypatch.setattr(scanning, "read_plain", refuse)
     scan = Backlog(folder).scan()
     assert set(scan.tasks) == {"b"} and told(scan) == [("open/a.yaml", 1, ("a",))]
 
@@ -229,13 +230,13 @@ def test_a_file_name_that_is_no_text_is_reported_in_text(folder: Path) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    real, names = scanning._read, []
+    real, names = scanning.read_plain, []
 
     def counted(path: Path) -> Any:
         names.append(path.name)
         return real(path)
 
-    monkeypatch.setattr(scanning, "_read", counted)
+    monkeypatch.setattr(scanning, "read_plain", counted)
     return names
 
 
@@ -581,3 +582,29 @@ def test_settling_what_was_seen_but_not_yet_durable_loses_nothing(keep: str) -> 
             if "settled" in acknowledged:
                 assert held(disk_root)["a"] == {(keep, BODY)}
     assert settled > 0
+
+
+# -- somebody quicker -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", [None, b"goal: theirs\n"], ids=["taken away", "written anew"])
+def test_a_file_that_somebody_changes_as_soon_as_it_is_written_is_not_taken_for_ours(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, theirs: bytes | None
+) -> None:
+    publish = disk.Batch.publish
+
+    def quicker(batch: disk.Batch) -> None:
+        publish(batch)
+        path = folder / "open/t.yaml"
+        if theirs is None:
+            path.unlink()
+        else:
+            path.write_bytes(theirs)
+
+    monkeypatch.setattr(disk.Batch, "publish", quicker)
+    backlog = Backlog(folder)
+    made = backlog.add_many({"t": b"goal: ours\n", "u": b"goal: ours\n"})
+    assert set(made) == {"t", "u"}
+    assert not backlog.is_own(made["t"].path)
+    assert backlog.is_own(made["u"].path)
+    assert set(backlog.scan().tasks) == ({"t", "u"} if theirs else {"u"})

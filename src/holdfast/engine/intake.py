@@ -36,7 +36,7 @@ from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
 from holdfast.engine.absence import FOLDERS, carried_off, only_away, without_file
-from holdfast.errors import BlobCorrupt, BlobMissing, EntryUnfit, TaskFileChanged
+from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, EntryUnfit, TaskExists, TaskFileChanged
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 ACTOR = "intake"
@@ -121,7 +121,9 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     if records:
         ledger.append(ledger.epoch, records)
     for name in [*put_back, *cancelled]:
-        backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
+        # Where somebody was quicker, theirs stays: the next look takes it in.
+        with contextlib.suppress(TaskExists, AlreadyExists):
+            backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     seen = None if put_back or cancelled else scan
     return Report(added, edited, cancelled, put_back, [*scan.problems, *away], seen)
 

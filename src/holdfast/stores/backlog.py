@@ -39,10 +39,25 @@ from holdfast.errors import (
     TaskFilesDiffer,
 )
 from holdfast.layout import Layout
-from holdfast.stores.scan import ENDINGS, FOLDERS, Found, Scan, Scanner, Seen, Stamp, name_of, stamp_of, stem
+from holdfast.stores.scan import (
+    ENDINGS,
+    FOLDERS,
+    Found,
+    Scan,
+    Scanner,
+    Seen,
+    Stamp,
+    name_of,
+    read_plain,
+    stamp_of,
+    stem,
+)
 
 # Beyond so many the notes are dropped: a change of our own is then looked at like any other.
 OWN_MAX = 50_000
+
+# No file has it: whoever compares looks at the file again.
+NO_STAMP: Stamp = (0, 0, 0, 0)
 
 BLOCK_OF = {"claimed": "claim", "closed": "result", "failed": "error"}
 
@@ -298,9 +313,13 @@ def _text_with(found: Found, text: bytes, key: str | None, block: Mapping[str, A
 
 
 def _found(made: Definition, folder: str, path: Path, text: bytes) -> Found:
-    return Found(
-        made, path.parent.parent, folder, path.name, stamp_of(os.lstat(path)), hashlib.sha256(text).hexdigest()
-    )
+    """A file that we have just written, and that somebody may have changed or taken away again already."""
+    try:
+        there, stamp = read_plain(path)
+    except OSError:
+        there, stamp = b"", NO_STAMP
+    digest = hashlib.sha256(text).hexdigest()
+    return Found(made, path.parent.parent, folder, path.name, stamp if there == text else NO_STAMP, digest)
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -311,7 +330,10 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 def _mode(found: Found) -> int:
-    return stat.S_IMODE(os.lstat(found.path).st_mode)
+    try:
+        return stat.S_IMODE(os.lstat(found.path).st_mode)
+    except FileNotFoundError:
+        raise TaskFileChanged(path=found.path) from None
 
 
 def _bare(made: Definition) -> Definition:

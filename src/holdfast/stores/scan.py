@@ -170,7 +170,7 @@ class Scanner:
         path = self.folder / name
         own = stem(path.name)
         try:
-            text, stamp = _read(path)
+            text, stamp = read_plain(path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -235,7 +235,7 @@ class Scanner:
         """The content that `found` speaks of, or TaskFileChanged."""
         try:
             with disk.reading(found.path):
-                text, _ = _read(found.path)
+                text, _ = read_plain(found.path)
         except FileMissing:
             text = b""
         if hashlib.sha256(text).hexdigest() != found.digest:
@@ -262,7 +262,7 @@ def _as_text(name: str) -> str:
     return os.fsencode(name).decode(errors="replace")
 
 
-def _read(path: Path) -> tuple[bytes, Stamp]:
+def read_plain(path: Path) -> tuple[bytes, Stamp]:
     """Content and stamp of a plain file. A link is an error, and a pipe cannot make us wait."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
