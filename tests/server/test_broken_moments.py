@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from engine_support import holdfast, layout, make_repo, sound, state, wait_for
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import choose
-from server.server_support import Client, served
+from server.server_support import Client, Server, served
 from support import require_strace
 
 
@@ -61,6 +64,16 @@ def test_a_task_without_a_file_yet_is_no_finding(tmp_path: Path) -> None:
     sound(repo)
 
 
+def _failing_sync(server: Server, log: Path, how: str) -> subprocess.Popen[str]:
+    """From now on the next sync fails; the process ends with the server."""
+    fault = ("-e", "trace=fdatasync", "-e", f"inject=fdatasync:error=EIO:{how}")
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-o", str(log), *fault, "-p", str(server.process.pid)], stderr=subprocess.PIPE, text=True
+    )
+    assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
+    return tracer
+
+
 def test_a_sync_that_fails_once_leaves_nothing_that_cannot_be_started_again(tmp_path: Path) -> None:
     """What was gathered for that sync was known already, and must not be written down as if it had been."""
     require_strace()
@@ -68,11 +81,7 @@ def test_a_sync_that_fails_once_leaves_nothing_that_cannot_be_started_again(tmp_
     with served(repo) as server:
         server.operator.post("/tasks", {"id": "before", "goal": "x"})
         wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
-        fault = ("-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1")
-        tracer = subprocess.Popen(
-            ["strace", "-f", "-o", str(log), *fault, "-p", str(server.process.pid)], stderr=subprocess.PIPE, text=True
-        )
-        assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
+        tracer = _failing_sync(server, log, "when=1")
         answer = server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k")
         assert (answer.status, answer.code) == (503, "sync_failed")
         assert server.process.wait(60) == 3
@@ -82,6 +91,27 @@ def test_a_sync_that_fails_once_leaves_nothing_that_cannot_be_started_again(tmp_
     with served(repo) as server:
         assert server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k").status == 201
         assert server.operator.get("/tasks")["total"] == 2
+    sound(repo)
+
+
+def test_nobody_is_shown_what_is_not_on_disk_yet(tmp_path: Path) -> None:
+    """The state knows a task before its sync has returned. This sync takes its time, and then fails."""
+    require_strace()
+    repo, log = make_repo(tmp_path / "repo"), tmp_path / "strace"
+    with served(repo) as server, ThreadPoolExecutor() as pool:
+        server.operator.post("/tasks", {"id": "before", "goal": "x"})
+        wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
+        tracer = _failing_sync(server, log, "delay_enter=1s:when=1")
+        posted = pool.submit(server.operator.ask, "POST", "/tasks", {"id": "t", "goal": "x"})
+        seen = []
+        while not posted.done():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                seen.append(server.with_token(server.address.token).ask("GET", "/tasks/t").status)
+        assert posted.result().code == "sync_failed"
+        assert server.process.wait(60) == 3
+        tracer.communicate(timeout=60)
+    assert "INJECTED" in log.read_text()
+    assert seen and 200 not in seen
     sound(repo)
 
 

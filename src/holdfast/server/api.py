@@ -162,6 +162,8 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         result = await run_in_threadpool(operation.function, api, ask)
     else:
         result = operation.function(api, ask)
+    if operation.right != "public":
+        await api.counter.settled()
     return _response(operation, result, operation.status)
 
 

@@ -142,6 +142,8 @@ class Counter:
         self._done = done
         self._ledger = ledger
         self._failed = failed
+        # The batch whose sync has not returned yet. One that failed stays: nothing follows it.
+        self._under_way: Future[None] | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="counter", daemon=True)
         self._thread.start()
@@ -154,6 +156,11 @@ class Counter:
         self._jobs.put(None)
         self._thread.join()
 
+    async def settled(self) -> None:
+        """Returns when all that the state knew before this call is on disk: who reads is told nothing that may go."""
+        if (under_way := self._under_way) is not None:
+            await asyncio.wrap_future(under_way)
+
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             batch = [job]
@@ -165,15 +172,19 @@ class Counter:
                         is_last = True
                         break
                     batch.append(more)
+            self._under_way = under_way = Future()
             try:
                 with self._ledger.together():
                     for each in batch:
                         each.carry_out(self._desk(each.ask.key, each.ask.principal.name))
             except BaseException as error:  # noqa: BLE001 (told to all who wait, and to the run, which ends)
+                under_way.set_exception(error)
                 for each in batch:
                     each.give_up(error)
                 self._failed(error)
                 return
+            self._under_way = None
+            under_way.set_result(None)
             for each in batch:
                 each.tell()
             self._done()
