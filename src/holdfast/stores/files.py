@@ -119,8 +119,7 @@ class FileLedger:
 
     def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
         with self._mutex:
-            if self._is_ahead:
-                raise JournalClosed(run=self.run)
+            self._expect_usable()
             if epoch != self.epoch or (self._staged is None and not self._lock.is_intact()):
                 raise StaleEpoch(epoch=epoch, current=self.epoch if epoch != self.epoch else "of somebody else")
             self._now = self._clock()
@@ -156,8 +155,7 @@ class FileLedger:
             if self._staged is not None:
                 yield
                 return
-            if self._is_ahead:
-                raise JournalClosed(run=self.run)
+            self._expect_usable()
             if not self._lock.is_intact():
                 raise StaleEpoch(epoch=self.epoch, current="of somebody else")
             self._staged = staged = self._journal.stage()
@@ -172,6 +170,12 @@ class FileLedger:
                     self._is_ahead = False
                     self.on_append(time.perf_counter() - began, len(staged.lines))
                     self._tell()
+
+    def _expect_usable(self) -> None:
+        if self._is_ahead:
+            # Where the disk failed, this says so.
+            self._journal.append_many([])
+            raise JournalClosed(run=self.run)
 
     @property
     def _end(self) -> Ref:
