@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from engine_support import holdfast, layout, make_repo, sound, state, wait_for
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import choose
+from holdfast.durable.chain import Chain
 from server.server_support import Client, Server, served
 from support import require_strace
 
@@ -64,9 +66,9 @@ def test_a_task_without_a_file_yet_is_no_finding(tmp_path: Path) -> None:
     sound(repo)
 
 
-def _failing_sync(server: Server, log: Path, how: str) -> subprocess.Popen[str]:
+def _failing_sync(server: Server, log: Path, how: str, call: str = "fdatasync") -> subprocess.Popen[str]:
     """From now on the next sync fails; the process ends with the server."""
-    fault = ("-e", "trace=fdatasync", "-e", f"inject=fdatasync:error=EIO:{how}")
+    fault = ("-e", f"trace={call}", "-e", f"inject={call}:error=EIO:{how}")
     tracer = subprocess.Popen(
         ["strace", "-f", "-o", str(log), *fault, "-p", str(server.process.pid)], stderr=subprocess.PIPE, text=True
     )
@@ -91,6 +93,21 @@ def test_a_sync_that_fails_once_leaves_nothing_that_cannot_be_started_again(tmp_
     with served(repo) as server:
         assert server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k").status == 201
         assert server.operator.get("/tasks")["total"] == 2
+    sound(repo)
+
+
+def test_a_blob_whose_sync_fails_is_not_acknowledged_and_ends_the_run(tmp_path: Path) -> None:
+    require_strace()
+    repo, log = make_repo(tmp_path / "repo"), tmp_path / "strace"
+    with served(repo) as server:
+        server.operator.post("/tasks", {"id": "before", "goal": "x"})
+        wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
+        tracer = _failing_sync(server, log, "when=1", "fsync")
+        answer = server.operator.ask("POST", "/blobs", b"kept or not", content_type="text/plain")
+        assert (answer.status, answer.code) == (503, "sync_failed")
+        assert server.process.wait(60) == 3
+        tracer.communicate(timeout=60)
+    assert "INJECTED" in log.read_text()
     sound(repo)
 
 
@@ -171,4 +188,27 @@ def test_an_edit_whose_answer_was_lost_is_not_told_that_somebody_else_made_it(tm
         assert (answer.status, answer.json["task"]["priority"]) == (200, 2)
         other = server.operator.ask("PATCH", "/tasks/t", {"changes": {"priority": 3}}, if_match=keyed["if_match"])
         assert (other.status, other.code) == (412, "definition_changed")
+    sound(repo)
+
+
+def test_a_lease_that_was_extended_is_not_taken_away_before_its_time(tmp_path: Path) -> None:
+    """Signs of life that come just when the lease runs out: each is granted or refused, and what is granted holds."""
+    repo, granted, refused = make_repo(tmp_path), [0.0], 0
+    with served(repo, HOLDFAST_LEASE_S="0.1", HOLDFAST_MAX_ATTEMPTS="99") as server:
+        server.operator.post("/tasks", {"id": "t", "goal": "x"})
+        for number in range(40):
+            held = server.operator.post("/tasks/claim", {"worker": "w"})
+            granted.append(held["until"])
+            for each in range(4):
+                time.sleep(max(0.0, granted[-1] - time.time() - 0.01 + 0.004 * ((number + each) % 5)))
+                beat = server.operator.ask("POST", "/tasks/t/heartbeat", {"claim": held["claim"]})
+                assert beat.status == 200 or beat.code == "claim_lost"
+                if beat.status != 200:
+                    refused += 1
+                    break
+                granted[-1] = beat.json["until"]
+            wait_for(lambda: server.operator.get("/tasks/t")["task"]["state"] == "OPEN", "a lease that has run out")
+    lost = [entry.timestamp for _, entry in Chain(layout(repo).wal).entries() if entry.decision_type == "task_opened"]
+    assert len(lost) == 40 and refused
+    assert all(until <= at for until, at in zip(granted[1:], lost, strict=True))
     sound(repo)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
 
 from engine_support import add, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
+from holdfast.server import connections
 from server.server_support import Server, add_asking, served
 
 
@@ -62,6 +65,31 @@ def test_a_head_that_is_too_long_is_told(server: Server) -> None:
         peer.sendall(b"GET /" + b"a" * 66_000)
         answer = peer.recv(65536)
     assert answer.startswith(b"HTTP/1.1 431 ") and b"head_too_large" in answer
+
+
+def test_a_head_that_never_comes_to_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here with a shorter patience, and without an application: nobody gets as far."""
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+
+    async def nobody(scope: object, receive: object, send: object) -> None:
+        raise AssertionError("the head was not complete")
+
+    async def asked() -> bytes:
+        config = uvicorn.Config(nobody, "127.0.0.1", 0, http=connections.connection_type(9), lifespan="off")  # type: ignore[arg-type]
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: ")
+        answer = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        await server.shutdown()
+        return answer
+
+    answer = asyncio.run(asked())
+    assert answer.startswith(b"HTTP/1.1 408 ") and b"head_too_slow" in answer
 
 
 def test_a_crowd_that_says_nothing_leaves_the_run_its_files(tmp_path: Path) -> None:

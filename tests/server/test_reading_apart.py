@@ -9,6 +9,7 @@ import pytest
 from decision_support import THREE_TURNS, hanging
 from engine_support import add, layout, make_repo, state, wait_for
 from holdfast.domain.task import TaskState
+from holdfast.server.serving import read_address
 from server.server_support import served
 
 
@@ -81,11 +82,13 @@ def test_revoked_tokens_are_worth_nothing_and_the_new_one_is_found(repo: Path) -
         assert server.operator.ask("GET", "/status").status == 200
         server.operator.post("/auth/revoke", {"role": "operator"})
         assert server.operator.ask("GET", "/status").code == "token_unknown"
-        from holdfast.server.serving import read_address
-
         address = read_address(layout(repo))
         assert address is not None and server.with_token(address.token).get("/auth/me")["role"] == "operator"
+        # What was asked for is in the log, a secret in it is not.
+        server.with_token(address.token).ask("GET", f"/tasks/of-{address.token}")
         assert server.with_token(address.reader_token).get("/auth/me")["role"] == "reader"
         audited = "".join(path.read_text() for path in layout(repo).audit.glob("*.jsonl"))
         assert audited.count('"tokens_revoked"') == 2
         assert layout(repo).server.stat().st_mode & 0o777 == 0o600
+    logged = (layout(repo).logs / "server.log").read_text()
+    assert '"task":"of-' in logged and address.token not in logged

@@ -172,7 +172,8 @@ class Counter:
                         is_last = True
                         break
                     batch.append(more)
-            self._under_way = under_way = Future()
+            under_way: Future[None] = Future()
+            self._under_way = under_way
             try:
                 with self._ledger.together():
                     for each in batch:
