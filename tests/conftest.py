@@ -3,6 +3,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ sys.dont_write_bytecode = False
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
+# A shell ignores Ctrl-C for what it starts in the background, and whoever is started from there does so, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whole runs with many kills: what they show does not depend on the version of Python.
 HEAVY = {
