@@ -121,6 +121,8 @@ def test_an_agents_token_reaches_its_own_task_and_dies_with_it(tmp_path: Path) -
         wait_for(lambda: state(repo).tasks["b"].state is TaskState.CLOSED, "both tasks closed")
         late = agent.ask("GET", "/tasks/a")
         assert (late.status, late.code) == (401, "token_unknown")
+    audited = "".join(path.read_text() for path in layout(repo).audit.glob("*.jsonl"))
+    assert audited.count('"token_issued"') == 2 and agent.token not in audited
     sound(repo)
 
 

@@ -123,6 +123,7 @@ def _url(settings: Server, port: int) -> str:
 def _told_to_agent(api: Api, url: str, attempt: str) -> dict[str, str]:
     """How an agent reaches us: where, and with a token that is worth something for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
+    api.put_on_record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
     return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
 
 
