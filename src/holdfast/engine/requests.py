@@ -162,7 +162,9 @@ class Requests:
             if request is None or match is None or match[1] != request.id or _asker_is_gone(request):
                 disk.unlink(self._folder / name, missing_ok=True)
             elif not os.path.lexists(self._folder / f"reply-{request.id}.json"):
-                yield request
+                # An asker that has its reply removes its request first: one that is still there is not answered.
+                if os.path.lexists(self._folder / name):
+                    yield request
 
     def _owner_of(self, request: Request) -> str:
         """Who asks, as the system knows it. Nobody but our own user may have taken the file away."""
