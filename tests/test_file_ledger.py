@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import settings
@@ -115,3 +117,105 @@ def test_power_cut_at_every_operation() -> None:
                 assert found in ({}, {"a": "OPEN"}, {"a": "OPEN", "b": "OPEN"}, {"a": "CLAIMED", "b": "OPEN"})
                 if acknowledged:
                     assert found["a"] in (acknowledged[-1][1], "CLAIMED") and "b" in found
+
+
+class Struck(BaseException):
+    """Like the interrupt of a Ctrl-C, and raised by nobody else."""
+
+
+class Strike:
+    """Raises at the call or return with this number, of all that the ledger, the journal and the fold make while it
+    is on. Those are the moments at which Python lets a signal's handler run."""
+
+    PARTS = ("/stores/files.py", "/durable/journal.py", "/durable/pairing.py", "/domain/state.py")
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        if frame.f_code.co_filename.endswith(self.PARTS):
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise Struck
+
+    def __enter__(self) -> None:
+        sys.setprofile(self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+def _append_plainly(ledger: FileLedger) -> None:
+    ledger.append(ledger.epoch, [added("a"), added("b")])
+
+
+def _append_together(ledger: FileLedger) -> None:
+    with ledger.together():
+        ledger.append(ledger.epoch, [added("a")])
+        ledger.append(ledger.epoch, [added("b"), added("c")])
+
+
+@pytest.mark.parametrize("work", [_append_plainly, _append_together])
+def test_an_interrupt_at_any_call_leaves_no_checkpoint_that_differs_from_the_journal(
+    work: Callable[[FileLedger], None],
+) -> None:
+    at, kept = 0, set[int]()
+    while True:
+        at += 1
+        strike, is_acknowledged = Strike(at), False
+        with scratch() as folder:
+            try:
+                with reopen(folder, Clock()) as ledger:
+                    ledger.append(ledger.epoch, [added("first")])
+                    with strike:
+                        work(ledger)
+                    is_acknowledged = True
+            except Struck:
+                pass
+            shown, _ = read_state(ledger.layout)
+            ledger.layout.tasks.unlink(missing_ok=True)
+            scanned, found = read_state(ledger.layout)
+            assert found.scanned and shown.tasks == scanned.tasks, f"struck at call {at}"
+            assert "first" in shown.tasks and ("b" in shown.tasks or not is_acknowledged)
+            kept.add(len(shown.tasks))
+            with reopen(folder, Clock()) as ledger:
+                ledger.append(ledger.epoch, [added("last")])
+            assert read_state(ledger.layout)[0].tasks.keys() == {*shown.tasks, "last"}
+        if strike.left > 0:
+            break
+    assert is_acknowledged and len(kept) > 1, "it was struck before and behind the sync"
+
+
+def test_a_ledger_that_was_interrupted_takes_nothing_more(tmp_path: Path) -> None:
+    with reopen(tmp_path, Clock()) as ledger:
+
+        def interrupt(seconds: float, count: int) -> None:
+            raise Struck
+
+        ledger.on_append = interrupt
+        with pytest.raises(Struck):
+            ledger.append(ledger.epoch, [added("a")])
+        ledger.on_append = lambda seconds, count: None
+        with pytest.raises(errors.JournalClosed):
+            ledger.append(ledger.epoch, [added("b")])
+    with reopen(tmp_path, Clock()) as ledger:
+        assert set(ledger.state.tasks) == {"a"}
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_no_append_and_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CHECKPOINT_EVERY", 2)
+    told: list[errors.DiskError] = []
+    with reopen(tmp_path, Clock()) as ledger:
+        ledger.on_unsaved = told.append
+        ledger.layout.tasks.unlink(missing_ok=True)
+        ledger.layout.tasks.mkdir()
+        for name in "abcd":
+            ledger.append(ledger.epoch, [added(name)])
+    assert told, "it was tried"
+    ledger.layout.tasks.rmdir()
+    with reopen(tmp_path, Clock()) as ledger:
+        assert set(ledger.state.tasks) == set("abcd")
+    assert ledger.layout.tasks.is_file()

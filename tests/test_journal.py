@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,10 @@ def test_a_line_is_exactly_the_documented_format(tmp_path: Path) -> None:
 
 @pytest.mark.fuzz
 @given(
-    inputs=strategies.dictionaries(strategies.text(), strategies.none() | strategies.text() | strategies.floats()),
+    inputs=strategies.dictionaries(
+        strategies.text(),
+        strategies.none() | strategies.text() | strategies.floats(allow_nan=False, allow_infinity=False),
+    ),
     seq=strategies.integers(min_value=0, max_value=1 << 60),
     timestamp=strategies.floats(min_value=0, max_value=1e12),
 )
@@ -67,6 +70,18 @@ def test_a_lone_writer_and_a_batch_write_the_same_bytes(inputs: dict[str, Any], 
     record = Record("task_ädded", inputs, {"n": [1]}, "loop", committed=False)
     alone = encode(Head(seq, GENESIS, timestamp, record.decision_type, inputs, {"n": [1]}, "loop", False, seq - 1))
     assert alone[:-1] == put_together(seq, GENESIS, encode(timestamp), encode_middle(record), seq - 1)
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("inputs", [lambda n: {"a": n}, lambda n: {"a": [None, {"b": (1, n)}]}])
+def test_a_number_that_would_be_written_as_none_is_refused(
+    tmp_path: Path, number: float, inputs: Callable[[float], dict[str, Any]]
+) -> None:
+    with Journal.start(tmp_path, "000001-a", None) as journal:
+        with pytest.raises(errors.InputError, match="not finite"):
+            journal.append("work", inputs(number))
+        journal.append("work", inputs(1e308))
+    assert len(read(tmp_path)) == 2
 
 
 def test_runs_are_tied_into_one_chain(tmp_path: Path) -> None:

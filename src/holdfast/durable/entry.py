@@ -11,6 +11,7 @@ was written: the line's own witness that everything up to there had been acknowl
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 import msgspec
@@ -83,7 +84,7 @@ def encode_middle(record: Record) -> bytes:
 
 
 def encode_checked(record: Record | Head) -> bytes:
-    """Refuses what could be written but not be read back. (Infinities and NaN are written as null.)"""
+    """Refuses what could be written but not be read back as it was."""
     try:
         encoded = encode(record)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
@@ -91,6 +92,9 @@ def encode_checked(record: Record | Head) -> bytes:
     named = type(record.decision_type) is str and type(record.actor) is str
     if not (named and type(record.inputs) is dict and type(record.output) is dict and type(record.committed) is bool):
         raise InputError(detail=f"a record of the type {record.decision_type!r} has fields of the wrong type")
+    # Infinities and NaN are written as null: nearly always there is none.
+    if b"null" in encoded and not is_finite(record.inputs, record.output):
+        raise InputError(detail=f"a {record.decision_type} record holds a number that is not finite")
     # What is nested so deep has at least so many brackets: nearly always the length alone tells that it is not.
     if len(encoded) > 2 * DEPTH_MAX and is_deeper(record.inputs, record.output):
         raise InputError(detail=f"a {record.decision_type} record is nested more than {DEPTH_MAX} deep")
@@ -100,13 +104,23 @@ def encode_checked(record: Record | Head) -> bytes:
 def is_deeper(*values: Any) -> bool:
     """True for what is nested more than DEPTH_MAX deep, found level by level, without going down itself."""
     for _ in range(DEPTH_MAX):
-        containers = [value for value in values if isinstance(value, dict | list | tuple)]
-        values = tuple(
-            inner for value in containers for inner in (value.values() if isinstance(value, dict) else value)
-        )
+        values = _inside(values)
         if not values:
             return False
     return True
+
+
+def is_finite(*values: Any) -> bool:
+    while values:
+        if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+            return False
+        values = _inside(values)
+    return True
+
+
+def _inside(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    containers = [value for value in values if isinstance(value, dict | list | tuple | set | frozenset)]
+    return tuple(inner for value in containers for inner in (value.values() if isinstance(value, dict) else value))
 
 
 def put_together(seq: int, prev_hash: str, timestamp: bytes, middle: bytes, synced: int) -> bytes:

@@ -32,6 +32,7 @@ from holdfast.durable.pairing import Pairing
 from holdfast.errors import (
     ClaimLost,
     ClaimRefused,
+    DiskError,
     IllegalTransition,
     InputError,
     JournalClosed,
@@ -66,14 +67,17 @@ class FileLedger:
         self._mutex = threading.RLock()
         self._leases: dict[str, Claim] = {}
         self._staged: Staged | None = None
-        # The state knows entries that could not be made durable: nothing may follow from it any more.
-        self._is_ahead = False
+        # State and journal are not at the same entry, because one was just given to the other, or an interrupt or a
+        # failed sync came between: while this is so nothing may follow, and no checkpoint is written.
+        self._is_apart = False
+        self._save_at = CHECKPOINT_EVERY
         self._unheard: list[Entry] = []
         # Told the task of each entry that was folded in, by whichever thread appended it.
         self.on_change: Callable[[str], None] = lambda task: None
         # Told each entry with its run, once all that were appended with it are folded in.
         self.on_entry: Callable[[str, Entry], None] = lambda run, entry: None
         self.on_append: Callable[[float, int], None] = lambda seconds, count: None
+        self.on_unsaved: Callable[[DiskError], None] = lambda error: None
         fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
         assert isinstance(fold, State)
         self._state, self._pairing = fold, self.found.pairing
@@ -125,14 +129,16 @@ class FileLedger:
             self._now = self._clock()
             self._try(records)
             synced, last = self._journal.position().ref.seq, self._end
+            middles = [encode_middle(record) for record in records]
             for record in records:
                 point(f"append.{record.decision_type}.before")
+            self._is_apart = True
             if self._staged is None:
                 began = time.perf_counter()
-                refs = self._journal.append_many(records)
+                refs = self._journal.append_encoded(middles)
                 self.on_append(time.perf_counter() - began, len(refs))
             else:
-                refs = self._staged.add([encode_middle(record) for record in records], encode(self._now))
+                refs = self._staged.add(middles, encode(self._now))
             entries = [
                 _entry(ref, record, self._now, before.entry_hash, synced)
                 for before, ref, record in zip([last, *refs], refs, records, strict=False)
@@ -140,6 +146,7 @@ class FileLedger:
             for entry in entries:
                 self._take_in(entry)
             self._unheard += entries
+            self._is_apart = False
             if self._staged is None:
                 self._tell()
             return refs
@@ -152,27 +159,33 @@ class FileLedger:
         journal takes nothing any more, and the process has to end.
         """
         with self._mutex:
+            self._expect_usable()
             if self._staged is not None:
                 yield
                 return
-            self._expect_usable()
             if not self._lock.is_intact():
                 raise StaleEpoch(epoch=self.epoch, current="of somebody else")
             self._staged = staged = self._journal.stage()
             try:
                 yield
             finally:
-                self._staged = None
-                if staged.lines:
-                    began = time.perf_counter()
-                    self._is_ahead = True
-                    self._journal.append_staged(staged)
-                    self._is_ahead = False
-                    self.on_append(time.perf_counter() - began, len(staged.lines))
-                    self._tell()
+                # Nothing is written behind what was interrupted half-way: the state may lack a part of it.
+                if not self._is_apart:
+                    self._is_apart = True
+                    self._write(staged)
+
+    def _write(self, staged: Staged) -> None:
+        began = time.perf_counter()
+        if staged.lines:
+            self._journal.append_staged(staged)
+        self._staged = None
+        self._is_apart = False
+        if staged.lines:
+            self.on_append(time.perf_counter() - began, len(staged.lines))
+            self._tell()
 
     def _expect_usable(self) -> None:
-        if self._is_ahead:
+        if self._is_apart:
             # Where the disk failed, this says so.
             self._journal.append_many([])
             raise JournalClosed(run=self.run)
@@ -188,8 +201,8 @@ class FileLedger:
         for entry in entries:
             self.on_entry(self.run, entry)
         # It takes as long as there are tasks: so much for each entry, however many there are.
-        if self._unsaved >= max(CHECKPOINT_EVERY, len(self._state.tasks)):
-            self.save()
+        if self._unsaved >= max(self._save_at, len(self._state.tasks)):
+            self._save_if_possible()
 
     def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "", **facts: Any) -> Claim:
         with self._mutex:
@@ -260,14 +273,22 @@ class FileLedger:
         with self._mutex:
             chain, files = Chain(self.layout.wal), checkpoint_files(self.layout)
             checkpoint.write(chain, files, self._journal.position(), self._state, self._pairing)
-            self._unsaved = 0
+            self._unsaved, self._save_at = 0, CHECKPOINT_EVERY
+
+    def _save_if_possible(self) -> None:
+        """What was appended is durable without it: that it cannot be written now costs a later start some reading."""
+        try:
+            self.save()
+        except DiskError as error:
+            self._save_at = self._unsaved + CHECKPOINT_EVERY
+            self.on_unsaved(error)
 
     def close(self) -> None:
-        with self._mutex:
-            if self._unsaved and not self._is_ahead:
-                self.save()
-            self._journal.close()
-            self._lock.release()
+        with self._mutex, contextlib.ExitStack() as whatever_happens:
+            whatever_happens.callback(self._lock.release)
+            whatever_happens.callback(self._journal.close)
+            if self._unsaved and not self._is_apart:
+                self._save_if_possible()
 
     def _try(self, records: Sequence[Record]) -> None:
         """Raises what the fold would raise, before anything is written."""
@@ -322,6 +343,6 @@ def _reason_to_refuse(task: Task, now: float) -> str:
 def _entry(ref: Ref, record: Record, moment: float, prev_hash: str, synced: int) -> Entry:
     """An entry as the journal has it, without reading it back."""
     return Entry(
-        ref.seq, prev_hash, moment, record.decision_type, msgspec.to_builtins(record.inputs),
-        msgspec.to_builtins(record.output), record.actor, record.committed, synced, ref.entry_hash,
+        ref.seq, prev_hash, moment, record.decision_type, msgspec.to_builtins(record.inputs, str_keys=True),
+        msgspec.to_builtins(record.output, str_keys=True), record.actor, record.committed, synced, ref.entry_hash,
     )  # fmt: skip
