@@ -81,9 +81,10 @@ bench: $(VENV)/ready
 crash: $(VENV)/ready
 	HOLDFAST_KILLS=$(KILLS) $(BIN)/pytest -m crash -s --timeout 3600 $(ARGS)
 
-# The property tests, with many more examples.
-fuzz: $(VENV)/ready
+# The property tests, with many more examples; and the API, with a twentieth of them: each is asked of every operation.
+fuzz: $(VENV)/ready $(API)/ready
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -m "fuzz and not crash" -n 2 --timeout 3600
+	$(MAKE) --no-print-directory test-api EXAMPLES=$$(( $(EXAMPLES) > 160 ? $(EXAMPLES) / 20 : 8 ))
 
 # The tests, but for the heavy ones, on every supported Python that this machine has.
 pythons:

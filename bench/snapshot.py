@@ -29,12 +29,15 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
 
     def take_changed() -> float:
         before, written = tree.bytes_stored(), tree.change()
+        os.sync()
         taken = seconds(lambda: snapshots.take(ATTEMPT, next(names)))
         growth.append((tree.bytes_stored() - before) / written)
         return 1 / taken
 
     def copy() -> float:
         target = folder / f"copy-{next(copies)}"
+        # What was removed and written before is not this copy's to pay for.
+        os.sync()
         taken = seconds(lambda: shutil.copytree(tree.path, target, ignore=shutil.ignore_patterns(".git")))
         shutil.rmtree(target)
         return 1 / taken

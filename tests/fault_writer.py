@@ -52,6 +52,12 @@ def blobs(root: Path) -> Callable[[int], str]:
     return lambda number: store.put(b"content %d" % number)
 
 
+def batches(root: Path) -> Callable[[int], str]:
+    store = Blobs(root)
+    store.put_many([b"first"])
+    return lambda number: ",".join(store.put_many([b"content %d of %d" % (which, number) for which in range(3)]))
+
+
 def ledger(root: Path) -> Callable[[int], str]:
     log = Ledger(root / "events.jsonl")
     log.append({"number": -1})
@@ -115,6 +121,7 @@ KINDS = {
     "journal": journal,
     "checkpoints": checkpoints,
     "blobs": blobs,
+    "batches": batches,
     "ledger": ledger,
     "rotation": rotation,
     "starts": starts,

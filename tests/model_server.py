@@ -55,12 +55,15 @@ class Step:
     `status`, `headers`, `error`: an HTTP error instead. `drop_after`: the connection is reset behind so many events.
     `garbage`: bytes instead of a stream. `pause_s`: between two events. `chunk`: bytes of one write, so that letters of
     several bytes are torn. `refused`: the model declines. `again`: the step is never used up (an endless loop).
+    `lasts_s`: it is used up so long after it was first taken. `hold`: the answer waits until it is released, behind
+    `hold_after` events; one that is no stream then waits in its middle.
     """
 
     text: str = ""
     calls: Sequence[Call] = ()
     usage: tuple[int, int] = (100, 10)
     hold: bool = False
+    hold_after: int = 0
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     error: str = "the scenario wants it so"
@@ -70,6 +73,7 @@ class Step:
     chunk: int = 1 << 16
     refused: bool = False
     again: bool = False
+    lasts_s: float = 0.0
 
 
 @dataclass
@@ -87,6 +91,43 @@ class Request:
     def has(self, text: str) -> bool:
         """Whether some text of the body has it, however deep; quotes and newlines as they were."""
         return any(text in each for each in _texts(self.body))
+
+    @property
+    def is_limited(self) -> bool:
+        return self.step is not None and self.step.status == 429
+
+    @property
+    def parts(self) -> list[tuple[str, Any]]:
+        """What the conversation consists of, each part with its role; without what is only about caching."""
+        key = {"anthropic": "messages", "chat": "messages", "responses": "input", "gemini": "contents"}[self.api]
+        found: list[tuple[str, Any]] = []
+        for message in self.body.get(key, []):
+            content = message.get("content", message.get("parts"))
+            whole = {name: value for name, value in message.items() if name not in ("content", "parts", "role")}
+            each = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+            found += [(message.get("role", ""), _bare(part)) for part in each]
+            found += [(message.get("role", ""), _bare(whole))] if whole else []
+        return found
+
+    @property
+    def results(self) -> list[str]:
+        """Which calls' results are told, by their ids; by their names where the API has no ids."""
+        told = [_result(part) for _, part in self.parts if isinstance(part, dict)]
+        return [each for each in told if each]
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _bare(each) for name, each in value.items() if name not in ("cache_control", "thoughtSignature")}
+    return [_bare(each) for each in value] if isinstance(value, list) else value
+
+
+def _result(part: dict[str, Any]) -> str:
+    if part.get("type") in ("function_call_output", "custom_tool_call_output"):
+        return str(part["call_id"])
+    if "functionResponse" in part:
+        return str(part["functionResponse"].get("name"))
+    return str(part.get("tool_use_id") or part.get("tool_call_id") or "")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -114,6 +155,7 @@ class ModelServer:
         self.others: list[str] = []
         self.counted, self.counted_aside = (0, 0), (0, 0)
         self.holding = 0
+        self._first = 0.0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
@@ -155,11 +197,22 @@ class ModelServer:
             elif not self._steps:
                 step = Step(AFTER_THE_LAST)
             else:
-                step = self._steps[0] if self._steps[0].again else self._steps.pop(0)
+                step = self._taken()
             if not is_aside and not step.calls and not step.refused:
                 step = replace(step, calls=self._ends)
             (self.aside if is_aside else self.requests).append(Request(api, path, body, step))
         return step, is_aside
+
+    def _taken(self) -> Step:
+        step, now = self._steps[0], time.monotonic()
+        if step.lasts_s:
+            self._first = self._first or now
+            if now - self._first < step.lasts_s:
+                return step
+            self._first = 0.0
+            self._steps.pop(0)
+            return self._taken() if self._steps else Step(AFTER_THE_LAST)
+        return step if step.again else self._steps.pop(0)
 
     def _told(self, usage: tuple[int, int], is_aside: bool) -> None:
         """The answer went out as a whole, its usage with it."""
@@ -378,19 +431,27 @@ def _handler(model: ModelServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.flush()
-            if step.hold:
+            if step.hold and not step.hold_after:
                 self._wait()
             if step.garbage is not None:
                 self.wfile.write(step.garbage)
                 return
             if not is_stream:
-                self._write(json.dumps(whole).encode(), step.chunk)
+                data = json.dumps(whole).encode()
+                half = len(data) // 2 if step.hold_after else 0
+                self._write(data[:half], step.chunk)
+                if half:
+                    self._wait()
+                self._write(data[half:], step.chunk)
             else:
-                for place, (name, data) in enumerate(events):
+                assert step.hold_after < len(events), "there is nothing to be held"
+                for place, (name, event) in enumerate(events):
+                    if step.hold_after and place == step.hold_after:
+                        self._wait()
                     if place == step.drop_after:
                         self._reset()
                         return
-                    self._write(_sse(name, data), step.chunk)
+                    self._write(_sse(name, event), step.chunk)
                     time.sleep(step.pause_s)
             model._told(step.usage, is_aside)
 

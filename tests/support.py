@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.durable import disk
+from holdfast.durable.kernel import Kernel
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 
@@ -44,6 +45,24 @@ def scratch() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Struck(BaseException):
+    """What a signal handler raises, wherever the program happens to be."""
+
+
+def striking(call: str) -> Kernel:
+    """The real kernel, struck once: right behind the first call of this name, which was carried out."""
+    kernel = Kernel()
+    real = getattr(kernel, call)
+
+    def strike(*args: Any) -> None:
+        delattr(kernel, call)
+        real(*args)
+        raise Struck
+
+    setattr(kernel, call, strike)
+    return kernel
 
 
 def record(root: Path, program: Callable[[Recorder], object], **options: Any) -> Recorder:

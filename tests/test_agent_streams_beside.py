@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.agents.cli import Calls
 from holdfast.agents.gemini import EXIT_AUTH, Gemini, GeminiStream
-from holdfast.agents.opencode import Opencode, OpencodeStream
+from holdfast.agents.opencode import RETRIES_MAX, Opencode, OpencodeStream
 from holdfast.config.mcp import McpServer
 from holdfast.domain.agent_events import (
     AUTH,
@@ -151,9 +153,52 @@ def test_opencodes_plugin_tells_a_tool_that_the_stream_does_not_tell_again() -> 
 
 def test_a_short_pause_is_left_to_opencode() -> None:
     now = time.time()
-    assert not tell(OpencodeStream(), line(type="holdfast.retry", next=(now + 2) * 1000, message="slow down"))
-    (limit,) = tell(OpencodeStream(), line(type="holdfast.retry", next=(now + 60) * 1000, message="slow down"))
+    told = {"type": "holdfast.retry", "message": "slow down", "status": 429}
+    assert not tell(OpencodeStream(), line(**told, next=(now + 2) * 1000))
+    (limit,) = tell(OpencodeStream(), line(**told, next=(now + 60) * 1000))
     assert isinstance(limit, RateLimited) and limit.until == pytest.approx(now + 60) and limit.detail == "slow down"
+    # Without a status its words count.
+    (limit,) = tell(OpencodeStream(), line(type="holdfast.retry", next=(now + 60) * 1000, message="Too Many Requests"))
+    assert isinstance(limit, RateLimited)
+
+
+@pytest.mark.parametrize("status", [500, 503, 0])
+def test_what_is_no_rate_limit_is_tried_by_opencode_for_a_while_only(status: int) -> None:
+    told = {"type": "holdfast.retry", "message": "out of order; see https://a.example/quota", "status": status}
+    tries = [line(**told, attempt=number, next=(time.time() + 60) * 1000) for number in range(1, RETRIES_MAX + 2)]
+    reader = OpencodeStream()
+    assert not tell(reader, *tries[: RETRIES_MAX - 1])
+    (finished,) = tell(reader, *tries[RETRIES_MAX - 1 :])
+    assert (
+        isinstance(finished, Finished) and not finished.ok and not finished.kind and "out of order" in finished.detail
+    )
+
+
+def test_a_name_of_a_call_that_is_used_again_is_another_call() -> None:
+    """As the plugin and the stream tell it: before, behind it in the hook, and once more."""
+    reader, told = OpencodeStream(), []
+    for number in (1, 2, 3):
+        facts = {"callID": "call_0", "tool": "bash", "args": {"n": number}}
+        state = {"status": "completed", "input": {}, "output": "made"}
+        told += reader.read(line(type="holdfast.tool", **facts))
+        told += reader.hook(line(**facts, output="made"))
+        told += reader.read(line(type="tool_use", part={"callID": "call_0", "tool": "bash", "state": state}))
+    assert [type(each) for each in told] == [ToolStarted, ToolEnded] * 3
+    assert [each.input for each in told if isinstance(each, ToolStarted)] == [
+        f'{{"n":{number}}}' for number in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("order", [["began", "hook", "ended"], ["began", "ended", "hook"], ["hook", "began", "ended"]])
+def test_a_call_is_one_in_whatever_order_it_is_told(order: list[str]) -> None:
+    calls = Calls()
+    tellings: dict[str, Callable[[], list[AgentEvent]]] = {
+        "began": lambda: list(calls.began("t", "c", "")),
+        "hook": lambda: [*calls.began("t", "c", "", by_hook=True), *calls.ended("c", True, "", by_hook=True)],
+        "ended": lambda: list(calls.ended("c", True, "")),
+    }
+    for _ in range(2):
+        assert [type(each) for name in order for each in tellings[name]()] == [ToolStarted, ToolEnded]
 
 
 def test_an_answer_of_opencodes_that_broke_off_is_no_end() -> None:

@@ -22,6 +22,7 @@ from holdfast.agents.plain import OneCall, OwnEvents
 from holdfast.agents.registry import agents
 from holdfast.config.settings import Config, DeclaredAgent
 from holdfast.domain.agent_events import (
+    KINDS,
     AgentEvent,
     Finished,
     RateLimited,
@@ -30,6 +31,7 @@ from holdfast.domain.agent_events import (
     Spent,
     ToolEnded,
     ToolStarted,
+    Unfit,
     mapping_problem,
 )
 from holdfast.domain.attempt import Ending, Launch, Limits
@@ -228,6 +230,9 @@ EVENTS = {
     "finished.when": "type=done",
     "finished.ok": "status=success",
 }
+NOT = "A line that should be "
+MANY = "Expected `float`, got `str` - at `$.usd`"
+NO_NAME = "Object missing required field `name`"
 
 
 @pytest.mark.parametrize(
@@ -240,8 +245,8 @@ EVENTS = {
         ('{"type":"result"}', [ToolEnded("", True)]),
         ('{"type":"done","cost":"0.5","tokens":3,"status":"success"}', [Spent(0.5, 3), Finished(True)]),
         ('{"type":"done","cost":null,"status":7}', [Spent(), Finished(False)]),
-        ('{"type":"done","cost":"many"}', [Finished(False)]),
-        ('{"type":"call"}', []),
+        ('{"type":"done","cost":"many"}', [Unfit(f"{NOT}spent is not: {MANY}."), Finished(False)]),
+        ('{"type":"call"}', [Unfit(f"{NOT}tool_started is not: {NO_NAME}.")]),
         ('["type"]', []),
         ("{broken", []),
         ("words", []),
@@ -249,6 +254,15 @@ EVENTS = {
 )
 def test_a_mapping_finds_our_events(line: str, events: list[AgentEvent]) -> None:
     assert list(Mapped(EVENTS).read(line.encode())) == events
+
+
+def test_what_a_mapping_cannot_take_is_told() -> None:
+    """A limit is one, whatever is said of its end."""
+    rules = {"rate_limited.when": "type=limit", "rate_limited.until": "reset", "rate_limited.detail": "why"}
+    unfit, limit = Mapped(rules).read(b'{"type":"limit","reset":"2026-11-16T12:00:00Z","why":"slow down"}')
+    assert isinstance(unfit, Unfit) and "rate_limited" in unfit.detail and limit == RateLimited(0.0, "slow down")
+    (unfit,) = Mapped({"finished.ok": "status"}).read(b'{"status":"error"}')
+    assert isinstance(unfit, Unfit) and "finished" in unfit.detail and "refused" not in KINDS
 
 
 @pytest.mark.parametrize("depth", [900, 995, 1000, 100_000])

@@ -17,7 +17,7 @@ from holdfast import errors
 from holdfast.durable import audit, audit_chain, disk, seals
 from holdfast.durable.audit_key import Key
 from holdfast.testing.recorder import Recorder
-from support import each_disk, each_fault, examples, record, scratch
+from support import Struck, each_disk, each_fault, examples, record, scratch, striking
 
 
 def test_the_format_on_disk(tmp_path: Path) -> None:
@@ -362,6 +362,25 @@ def test_a_record_of_a_dead_process_is_durable_before_another_follows_it(tmp_pat
             assert events(root / "audit") == ["0.0", "0.1", "next day"]
 
 
+def test_a_record_that_a_failed_sync_lost_is_followed_by_nothing(tmp_path: Path) -> None:
+    """The start whose sync fails refuses; the next one goes on from what is on the disk, not from what memory has."""
+    (tmp_path / "audit").mkdir()
+
+    def program(recorder: Recorder) -> None:
+        die_before_the_sync(tmp_path / "audit")
+        recorder.fail_at(len(recorder.calls), errno.EIO)
+        with pytest.raises(errors.SyncFailed):
+            audit.Log(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S))
+        audit.Log(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S)).append("next day", "tests")
+        recorder.mark("next day")
+
+    recorder = record(tmp_path, program)
+    assert [call.path for call in recorder.fired] == [f"audit/{D1}"]
+    for acknowledged, root in each_disk(recorder):
+        assert seals.verify(root / "audit", KEY).sound
+        assert not acknowledged or events(root / "audit") == ["0.0", "next day"]
+
+
 def test_a_seal_never_outlives_a_record_that_it_covers(tmp_path: Path) -> None:
     (tmp_path / "audit").mkdir()
 
@@ -375,3 +394,21 @@ def test_a_seal_never_outlives_a_record_that_it_covers(tmp_path: Path) -> None:
         assert seals.verify(root / "audit", KEY).sound
         sealed += bool(acknowledged) and len(seals.seal_files(root / "audit"))
     assert sealed
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync", "link"])
+def test_an_interrupted_append_is_the_logs_last(tmp_path: Path, call: str) -> None:
+    """The record may be there: another with the same number would damage the log for good."""
+    clock = Clock()
+    log = audit.Log(tmp_path, KEY, clock=clock)
+    log.append("one", "tests")
+    log.append("two", "tests")
+    clock.now += DAY_S if call == "link" else 0
+    with disk.use_kernel(striking(call)), pytest.raises(Struck):
+        log.append("three", "tests")
+    with pytest.raises(errors.Poisoned, match="interrupted"):
+        log.append("four", "tests")
+    log.close()
+    with audit.Log(tmp_path, KEY, clock=clock) as log:
+        log.append("five", "tests")
+    assert events(tmp_path) == ["one", "two", "three", "five"] and seals.verify(tmp_path, KEY).sound

@@ -83,6 +83,42 @@ def test_a_new_key_survives_a_power_cut_once_it_was_given_out(tmp_path: Path) ->
         assert not acknowledged or same(again, given_out[0])
 
 
+def test_a_key_that_its_maker_did_not_live_to_sync_is_made_certain_of(tmp_path: Path) -> None:
+    """It signs what is synced elsewhere: without it, that could never be verified nor gone on with."""
+    path = tmp_path / "config" / "key"
+
+    def program(recorder: Recorder) -> None:
+        recorder.mkdir(path.parent)
+        with disk.Staged(path.parent, 0o600) as staged:
+            staged.write(b"k" * 32)
+            staged.link(path)
+        audit_key.load_key(tmp_path / "root", path, {})
+        recorder.mark("key")
+
+    given_out = 0
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        if acknowledged:
+            assert (root / "config" / "key").read_bytes() == b"k" * 32
+            given_out += 1
+    assert given_out
+
+
+def test_no_new_key_is_made_beside_a_log_that_another_has_signed(tmp_path: Path) -> None:
+    root, path = tmp_path / "root", tmp_path / "config" / "key"
+    with audit.Log(root / "audit", audit_key.load_key(root, path, {})) as log:
+        log.append("one", "tests")
+    key = path.rename(tmp_path / "kept")
+    with pytest.raises(errors.AuditKeyUnusable, match="put the key that has signed it back there or into the variable"):
+        audit_key.load_key(root, path, {})
+    assert not path.exists()
+    audit_key.load_key(root, path, {"HOLDFAST_AUDIT_KEY": key.read_text()})
+    key.rename(path)
+    before = audit_key.load_key(root, path, {})
+    path.unlink()
+    (root / "audit").rename(tmp_path / "moved")
+    assert not same(before, audit_key.load_key(root, path, {}))
+
+
 def test_what_a_crash_left_beside_the_key_is_swept_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "config"
     (folder / "deeper").mkdir(parents=True)

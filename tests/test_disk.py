@@ -16,8 +16,9 @@ from holdfast.durable.audit_key import Key
 from holdfast.durable.chain import Chain
 from holdfast.durable.journal import Journal
 from holdfast.durable.jsonl import Ledger
-from holdfast.testing.recorder import PowerCut, Recorder
-from support import each_disk, each_fault, record
+from holdfast.durable.kernel import Kernel
+from holdfast.testing.recorder import Call, PowerCut, Recorder
+from support import Struck, each_disk, each_fault, record, striking
 
 
 def test_replace_survives_a_power_cut_at_every_operation(tmp_path: Path) -> None:
@@ -124,6 +125,46 @@ def test_the_simulated_disk_loses_an_earlier_page_under_a_later_one(tmp_path: Pa
     assert b"A" * 256 in found
 
 
+def test_the_simulated_disk_catches_code_that_syncs_again_what_a_failed_sync_lost(tmp_path: Path) -> None:
+    def program(recorder: Recorder) -> None:
+        fd = recorder.open(tmp_path / "a", os.O_WRONLY | os.O_CREAT)
+        recorder.write(fd, b"A" * 256 + b"B" * 10)
+        recorder.fail_at(len(recorder.calls), errno.EIO)
+        with pytest.raises(OSError):
+            recorder.fsync(fd)
+        recorder.pwrite(fd, b"C", 256)
+        for path in (tmp_path / "a", tmp_path):
+            disk.sync_file(path)
+        recorder.mark("a")
+
+    found = {(root / "a").read_bytes() for acknowledged, root in each_disk(record(tmp_path, program)) if acknowledged}
+    assert found == {b"A" * 256 + b"CBBBBBBBBB", bytes(256) + b"CBBBBBBBBB"}
+
+
+@pytest.mark.parametrize("sync", [disk.sync_file, lambda path: disk.sync_filesystem(path.parent, [path])])
+def test_what_a_failed_sync_lost_is_not_read_from_memory_afterwards(
+    tmp_path: Path, sync: Callable[[Path], object]
+) -> None:
+    """A process was killed before its sync; the next start's sync fails; the one after that takes what it finds."""
+    path = tmp_path / "log"
+    path.write_bytes(b"kept\n")
+
+    def program(recorder: Recorder) -> None:
+        fd = recorder.open(path, os.O_WRONLY | os.O_APPEND)
+        recorder.write(fd, b"lost\n")
+        recorder.close(fd)
+        recorder.fail_at(len(recorder.calls), errno.EIO)
+        with pytest.raises(errors.SyncFailed):
+            sync(path)
+        sync(path)
+        recorder.mark(path.read_bytes())
+
+    recorder = record(tmp_path, program)
+    assert [call.kind[:4] for call in recorder.fired] == ["sync"]
+    for acknowledged, root in each_disk(recorder):
+        assert not acknowledged or acknowledged == [(root / "log").read_bytes()]
+
+
 def test_short_writes_go_on(tmp_path: Path) -> None:
     recorder = record(tmp_path, lambda _: disk.replace(tmp_path / "a", b"0123456789" * 5), write_max=7)
     assert sum(call.kind == "write" for call in recorder.calls) == 8
@@ -156,6 +197,60 @@ def test_interrupted_calls_are_made_again(tmp_path: Path) -> None:
     assert len(kernel.interrupted) >= 9
 
 
+def test_an_interrupted_close_is_not_made_again(tmp_path: Path) -> None:
+    """The descriptor is free by then: made again, it would close what another thread has opened meanwhile."""
+
+    class Interrupting(Kernel):
+        closed = 0
+
+        def close(self, fd: int) -> None:
+            super().close(fd)
+            self.closed += 1
+            os.dup2(other.fileno(), fd)
+            taken.append(fd)
+            raise InterruptedError(errno.EINTR, "interrupted")
+
+    taken: list[int] = []
+    kernel = Interrupting()
+    with (tmp_path / "of another thread").open("w") as other, disk.use_kernel(kernel):
+        disk.open_append(tmp_path / "a").close()
+        disk.replace(tmp_path / "b", b"b")
+        disk.close_lock_file(disk.open_lock_file(tmp_path / "c"), tmp_path / "c")
+        with disk.Batch(tmp_path) as batch:
+            batch.add(tmp_path / "d", b"d")
+            batch.publish()
+        assert len(taken) == kernel.closed > 6
+        for fd in taken:
+            os.close(fd)  # fails where it is closed already
+    assert all((tmp_path / name).exists() for name in "abcd")
+
+
+class Unclosing(Recorder):
+    """What is open on this path says an error of its own when it is closed."""
+
+    named = ""
+
+    def close(self, fd: int) -> None:
+        hit = self.named and os.readlink(f"/proc/self/fd/{fd}") == self.named
+        super().close(fd)
+        if hit:
+            self.fired.append(Call("close", path=self.named))
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_close_that_fails_names_the_path_and_hides_no_failed_sync(tmp_path: Path) -> None:
+    recorder = Unclosing(tmp_path)
+    recorder.named = str(tmp_path)
+    with disk.use_kernel(recorder):
+        with pytest.raises(errors.DiskError) as raised:
+            disk.sync_folder(tmp_path)
+        assert (raised.value.facts["operation"], raised.value.facts["path"]) == ("close", tmp_path)
+        recorder.fail_at(len(recorder.calls), errno.EIO)
+        with pytest.raises(errors.SyncFailed):
+            disk.sync_folder(tmp_path)
+    assert [call.kind for call in recorder.fired] == ["close", "sync", "close"]
+
+
 def test_a_failed_sync_poisons_and_is_never_tried_again(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     with disk.use_kernel(recorder):
@@ -170,6 +265,19 @@ def test_a_failed_sync_poisons_and_is_never_tried_again(tmp_path: Path) -> None:
             with pytest.raises(errors.Poisoned, match="Input/output error"):
                 act()
         assert len(recorder.calls) == before
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync"])
+def test_an_interrupted_write_or_sync_poisons_the_file(tmp_path: Path, call: str) -> None:
+    log = disk.open_append(tmp_path / "log")
+    with disk.use_kernel(striking(call)), pytest.raises(Struck):
+        log.append(b"one\n")
+        log.sync()
+    for act in (log.sync, lambda: log.append(b"two\n")):
+        with pytest.raises(errors.Poisoned, match="interrupted"):
+            act()
+    log.close()
+    assert (tmp_path / "log").read_bytes() == b"one\n"
 
 
 def test_every_error_names_the_operation_and_the_path(tmp_path: Path) -> None:
@@ -225,9 +333,19 @@ def test_sweep_takes_the_dead_and_spares_the_living(tmp_path: Path) -> None:
 
 def test_a_recycled_pid_does_not_keep_a_leftover(tmp_path: Path) -> None:
     me = process.current()
+    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks - 1}-{me.boot_id[:8]}-{process.pid_namespace()}-0.tmp")
     assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks - 1}-{me.boot_id[:8]}-0.tmp")
-    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks}-00000000-0.tmp")
+    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks}-00000000-{process.pid_namespace()}-0.tmp")
     assert not disk.is_leftover(disk.temp_name())
+
+
+def test_what_is_of_another_pid_namespace_stays_until_the_next_boot(tmp_path: Path) -> None:
+    """A container sees other pids than its host: the writer may live, and nothing here says so."""
+    dead, boot, other = 4_194_305, process.boot_id()[:8], process.pid_namespace() + 1
+    assert not disk.is_leftover(f".hf-{dead}-1-{boot}-{other}-0.tmp")
+    assert disk.is_leftover(f".hf-{dead}-1-{boot}-{process.pid_namespace()}-0.tmp")
+    assert disk.is_leftover(f".hf-{dead}-1-00000000-{other}-0.tmp")
+    assert f"-{boot}-{os.stat('/proc/self/ns/pid').st_ino}-" in disk.temp_name()
 
 
 def test_mode_is_kept_private_from_the_first_byte(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def checkpoint_holds(root: Path, acknowledged: list[str]) -> None:
 
 
 def blobs_hold(root: Path, acknowledged: list[str]) -> None:
-    assert all(Blobs(root).get(digest).startswith(b"content") for digest in acknowledged)
+    digests = [digest for said in acknowledged for digest in said.split(",")]
+    assert all(Blobs(root).get(digest).startswith(b"content") for digest in digests)
     assert all(checked.flaw is None for checked in Blobs(root).verify_all())
 
 
@@ -77,6 +78,9 @@ CASES: list[tuple[str, str, bool, Verify]] = [
     ("blobs", "fsync", True, blobs_hold),
     ("blobs", "rename", False, blobs_hold),
     ("blobs", "openat", False, blobs_hold),
+    ("blobs", "link", False, blobs_hold),
+    ("batches", "link", False, blobs_hold),
+    *(("batches", f"syncfs@{when}", True, blobs_hold) for when in (3, 4)),
     ("ledger", "write", True, ledger_holds),
     ("ledger", "fdatasync", True, ledger_holds),
     *(("rotation", f"openat@{when}", False, ledger_holds) for when in range(1, 12)),
@@ -87,6 +91,7 @@ CASES: list[tuple[str, str, bool, Verify]] = [
     ("audit", "fdatasync", True, audit_holds),
     *(("days", f"openat@{when}", True, days_hold) for when in (4, 5, 6)),
     ("days", "fsync", True, days_hold),
+    ("days", "link", True, days_hold),
     ("files", "write", False, files_hold),
     ("files", "fsync", False, files_hold),
     ("files", "rename", False, files_hold),

@@ -13,7 +13,7 @@ nodes = strategies.builds(
     depends_on=strategies.lists(strategies.sampled_from(NAMES), max_size=3),
     parent=strategies.sampled_from(["", "a", "b"]),
     priority=strategies.integers(1, 3),
-    added_at=strategies.sampled_from([0.0, 1.0, 2.0]),
+    number=strategies.integers(0, 2),
     state=strategies.sampled_from(
         [TaskState.OPEN, TaskState.OPEN, TaskState.CLOSED, TaskState.FAILED, TaskState.CLAIMED]
     ),
@@ -36,7 +36,7 @@ def expected(known: dict[str, Node], now: float) -> list[str]:
         and node.not_before <= now
         and all(map(settled, node.depends_on))
     ]
-    return [node.id for node in sorted(ready, key=lambda node: (node.priority, node.added_at, node.id))]
+    return [node.id for node in sorted(ready, key=lambda node: (node.priority, node.number, node.id))]
 
 
 @given(
@@ -63,11 +63,11 @@ def test_the_graph_finds_what_a_pass_over_all_tasks_finds(steps: list[tuple[Node
                 assert (graph.reasons_to_wait(name, now) == []) == (name in want)
 
 
-def test_order_is_priority_then_age_then_name() -> None:
+def test_order_is_priority_and_then_that_of_adding() -> None:
     graph = Graph()
-    for name, priority, age in (("d", 2, 0.0), ("c", 1, 9.0), ("b", 1, 3.0), ("a", 1, 9.0)):
-        graph.put(Node(name, priority=priority, added_at=age))
-    assert list(graph.ready(0.0)) == ["b", "a", "c", "d"]
+    for number, (name, priority) in enumerate((("d", 2), ("c", 1), ("b", 1), ("a", 1))):
+        graph.put(Node(name, priority=priority, number=number))
+    assert list(graph.ready(0.0)) == ["c", "b", "a", "d"]
 
 
 def test_a_dependency_makes_wait_and_its_end_lets_go() -> None:

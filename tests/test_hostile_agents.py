@@ -131,6 +131,9 @@ NOW = 1_000_000.0
         (RateLimited(math.inf), RateLimited(NOW + PAUSE_S_MAX)),
         (RateLimited(math.nan), RateLimited(0.0)),
         (RateLimited(-1.0), RateLimited(0.0)),
+        (RateLimited(5.0), RateLimited(0.0)),
+        (RateLimited(NOW), RateLimited(0.0)),
+        (Spent(-0.5, corrects=True), Spent(0.0, corrects=True)),
         (SessionBegan("-s", "m"), SessionBegan("", "m")),
         (SessionBegan("a\0b"), SessionBegan("")),
         (SessionBegan("x" * 1000), SessionBegan("")),
@@ -142,7 +145,7 @@ def test_what_cannot_be_is_not_counted_and_noted(said: AgentEvent, counted: Agen
 
 @pytest.mark.parametrize(
     "said",
-    [Spent(0.5, 1, 2), Spent(), RateLimited(NOW + 60), RateLimited(0.0), RateLimited(5.0), SessionBegan("ses_1.a-B")],
+    [Spent(0.5, 1, 2), Spent(), RateLimited(NOW + 60), RateLimited(0.0), SessionBegan("ses_1.a-B")],
 )
 def test_what_may_be_is_taken_as_it_is(said: AgentEvent) -> None:
     assert honest(said, NOW) == (said, "")

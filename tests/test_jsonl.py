@@ -4,6 +4,7 @@ import itertools
 import shutil
 import subprocess
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,19 @@ def test_a_path_with_a_nul_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for path in (tmp_path / "a\0b.jsonl", tmp_path / "a\0b" / "events.jsonl"):
         with pytest.raises(errors.InvalidName, match="NUL"):
             Ledger(path)
+
+
+def test_a_lost_region_of_any_size_is_passed_over_in_constant_memory(tmp_path: Path) -> None:
+    with ledger_in(tmp_path) as ledger:
+        ledger.append({"n": 0})
+    size, zeros = ledger.end(), 32 << 20
+    with ledger.path.open("ab") as file:
+        file.truncate(size + zeros)
+        file.write(b'"n":1}\n{"ts":1,"n":2}\n')
+    skips: list[Skip] = []
+    tracemalloc.start()
+    found = numbers(ledger, skips=skips)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == [0, 2] and [(skip.offset, skip.length) for skip in skips] == [(size, zeros + 7)]
+    assert peak < zeros // 4

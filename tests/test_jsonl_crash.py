@@ -22,7 +22,7 @@ from holdfast.durable import disk
 from holdfast.durable.jsonl import Skip
 from holdfast.testing.recorder import Recorder
 from jsonl_support import grown, ledger_in, names, numbers
-from support import each_disk, each_fault, examples, record, scratch
+from support import Struck, each_disk, each_fault, examples, record, scratch, striking
 
 # -- power cuts and faults --------------------------------------------------------------------------------------------
 
@@ -42,6 +42,20 @@ def check_goes_on(root: Path, acknowledged: list[int], tried: int, **options: An
     assert found[-1] == 99 and found.count(99) == 1 and set(before) <= set(found)
     assert is_true_history(found[:-1], acknowledged, tried)
     assert ledger.end() == cursor and not list(root.glob("events.0*.jsonl"))
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync", "rename"])
+def test_an_interrupted_append_is_the_ledgers_last(tmp_path: Path, call: str) -> None:
+    """Its size or its name is not known any more: what would be acknowledged next could not be found again."""
+    ledger = ledger_in(tmp_path, rotate_bytes_max=1 if call == "rename" else None)
+    ledger.append({"n": 0})
+    with disk.use_kernel(striking(call)), pytest.raises(Struck):
+        ledger.append({"n": 1})
+    for act in (lambda: ledger.append({"n": 2}), ledger.rotate, ledger.prune):
+        with pytest.raises(errors.Poisoned, match="interrupted"):
+            act()
+    ledger.close()
+    check_goes_on(tmp_path, [0], 2)
 
 
 def test_append_survives_every_power_cut(tmp_path: Path) -> None:

@@ -299,3 +299,26 @@ def test_a_failed_opening_lets_go_of_the_live_file(tmp_path: Path) -> None:
     with ledger_in(tmp_path) as ledger:
         ledger.append({"n": 7})
     assert numbers(ledger) == list(range(8))
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_an_archived_segment_is_as_private_as_the_ledger(tmp_path: Path, mode: int) -> None:
+    with ledger_in(tmp_path, rotate_bytes_max=1, mode=mode) as ledger:
+        for n in range(3):
+            ledger.append({"n": n})
+    assert len(names(tmp_path)) == 3
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {mode}
+
+
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+def test_a_segment_that_is_a_link_to_nowhere_is_passed_over_and_told(tmp_path: Path, suffix: str) -> None:
+    ledger = grown(tmp_path)
+    first = tmp_path / names(tmp_path)[0]
+    first.unlink()
+    link = first.with_suffix("").with_name(first.with_suffix("").name + suffix)
+    link.symlink_to(tmp_path / "not mounted" / "segment")
+    skips: list[Skip] = []
+    assert numbers(ledger, skips=skips) == [1, 2, 3, 4, 5, 6]
+    assert [(skip.offset, str(link) in skip.reason) for skip in skips] == [(0, True)]
+    assert ledger.append({"n": 7}) == ledger.end() and ledger.upkeep_failure is None and link.is_symlink()
+    ledger.close()

@@ -27,7 +27,7 @@ from support import examples
 
 def test_every_path_is_named_once_and_says_whether_it_is_durable(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert len(DURABILITY) == len(ENTRIES) == 41
+    assert len(DURABILITY) == len(ENTRIES) == 42
     assert len({entry.relative for entry in ATTEMPT_ENTRIES}) == len(ATTEMPT_ENTRIES) == 16
     assert set(DURABILITY.values()) == {"durable", "projection", "ephemeral"}
     assert layout.wal == tmp_path / "runtime" / "wal" and Layout.wal.durability == "durable"
@@ -47,10 +47,11 @@ LISTING = """
     format.json config/settings.yaml config/triggers.yaml config/mcp_servers.yaml config/prompt.md backlog/open/
     backlog/claimed/
     backlog/closed/ backlog/failed/ backlog/issues/ attempts/ cas/ audit/ audit/merkle/ metrics/tasks.jsonl
-    metrics/agents.jsonl metrics/snapshots.jsonl sessions.jsonl events.jsonl runtime/wal/ runtime/wal/archive/
+    metrics/snapshots.jsonl metrics/position.json sessions.jsonl runtime/wal/ runtime/wal/archive/
     runtime/wal/idempotency.jsonl runtime/wal/uncommitted.idx.json runtime/tasks.jsonl runtime/lock
-    runtime/backlog.lock runtime/server.json runtime/server.key runtime/server.port runtime/traces.json
-    runtime/signals/ runtime/logs/ worktrees/ quarantine/ memory/ plans/ cache/
+    runtime/backlog.lock runtime/secret/ runtime/secret/server.json runtime/secret/server.key runtime/server.port
+    runtime/traces.json runtime/agent-secrets/ runtime/signals/ runtime/logs/ worktrees/ quarantine/ memory/ plans/
+    cache/
 """
 
 
@@ -58,13 +59,18 @@ def test_the_listing_of_the_design_is_whole_and_each_folder_stands_in_one_that_i
     parents = {"config/", "backlog/", "metrics/", "runtime/"}
     assert set(LISTING.split()) | parents == set(DURABILITY)
     assert {name for name in DURABILITY if DURABILITY[name] == "projection"} == {
+        "metrics/",
+        "metrics/tasks.jsonl",
+        "metrics/snapshots.jsonl",
+        "metrics/position.json",
+        "sessions.jsonl",
         "runtime/tasks.jsonl",
         "runtime/wal/idempotency.jsonl",
         "runtime/wal/uncommitted.idx.json",
     }
     made = {entry.relative for entry in FOLDERS}
-    assert all(os.path.dirname(name.rstrip("/")) + "/" in made | {"/"} for name in DURABILITY)
-    assert {"memory/", "plans/", "cache/"}.isdisjoint(made)
+    assert all(os.path.dirname(name.rstrip("/")) + "/" in made | {"/", "runtime/secret/"} for name in DURABILITY)
+    assert {"memory/", "plans/", "cache/", "runtime/secret/"}.isdisjoint(made)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/etc/passwd", "a/../../b", "a\0b", "a//b", "a/", "\ud800", "./a"])

@@ -66,7 +66,7 @@ def test_a_later_attempt_is_told_what_became_of_the_one_before(repo: Path) -> No
     )
     holdfast(repo, "run", code=20)
     order_told = (layout(repo).attempt("c.2") / "prompt.txt").read_text()
-    for words in ("## Earlier attempts", "attempt 1: 1 turns, ended as done", "test -e never", "You called"):
+    for words in ("## Earlier attempts", "- attempt 1: 1 turn, gate_failed: ", "test -e never", "You called"):
         assert words in order_told, order_told
 
 

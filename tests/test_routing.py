@@ -112,6 +112,19 @@ def test_without_rules_the_default_has_it() -> None:
     assert choose(made(), every) == Choice("mini", "", "route 1: any task")
 
 
+def test_a_rule_without_a_model_has_the_default_one_for_the_default_agent() -> None:
+    rules = Config(
+        agent="claude", model="opus", routes=(Route("claude", label="x"), Route("mini", label="y")),
+        cascade=(Step("mini"), Step("claude"), Step("codex")),
+    )  # fmt: skip
+    assert choose(made(labels=("x",)), rules) == Choice("claude", "opus", "route 1: label=x")
+    assert choose(made(labels=("y",)), rules).model == ""
+    second = choose(made(), rules, task(worked_by="mini", failed="failed"))
+    assert second == Choice("claude", "opus", "cascade step 2 after failed")
+    third = choose(made(), rules, task(worked_by="claude", model="opus", failed="failed"))
+    assert third == Choice("codex", "", "cascade step 3 after failed")
+
+
 @pytest.mark.parametrize(
     ("written", "fitting"),
     [(2, {2}), ("2", {2}), ("=2", {2}), ("<2", {1}), ("<=2", {1, 2}), (">2", {3}), (">= 2", {2, 3}), (-1, set())],
@@ -181,6 +194,8 @@ def test_a_task_that_always_fails_sees_every_step_in_order_and_then_the_last(cas
         ("routes:\n  - agent: a\n    priority: soon", r"line 3.*routes\[0\]\.priority.*a whole number, or a text"),
         ("routes: [{agent: a, rule: x}]", r"routes\[0\]\.rule"),
         ("cascade: [claude]", r"cascade\[0\].*a mapping of agent, model"),
+        ("cascade:\n  - agent: a\n  - agent: b\n  - agent: a", r"line 4.*cascade\[2\].*that no step before it has"),
+        ("agent: a\nmodel: m\ncascade: [{agent: a, model: m}, {agent: a}]", r"cascade\[1\]"),
         ("prices:\n  gpt-5.4:\n    input: 1\n    output: -1", r"line 4.*prices\.gpt-5\.4\.output"),
         ("prices: {m: {input: 1}}", r"prices\.m .*with input and output"),
         ("prices: [1]", "a mapping of up to 100 models, each a mapping of input"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, holdfast, make_repo, state
+from engine_support import add, begin, holdfast, layout, make_repo, settings, state
 from holdfast.domain.attempt import Ending, Launch, Limits
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
@@ -185,6 +185,45 @@ def test_a_hook_is_heard_from_within_the_sandbox(bench: Bench) -> None:
     assert bench.run(agent="claude", launch=launch, sandbox="bwrap").ending is Ending.DONE
 
 
+# -- secrets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_neither_a_confined_agent_nor_a_confined_gate_reads_what_lets_somebody_in(
+    tmp_path: Path, is_linked: bool
+) -> None:
+    """Not what is there at the start, nor what is put there later; the settings open the home for writing."""
+    repo, home = make_repo(tmp_path / "repo"), tmp_path / "home"
+    secret, key = layout(repo).secret, home / ".config" / "holdfast" / "audit.key"
+    real = home / "keys" / "audit" if is_linked else key
+    for path in (key, real):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    real.write_text("k" * 64)
+    real.chmod(0o600)
+    if is_linked:
+        key.symlink_to(real)
+    secret.mkdir(mode=0o700)
+    for path in (layout(repo).server, layout(repo).server_key):
+        path.write_text("secret")
+    reads = f"cat {real} || cat {key} || ls {secret}/* || ls {home}/.config/holdfast/*"
+    waits = "run echo out > ready; while [ ! -e go ]; do sleep 0.02; done; rm -f ready go"
+    script = f"{waits}\nrun ! ({reads}) && cat {home}/plain && echo shut > agent.txt"
+    (home / "plain").write_text("x")
+    verify = [{"command": f"! ({reads}) && cat {home}/plain && grep shut agent.txt"}]
+    add(repo, "a", script, sandbox="bwrap", verify=verify, max_attempts=1)
+    settings(repo, sandbox_writable=[str(home)])
+    run = begin(repo, HOME=str(home), XDG_CONFIG_HOME="")
+    worktree = layout(repo).worktree("a")
+    until(lambda: (worktree / "ready").exists() or run.poll() is not None, "the agent")
+    for path in (layout(repo).server, layout(repo).server_key):
+        path.with_suffix(".new").write_text("newer")
+        path.with_suffix(".new").rename(path)
+    (worktree / "go").touch()
+    said, _ = run.communicate(timeout=120)
+    assert state(repo).tasks["a"].state == "CLOSED", said
+    assert git(repo, "show", "main:agent.txt") == "shut"
+
+
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
@@ -246,7 +285,7 @@ def _sleepers() -> list[str]:
 
 
 def test_a_limit_ends_a_confined_agent(bench: Bench) -> None:
-    ended = bench.run("write b 1\nhang", limits=Limits(stall_timeout_s=0.5, grace_s=0.2), sandbox="bwrap")
+    ended = bench.run("write b 1\nhang", limits=Limits(stall_timeout_s=3, grace_s=0.2), sandbox="bwrap")
     assert ended.ending is Ending.STALLED and is_dead(bench.agent().pid) and ended.turn == 1
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from audit_support import D1, D2, D3, D4, DAY_S, KEY, NOON, Clock, fill, found, lines_of
 from holdfast import errors
-from holdfast.durable import audit, audit_chain, seals
+from holdfast.durable import audit, audit_chain, disk, seals
 from holdfast.durable.audit_chain import Finding
 from holdfast.durable.audit_key import Key
-from support import scratch
+from holdfast.testing.recorder import Recorder
+from support import each_disk, record, scratch
 
 # -- tier 3: every byte -----------------------------------------------------------------------------------------------
 
@@ -398,3 +399,36 @@ def test_a_finding_reads_as_a_sentence(tmp_path: Path) -> None:
     assert str(caught.value).startswith(
         f"The audit log does not verify at {tmp_path / D2}: removed: {D3} follows it. Nothing was changed or deleted"
     )
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_seal_and_a_day_that_their_makers_did_not_live_to_sync_are_made_certain_of(tmp_path: Path, more: int) -> None:
+    """`more` 0: the seal is found and returned. 1: another is made that follows it."""
+    folder = tmp_path / "audit"
+    with scratch() as elsewhere:
+        made = fill(elsewhere, 1, seal_after=(0,))[0]
+        day = (elsewhere / D1).read_bytes()
+        seal = (seals.seals_folder(elsewhere) / made.file).read_bytes()
+
+    def program(recorder: Recorder) -> None:
+        for path, content in ((folder / D1, day), (seals.seals_folder(folder) / made.file, seal)):
+            recorder.mkdir(path.parent)
+            with disk.Staged(path.parent) as staged:
+                staged.write(content)
+                staged.sync()
+                staged.link(path)
+        if more:
+            with audit.Log(folder, KEY, clock=Clock(NOON + DAY_S)) as log:
+                log.append("next day", "tests")
+            recorder.mark("next day")
+        seals.seal(folder, KEY, clock=Clock(NOON + DAY_S))
+        recorder.mark("sealed")
+
+    sealed = 0
+    for acknowledged, root in each_disk(record(tmp_path, program)):
+        if acknowledged:
+            report = seals.verify(root / "audit", KEY)
+            assert report.sound and report.days == 1 + more
+            assert len(acknowledged) <= more or report.seals == 1 + more
+            sealed += report.seals == 1 + more
+    assert sealed

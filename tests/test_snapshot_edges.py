@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -331,3 +334,29 @@ def test_a_worktree_may_have_any_name(tmp_path: Path, name: bytes) -> None:
     (repo / "a").write_text("2")
     snapshots.restore(taken.ref)
     assert (repo / "a").read_text() == "1"
+
+
+def test_folders_that_cannot_be_opened_are_named_as_left_out(repo: Path, tmp_path: Path) -> None:
+    """Their tracked files are kept as they were; of what is new in them, git only warns."""
+    script = (
+        "import sys; from pathlib import Path; from holdfast.durable.snapshot import Snapshots\n"
+        "taken = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]), include=['keep']).take('a.1', 'turn-1')\n"
+        "print([left.path for left in taken.excluded])"
+    )
+    folders = {"it's new": 0o000, "blind": 0o311, "keep/in": 0o000}
+    (repo / ".gitignore").write_text("/keep\n/out\n")
+    for name in [*folders, "out"]:
+        (repo / name).mkdir(parents=True)
+        (repo / name / "work").write_text("an agent's")
+    for name, mode in [*folders.items(), ("out", 0)]:
+        (repo / name).chmod(mode)
+    # For a superuser, what cannot be opened must be made so by taking its privileges away.
+    plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    try:
+        command = [*plain, sys.executable, "-c", script, str(repo), str(tmp_path / "private")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        for name in [*folders, "out"]:
+            (repo / name).chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert ast.literal_eval(done.stdout) == ["blind", "it's new", "keep/in"]

@@ -8,6 +8,7 @@ from hypothesis import given, strategies
 
 from holdfast import errors
 from holdfast.domain import entries
+from holdfast.domain.before import Left
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 
@@ -69,6 +70,50 @@ def test_a_continued_orphan_costs_no_attempt_and_a_retry_does() -> None:
     again = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.2", agent="codex")
     task = fold(facts(*failed, moved("task_opened", TaskEvent.RETRY), again)).tasks["t"]
     assert (task.attempts, task.resumes, task.attempt, task.agent) == (2, 0, "t.2", "codex")
+
+
+def test_what_was_made_and_said_is_kept_until_a_newer_candidate_answers_it() -> None:
+    again, turn = moved("task_opened", TaskEvent.RETRY), {"task": "t", "end_offset": 9}
+    second = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.2", agent="claude")
+    third = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.3", agent="claude")
+    lost = moved("task_failed", TaskEvent.AGENT_REPORTS_FAILURE, outcome={"kind": "timeout", "detail": "2 h"})
+    story = [
+        added(),
+        CLAIM,
+        ("task_spawn_intent", {"task": "t", "attempt": "t.1", "start": 1, "base": "b1"}),
+        START,
+        ("turn_completed", {**turn, "attempt": "t.1", "turn": 1}),
+        moved("task_done", TaskEvent.AGENT_REPORTS_SUCCESS, candidate="c1"),
+        moved("task_failed", TaskEvent.VERIFICATION_REJECTED, feedback="f1", outcome={"kind": "gate_failed"}),
+        again,
+        second,
+    ]
+    task = fold(facts(*story)).tasks["t"]
+    assert (task.candidate, task.feedback, task.left) == ("c1", "f1", None)
+    story += [START, lost, again, third]
+    task = fold(facts(*story)).tasks["t"]
+    assert (task.candidate, task.feedback, task.left) == ("c1", "f1", None)
+    assert [(each.attempt, each.turn, each.kind, each.detail) for each in task.past] == [
+        ("t.1", 1, "gate_failed", ""),
+        ("t.2", 0, "timeout", "2 h"),
+    ]
+    worked = [("task_spawn_intent", {"task": "t", "attempt": "t.2", "start": 1, "base": "b2"}), START]
+    turns = [("turn_completed", {**turn, "attempt": "t.2", "turn": number}) for number in (1, 2, 3)]
+    undone = ("turn_undone", {"task": "t", "attempt": "t.2", "turn": 2, "saved": "s"})
+    story = [*story[:9], *worked, *turns, lost, undone, again, third]
+    task = fold(facts(*story)).tasks["t"]
+    assert task.left == Left("t.2", 2, "b2") and task.past[-1].undos == ((3, 2),)
+    story += [START, moved("task_done", TaskEvent.AGENT_REPORTS_SUCCESS, candidate="c3")]
+    task = fold(facts(*story)).tasks["t"]
+    assert (task.candidate, task.feedback, task.left) == ("c3", "", None)
+
+
+def test_a_conversation_that_was_lost_is_forgotten_and_the_attempt_goes_on() -> None:
+    began = [added(), CLAIM, START, moved("task_orphaned", TaskEvent.CRASH, session="s")]
+    story = [*began, moved("task_opened", TaskEvent.REQUEUED_FOR_RETRY), CLAIM, START]
+    assert fold(facts(*story)).tasks["t"].session == "s"
+    task = fold(facts(*story, moved("task_opened", TaskEvent.REQUEUE, forget=True), CLAIM)).tasks["t"]
+    assert (task.session, task.lost_in, task.attempt, task.attempts) == ("", "t.1", "t.1", 1)
 
 
 def test_an_approval_is_remembered_until_the_work_is_thrown_back() -> None:

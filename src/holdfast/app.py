@@ -36,6 +36,7 @@ from holdfast.stores.files import FileLedger, read_state
 if TYPE_CHECKING:
     from holdfast.domain.entries import ReplayCompleted
     from holdfast.durable.blobs import Blobs
+    from holdfast.durable.entry import Entry
     from holdfast.engine.auditing import Auditor
     from holdfast.engine.decisions import Answer
     from holdfast.engine.intake import Report
@@ -196,14 +197,21 @@ class App:
     ) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
         """Owns the data root, and nothing more: what an earlier run left open is still open."""
         from holdfast.engine.auditing import Auditor, running
+        from holdfast.engine.ledgers import following
 
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
         with self._ledger(layout, take_over, patience_s) as ledger:
             auditor = Auditor(layout, say, self.clock)
-            with running(auditor):
+            with running(auditor), following(layout, self.config.ledgers, ledger, say) as ledgers:
                 auditor.open(ledger.found.end)
-                ledger.on_entry = auditor.take
+
+                def tell(run: str, entry: Entry) -> None:
+                    auditor.take(run, entry)
+                    ledgers.take(run, entry)
+
+                ledger.on_entry = tell
+                ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                 note_root_commit(layout, self.repo)
                 yield layout, ledger, auditor
 

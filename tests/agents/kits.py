@@ -6,13 +6,18 @@ matrix in test_matrix.py are then run for it; `cannot` says why a row cannot wor
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_server import Call, ModelServer
+from model_server import Call, ModelServer, Step
+
+PAUSE_S = 12
+# Far from each other, so that it is seen which of them was kept.
+LONG_S = 1000
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class Kit:
     the tokens cost. `counts_aside`: its requests beside the work are in its own count. `mcp_tool(server, tool)`: a call
     of an MCP server's tool. `cannot_mend`: why it does not get over an answer that broke off. `ends`: the calls by
     which the model says that all is done. `keeps`: the CLI keeps its conversation, and goes on with it by itself.
-    `own`: rows, or tests, that are done otherwise, in a file test_NAME.py of its own.
+    `own`: rows, or tests, that are done otherwise, in a file test_NAME.py of its own. `tells_reset`: it passes on for
+    how long the server wants to be left alone; for the others the settings say it.
     """
 
     name: str
@@ -38,11 +44,23 @@ class Kit:
     has_tools: bool = True
     ends: tuple[Call, ...] = ()
     keeps: bool = True
+    tells_reset: bool = True
     own: tuple[str, ...] = ()
     counts_aside: bool = False
     mcp_tool: Callable[[str, str], Call] | None = None
     cannot_mend: str = ""
     cannot: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def pause_s(self) -> float:
+        """What the settings say."""
+        return LONG_S if self.tells_reset else PAUSE_S
+
+    @functools.cached_property
+    def limit(self) -> Step:
+        """A server that wants to be left alone, and means it for some seconds."""
+        wanted = PAUSE_S if self.tells_reset else LONG_S
+        return Step(status=429, headers={"retry-after": str(wanted)}, lasts_s=5.0)
 
 
 # -- Claude Code ------------------------------------------------------------------------------------------------------
@@ -96,6 +114,7 @@ CODEX = Kit(
     secrets=("OPENAI_API_KEY",),
     mcp_tool=lambda server, tool: Call(f"mcp__{server}/{tool}"),
     settings={"model": "gpt-5.2-codex"},
+    tells_reset=False,
     prepare=_codex_home,
     usd=lambda tokens_in, tokens_out: (1.75 * tokens_in + 14 * tokens_out) / 1e6,
 )
@@ -178,6 +197,7 @@ AIDER = Kit(
     usd=lambda tokens_in, tokens_out: (2 * tokens_in + 8 * tokens_out) / 1e6,
     has_tools=False,
     keeps=False,
+    tells_reset=False,
     own=("lands", "turns", "spend", "adopted", "resumed", "woken", "limited", "test_a_refusal_is_a_failed_attempt"),
 )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from agents.kits import Kit
+from agents.kits import LONG_S, PAUSE_S, Kit
 from engine_support import git
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
@@ -140,14 +140,19 @@ class Site:
         self.model.release()
         self.finished(again)
 
-    def finish_after_a_pause(self) -> float:
-        """Until when the task was paused meanwhile."""
+    def finish_after_a_pause(self) -> None:
+        """The pause is as long as the server asks for, or as the settings say; a new orchestrator keeps it."""
         run = self.begin()
         self.until(lambda: self.state.tasks["T"].not_before > 0 if self.state.tasks else False, "the pause")
         not_before = self.task.not_before
+        run.kill()
+        run.wait()
         assert not_before > time.time() and self.task.state is TaskState.OPEN
-        self.finished(run)
-        return not_before
+        refused = max(each.at for each in self.model.requests if each.is_limited)
+        assert PAUSE_S - 1 <= not_before - refused < LONG_S / 2, "it is another pause"
+        self.finished(self.begin())
+        (answered, *_) = [each for each in self.model.requests if each.at > refused]
+        assert answered.at >= not_before and self.task.starts == 2 and self.task.attempts == 1
 
     # -- what there is to see -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from agents.kits import KITS, Kit
 from agents.site import Site
 from engine_support import git
 from holdfast.domain.task import TaskState
-from model_server import Step
+from model_server import Request, Step
 
 GATE = [{"command": "grep -q right a.txt"}]
 
@@ -82,7 +83,8 @@ def _counted(site: Site) -> tuple[int, int]:
 def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         file = site.add(verify=GATE)
-        site.model.then(Step("First.", [kit.edit(file, "right\n")]), Step("Done.", hold=True))
+        long = " ".join(f"word {number}" for number in range(400))
+        site.model.then(Step("First.", [kit.edit(file, "right\n")]), Step(long, hold=True, hold_after=2))
         site.finish_without_its_orchestrator()
         assert site.task.state is TaskState.CLOSED and site.task.starts == 1
         assert len(site.model.requests) == 2 and site.landed() == "right"
@@ -109,11 +111,45 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
         site.finished(run)
         first, second, third = site.model.requests[:3]
         assert not first.has("marker-42") and second.has("marker-42"), "the tool's result was not sent"
-        assert third.has("marker-42") and third.has("First."), "the conversation was not gone on with"
+        if kit.keeps:
+            assert second.results and third.results[: len(second.results)] == second.results
+            before, now = _talk(second), _talk(third)
+            assert now[: len(before)] == before, "the conversation was not gone on with"
+            assert len(now) > len(before), "it was not told why it goes on"
+        assert third.has("marker-42") and third.has("First."), "what was done before was not told"
         assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
         refs = git(site.repo, "for-each-ref", "--format=%(refname)", "refs/holdfast/attempts/T.1")
         assert "orphan-1" in refs and file.name in git(site.repo, "ls-tree", "--name-only", "main")
         assert site.spent()[:2] == _counted(site)
+        site.sound()
+
+
+def _talk(request: Request) -> list[tuple[str, Any]]:
+    """Without what Gemini CLI says of itself and its folder, before all else and anew at each start."""
+    return [
+        (role, part) for role, part in request.parts if not str(part.get("text", "")).startswith("<session_context>")
+    ]
+
+
+@pytest.mark.row("resumed")
+def test_what_a_killed_agent_left_half_done_is_put_back(kit: Kit, tmp_path: Path) -> None:
+    with Site(tmp_path, kit) as site:
+        site.add(verify=GATE)
+        site.model.then(
+            Step("First.", [kit.shell("echo right > a.txt")]),
+            Step("Second.", [kit.shell("echo half > half.txt; echo wrong > a.txt; touch begun; sleep 300")]),
+            Step("Done."),
+        )
+        run = site.begin()
+        site.until((site.layout.worktree("T") / "begun").exists, "the second tool at work")
+        assert len(site.records("turns")) == 1
+        site.kill_agent()
+        site.finished(run)
+        assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
+        found = "refs/holdfast/attempts/T.1/orphan-1"
+        assert git(site.repo, "show", f"{found}:half.txt") == "half", "what was found is not kept"
+        assert git(site.repo, "show", f"{found}:a.txt") == "wrong"
+        assert "half.txt" not in git(site.repo, "ls-tree", "--name-only", "main") and site.landed() == "right"
         site.sound()
 
 
@@ -138,16 +174,13 @@ def test_a_failed_gate_wakes_the_same_conversation(kit: Kit, tmp_path: Path) -> 
 
 @pytest.mark.row("limited")
 def test_a_rate_limit_is_waited_for(kit: Kit, tmp_path: Path) -> None:
-    with Site(tmp_path, kit, rate_limit_pause_s=6) as site:
+    with Site(tmp_path, kit, rate_limit_pause_s=kit.pause_s) as site:
         file = site.add(verify=GATE)
-        site.model.then(
-            Step("First.", [kit.edit(file, "right\n")]),
-            Step(status=429, headers={"retry-after": "8"}),
-            Step("Done."),
-        )
-        not_before = site.finish_after_a_pause()
-        assert site.model.requests[2].at >= not_before and site.task.attempts == 1
+        site.model.then(Step("First.", [kit.edit(file, "right\n")]), kit.limit, Step("Done."))
+        site.finish_after_a_pause()
+        assert [each.is_limited for each in site.model.requests[:2]] == [False, True]
         assert site.task.state is TaskState.CLOSED and site.landed() == "right"
+        assert site.spent()[:2] == _counted(site)
         site.sound()
 
 

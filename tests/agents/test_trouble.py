@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from agents.kits import CLAUDE, Kit
+from agents.kits import CLAUDE, OPENCODE, Kit
 from agents.site import Site
 from holdfast.domain.task import TaskState
 from model_server import Step
@@ -121,3 +122,20 @@ def test_claudes_hook_is_the_barrier_of_its_turns(tmp_path: Path) -> None:
             call = [end["call"] for end in ends if end["turn"] == turn["turn"]][-1]
             told = f'"tool_use_id":"{call}"'.encode()
             assert told in said and told not in said[: turn["output"]], "the turn was saved too late"
+
+
+def test_a_server_that_stays_out_of_order_is_no_rate_limit(tmp_path: Path) -> None:
+    """opencode tells by way of the plugin alone that it tries again, and what was wrong."""
+    with Site(tmp_path, OPENCODE, [Step(status=500, error="out of order", again=True)], max_attempts=1) as site:
+        site.add()
+        assert "out of order" in site.run(code=20)
+        assert site.task.state is TaskState.FAILED and site.task.starts == 1 and not site.task.not_before
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap")
+def test_it_works_in_the_sandbox(kit: Kit, tmp_path: Path) -> None:
+    with Site(tmp_path, kit, sandbox="bwrap", sandbox_writable=[str(tmp_path / "home")]) as site:
+        file = site.add()
+        site.model.then(Step("I write.", [kit.edit(file, "right\n")]), Step("Done."))
+        site.run()
+        assert site.task.state is TaskState.CLOSED and site.landed() == "right" and site.task.attempts == 1

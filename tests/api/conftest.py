@@ -1,4 +1,4 @@
-"""schemathesis over the OpenAPI document. Only `make test-api`, which sets HOLDFAST_SCHEMATHESIS, runs it."""
+"""schemathesis over the OpenAPI document: only where `make test-api` or `make fuzz` sets HOLDFAST_SCHEMATHESIS."""
 
 from __future__ import annotations
 

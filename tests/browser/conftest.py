@@ -38,7 +38,9 @@ def chromium() -> Iterator[Any]:
     expect.set_options(timeout=60_000)
     with sync_playwright() as started:
         browser = started.chromium.launch(
-            executable_path=os.environ["HOLDFAST_BROWSER"], args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=os.environ["HOLDFAST_BROWSER"],
+            # A name that is not loopback: to a page from there, plain HTTP is no secure context.
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP holdfast.test 127.0.0.1"],
         )
         yield browser
         browser.close()
@@ -53,10 +55,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def look(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Opens a page that is watched. `look(site, "#/costs", width=360, token=…)`."""
+    """Opens a page that is watched. `look(site, "#/costs", width=360, token=…, host=…)`."""
     opened: list[tuple[Any, list[str]]] = []
 
-    def open_page(site: Site, path: str = "", *, token: str | None = None, **more: Any) -> Any:
+    def open_page(site: Site, path: str = "", *, token: str | None = None, host: str = "", **more: Any) -> Any:
         size = {"width": more.pop("width", 1400), "height": more.pop("height", 900)}
         context = chromium.new_context(viewport=size, **more)
         context.set_default_timeout(60_000)
@@ -69,9 +71,10 @@ def look(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Callable[...
         page.troubles = troubles
         opened.append((page, troubles))
         address = site.address
-        page.goto(f"{address.url}/#token={address.token if token is None else token}")
+        url = address.url.replace("127.0.0.1", host) if host else address.url
+        page.goto(f"{url}/#token={address.token if token is None else token}")
         if path:
-            page.goto(f"{address.url}/{path}")
+            page.goto(f"{url}/{path}")
         return page
 
     yield open_page

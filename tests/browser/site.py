@@ -27,12 +27,13 @@ class Site:
         assert found is not None
         return found
 
-    def start(self, *args: str) -> Site:
-        """By default `run --stay`; `start("serve")` starts no agents."""
+    def start(self, *args: str, names: list[str] | None = None) -> Site:
+        """By default `run --stay`; `start("serve")` starts no agents. It answers to these names, too."""
+        more = {"HOLDFAST_SERVER__NAMES": json.dumps(names)} if names else {}
         self.process = subprocess.Popen(
             [*HOLDFAST, *(args or ("run", "--stay", "--plain"))],
             cwd=self.repo,
-            env=environment(self.repo, HOLDFAST_SERVER__ENABLED="true"),
+            env=environment(self.repo, HOLDFAST_SERVER__ENABLED="true", **more),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,

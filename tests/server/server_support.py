@@ -31,11 +31,11 @@ rm -f token codes go
 """
 
 
-def add_asking(repo: Path, task: str, questions: str) -> None:
+def add_asking(repo: Path, task: str, questions: str, **more: Any) -> None:
     """Adds a task whose agent asks; `codes` in the repository then holds the answers, and `go` lets it end."""
     script = repo.parent / "ask.sh"
     script.write_text(ASKING.format(questions=questions.strip()))
-    add(repo, task, f"run sh {script} {repo}\nwrite made.txt x")
+    add(repo, task, f"run sh {script} {repo}\nwrite made.txt x", **more)
 
 
 class Answer(NamedTuple):

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -90,6 +91,86 @@ def test_a_head_that_never_comes_to_its_end_is_told(monkeypatch: pytest.MonkeyPa
 
     answer = asyncio.run(asked())
     assert answer.startswith(b"HTTP/1.1 408 ") and b"head_too_slow" in answer
+
+
+async def _refuses(scope: Any, receive: Any, send: Any) -> None:
+    """Answers before it has read anything."""
+    await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
+async def _reads(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+
+
+@pytest.mark.parametrize(("app", "start"), [(_refuses, b"HTTP/1.1 401 "), (_reads, b"HTTP/1.1 408 ")])
+def test_a_body_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, app: Any, start: bytes) -> None:
+    """Answered or not: each byte of it would keep the connection for longer."""
+    monkeypatch.setattr(connections, "BODY_S", 0.4)
+    monkeypatch.setattr(connections, "REST_S", 0.4)
+
+    async def asked() -> bytes:
+        config = uvicorn.Config(app, "127.0.0.1", 0, http=connections.connection_type(9), lifespan="off")  # type: ignore[arg-type]
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        reading = asyncio.ensure_future(reader.read())
+        sent = 0
+        while not reading.done() and sent < 1200:
+            writer.write(b"a")
+            sent += 1
+            await asyncio.wait([reading], timeout=0.05)
+        assert reading.done(), "it was let in for ever"
+        writer.close()
+        await server.shutdown()
+        return reading.result()
+
+    assert asyncio.run(asked()).startswith(start)
+
+
+def test_empty_lines_do_not_keep_a_connection() -> None:
+    async def asked() -> None:
+        config = uvicorn.Config(
+            _refuses, "127.0.0.1", 0, http=connections.connection_type(9), lifespan="off", timeout_keep_alive=1
+        )  # type: ignore[arg-type]
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readuntil(b"no")).startswith(b"HTTP/1.1 401 ")
+        reading = asyncio.ensure_future(reader.read())
+        for _ in range(1200):
+            writer.write(b"\r\n")
+            await asyncio.wait([reading], timeout=0.05)
+            if reading.done():
+                break
+        assert reading.done(), "it was let in for ever"
+        writer.close()
+        await server.shutdown()
+
+    asyncio.run(asked())
+
+
+def test_a_body_that_comes_after_its_answer_keeps_the_connection(server: Server) -> None:
+    """In time, that is: a client that sends head and body apart is no stranger."""
+    with _connected(server) as peer:
+        for _ in range(2):
+            peer.sendall(b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"}"):
+                part = peer.recv(65536)
+                assert part, "it was closed"
+                answer += part
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            peer.sendall(b"12345")
 
 
 def test_a_crowd_that_says_nothing_leaves_the_run_its_files(tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ def test_a_batch_is_added_whole_or_not_at_all(server: Server) -> None:
     assert (shadow.status, shadow.code) == (422, "input_error")
 
 
+def test_a_batch_is_worked_on_in_the_order_in_which_it_was_given(server: Server) -> None:
+    names = [f"q{number}" for number in (10, 9, 2, 1, 11)]
+    tasks = [{"id": name, "goal": "x", "role": "in-order"} for name in names]
+    server.operator.post("/tasks/batch", {"tasks": tasks})
+    claimed = [server.operator.post("/tasks/claim", {"worker": "w", "role": "in-order"}) for _ in names]
+    assert [each["task"]["id"] for each in claimed] == names
+
+
 def test_a_worker_claims_says_how_it_goes_and_completes(server: Server) -> None:
     ask = server.operator
     ask.post("/tasks", {"id": "w1", "goal": "x", "role": "writer", "priority": 9})
@@ -117,6 +125,35 @@ def test_decisions_are_those_of_the_commands(server: Server) -> None:
     assert ask.get("/tasks/d3")["subtasks"] == ["d3a", "d3b"]
     unknown = ask.ask("POST", "/tasks/nobody/cancel", {})
     assert (unknown.status, unknown.code) == (404, "task_unknown")
+
+
+def test_an_answer_comes_again_with_its_headers(server: Server) -> None:
+    server.operator.post("/tasks", {"id": "again", "goal": "x"})
+    wait_for((layout(server.repo).backlog_open / "again.yaml").exists, "the file of the task")
+    answers = [
+        server.operator.ask("PATCH", "/tasks/again", {"changes": {"priority": 2}}, Idempotency_Key="twice")
+        for _ in range(2)
+    ]
+    first, second = answers
+    assert first.status == 200 and first.json == second.json
+    assert second.headers["etag"] == first.headers["etag"] == f'"{first.json["etag"]}"'
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/tasks/batch", "/tasks/typo/split"])
+def test_a_key_that_there_is_not_is_told_as_of_a_file(server: Server, path: str) -> None:
+    if path.endswith("split"):
+        server.operator.post("/tasks", {"id": "typo", "goal": "x"})
+    before = server.operator.get("/tasks")["total"]
+    for wrong, sentence in (
+        ({"aprove": True}, "the key 'aprove' is not known: did you mean 'approve'?"),
+        ({"aprove": True, "verfy": ["x"]}, "the key 'verfy' is not known: did you mean 'verify'?"),
+        ({"claim": {}}, "claim, result and error are written by Holdfast; leave them out"),
+        ({"claim": {"x": 1}}, "claim, result and error are written by Holdfast; leave them out"),
+    ):
+        task = {"goal": "x", **wrong}
+        answer = server.operator.ask("POST", path, task if path == "/tasks" else {"tasks": [{"goal": "y"}, task]})
+        assert (answer.status, answer.code) == (422, "input_error") and sentence in answer.json["detail"]
+    assert server.operator.get("/tasks")["total"] == before
 
 
 def test_an_edit_counts_only_against_what_was_read(server: Server) -> None:

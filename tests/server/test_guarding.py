@@ -10,12 +10,14 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli_support import HOLDFAST
-from engine_support import add, environment, holdfast, layout, make_repo, sound, state, wait_for
+from engine_support import add, environment, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
+from holdfast.server import denials, fences
 from holdfast.server.serving import read_address
 from server.server_support import Server, add_asking, served
 
@@ -124,6 +126,82 @@ def test_an_agents_token_reaches_its_own_task_and_dies_with_it(tmp_path: Path) -
     audited = "".join(path.read_text() for path in layout(repo).audit.glob("*.jsonl"))
     assert audited.count('"token_issued"') == 2 and agent.token not in audited
     sound(repo)
+
+
+def on_record(repo: Path, event: str) -> list[dict[str, Any]]:
+    lines = [line for path in sorted(layout(repo).audit.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return [each for line in lines if f'"{event}"' in line for each in [json.loads(line)]]
+
+
+def test_a_revocation_is_on_record_when_it_is_answered(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    with served(repo) as server:
+        for number in range(1, 11):
+            server.operator.post("/auth/revoke", {"role": "reader"})
+            assert len(on_record(repo, "tokens_revoked")) == number
+
+
+def test_many_denials_hide_none_of_somebody_known_and_are_told_by_their_number(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    with served(repo) as server:
+        strangers = server.with_token("hfo_wrong")
+        for number in range(denials.STRANGERS_MAX + 30):
+            assert (strangers if number % 2 else server.nobody).ask("GET", "/tasks").status == 401
+        assert server.reader.ask("POST", "/tasks/x/cancel", {}).status == 403
+        wait_for(lambda: any("token_reads_only" in str(each) for each in on_record(repo, "access_denied")), "a denial")
+        told = server.operator.ask("GET", "/metrics").content.decode()
+        assert f"holdfast_access_denied_total {denials.STRANGERS_MAX + 31}.0" in told
+    found = on_record(repo, "access_denied")
+    assert len(found) == denials.STRANGERS_MAX + 1 and any("token_missing" in str(each) for each in found)
+    (more,) = on_record(repo, "access_denied_more")
+    assert "30" in str(more) and "nobody" in str(more)
+    sound(repo)
+
+
+def test_it_answers_to_the_address_that_it_tells(tmp_path: Path) -> None:
+    """127.0.0.2 is no name of loopback's to it, and yet this machine's."""
+    repo = make_repo(tmp_path)
+    with served(repo, "serve", "--host", "127.0.0.2", "--plain-beyond-loopback") as server:
+        assert server.address.url.startswith("http://127.0.0.2:")
+        assert server.operator.get("/tasks")["total"] == 0
+        assert server.operator.ask("GET", "/tasks", host="evil.example").code == "host_unknown"
+
+
+def test_an_agents_subtasks_are_its_own_agents_and_share_its_budget(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    settings(repo, routes=[{"role": "risky", "agent": "gemini", "model": "huge"}])
+    add_asking(repo, "a", "touch answers", budget_usd=1, parent="top")
+    add(repo, "top", "write t.txt x")
+    add(repo, "other-task", "write b.txt x", depends_on=["a"])
+    with served(repo, "run", "--stay", "--plain") as server:
+        wait_for((repo / "codes").exists, "an agent that waits")
+        agent = server.with_token((repo / "token").read_text())
+        blocked = agent.ask("POST", "/tasks/a/block", {"on": ["other-tas"]})
+        assert blocked.code == "task_unknown" and "other-task" not in blocked.json["detail"]
+        below = [{"goal": "x", "parent": "top", "not_before": 4e9} for _ in range(fences.DESCENDANTS_MAX - 4)]
+        server.operator.post("/tasks/batch", {"tasks": below})
+        new = [{"id": f"sub{number}", "goal": "x", "role": "risky"} for number in range(4)]
+        wide = agent.ask("POST", "/tasks/a/split", {"tasks": new})
+        assert (wide.status, wide.code) == (403, "split_too_wide")
+        agent.post("/tasks/a/split", {"tasks": new[:3]})
+        for number in range(3):
+            made = server.operator.get(f"/tasks/sub{number}")["definition"]
+            assert (made["agent"], made["role"], made["budget_usd"]) == ("scripted", "risky", 0.333333)
+    sound(repo)
+
+
+def test_an_agent_splits_only_so_deep(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    names = [f"p{number}" for number in range(fences.DEPTH_MAX)]
+    for name, parent in zip(names, [None, *names], strict=False):
+        add(repo, name, "write x.txt x", **({"parent": parent} if parent else {}))
+    add_asking(repo, "a", 'ask "$HOLDFAST_URL/tasks/a/split" -d \'{"tasks":[{"goal":"x"}]}\'', parent=names[-1])
+    with served(repo, "run", "--stay", "--plain") as server:
+        wait_for((repo / "codes").exists, "its answer")
+        assert (repo / "codes").read_text().split() == ["403"]
+        agent = server.with_token((repo / "token").read_text())
+        assert agent.ask("POST", "/tasks/a/split", {"tasks": [{"goal": "x"}]}).code == "split_too_deep"
+        (repo / "go").touch()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +13,27 @@ import pytest
 
 from decision_support import THREE_TURNS, failed
 from engine_support import add, holdfast, layout, make_repo
+from holdfast.domain.entries import EFFECTS, PAYLOADS
+from holdfast.durable.at_work import last_tool
+from holdfast.durable.entry import Entry
 from holdfast.engine.chronicle import Chronicle
+from holdfast.engine.plain_story import plainly
+from holdfast.engine.run_ends import RunEnds
 from holdfast.server.routes.costs import far_from_usual
 
 
 def told(wal: Path, chronicle: Chronicle | None = None) -> dict[str, Any]:
     with chronicle or Chronicle(wal) as found:
-        names = ("attempts", "of_task", "added", "by_agent", "by_model", "verdicts", "sittings", "runs", "marks")
+        names = ("attempts", "of_task", "added", "by_agent", "by_model", "verdicts", "sittings", "runs")
+        names += ("lost", "stumbles", "judged")
         facts: dict[str, Any] = msgspec.to_builtins({name: list_of(getattr(found, name)) for name in names})
         return facts
 
 
 def list_of(value: Any) -> Any:
-    return value if isinstance(value, dict) else list(value)
+    if isinstance(value, dict):
+        return {name: list(each) if isinstance(each, deque) else each for name, each in value.items()}
+    return list(value)
 
 
 def test_following_the_journal_gives_what_reading_it_at_once_gives(tmp_path: Path) -> None:
@@ -56,3 +67,85 @@ def test_what_cost_far_more_than_usual_stands_out() -> None:
     assert ratio == pytest.approx(usd / expected) and "4.8 times as much as a task usually does" in words
     # A few say nothing about what is usual.
     assert list(far_from_usual({"a": 1.0, "b": 1.0, "dear": 100.0}, "a task")) == []
+
+
+def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: Any) -> Entry:
+    return Entry(seq, "", float(seq), kind, inputs, output or {}, "somebody", True, False, "")
+
+
+def test_what_was_lost_and_judged_long_ago_is_still_told_after_thousands_of_others(tmp_path: Path) -> None:
+    told = Chronicle(tmp_path)
+    told._take("000001-a", entry("run_started", 0))
+    told._take("000001-a", entry("wal_replay_completed", 1, parked=1))
+    told._take("000001-a", entry("task_orphaned", 2, task="old", event="crash"))
+    told._take("000001-a", entry("task_verify_confirmed", 3, {"passed": True}, task="old", attempt="old.1"))
+    for seq in range(10, 30_010, 5):
+        told._take("000001-a", entry("task_verify_confirmed", seq, {"passed": True}, task=f"t{seq}"))
+        for more, kind in enumerate(("task_land_confirmed", "task_closed", "task_cancelled", "task_failed")):
+            told._take("000001-a", entry(kind, seq + more + 1, task=f"t{seq}", event="x"))
+    told._take("000002-b", entry("wal_replay_completed", 40_000))
+    marks = told.marks(1000)
+    assert [mark.kind for mark in marks[:3]] == ["wal_replay_completed", "task_orphaned", "task_failed"]
+    assert len(marks) == 1000 and {mark.kind for mark in marks[2:]} == {"task_failed"}
+    assert [mark.kind for mark in told.marks(2)] == ["wal_replay_completed", "task_orphaned"]
+    assert [each.attempt for each in told.judged["old"]] == ["old.1"]
+
+
+def test_how_a_run_ended_is_learnt_once_and_what_is_not_on_record_is_unknown(tmp_path: Path) -> None:
+    def record(run: str, how: str) -> str:
+        return json.dumps({"event": "run_ended", "details": {"how": how, "journal": {"run": run}}}) + "\n"
+
+    days = [f"2026-{1 + day // 28:02}-{1 + day % 28:02}.jsonl" for day in range(90)]
+    for number, day in enumerate(days):
+        how = "it put no end on record" if number == 5 else "orderly"
+        (tmp_path / day).write_text("no record\n" + record(f"{number}-x", how))
+    ends = RunEnds()
+    ends.look(tmp_path)
+    assert [ends.of(f"{number}-x") for number in (0, 5, 89)] == ["orderly", "killed", "orderly"]
+    assert ends.of("100-x") == "unknown"
+    # Old files are not opened again: what is put there now is not seen, nor missed when it is taken away.
+    (tmp_path / days[3]).write_text(record("3-x", "it put no end on record"))
+    (tmp_path / days[4]).unlink()
+    with open(tmp_path / days[-1], "a") as file:
+        file.write(record("100-x", "orderly") + record("101-x", "orderly")[:-10])
+        file.flush()
+        ends.look(tmp_path)
+        assert (ends.of("100-x"), ends.of("101-x")) == ("orderly", "unknown")
+        file.write(record("101-x", "orderly")[-10:])
+    (tmp_path / "2027-01-01.jsonl").write_text(record("102-x", "orderly"))
+    ends.look(tmp_path)
+    assert [ends.of(f"{number}-x") for number in (3, 4, 101, 102)] == ["orderly"] * 4
+
+
+def test_every_kind_of_entry_can_be_told_plainly() -> None:
+    told = {kind: plainly(entry(kind, 1, task="a", attempt="a.1", event="retry", reason="why")) for kind in PAYLOADS}
+    untold = {kind for kind, words in told.items() if not words}
+    assert not any(re.search(r"[a-z]_[a-z]|[{}]", words) for words in told.values())
+    pairs = {f"task_{effect}_{end}" for effect in EFFECTS for end in ("intent", "confirmed")}
+    nobody = {"run_started", "wal_replay_completed", "request_answered", "tasks_filed"}
+    assert untold == (pairs - {"task_publish_confirmed"}) | nobody
+    assert plainly(entry("something_{new}", 1, task="a")) == "Something {new}"
+
+
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        ([], ("", False)),
+        (["1 tool_started x a"], ("x", True)),
+        (["1 tool_started x a", "1 tool_ended - a"], ("x", False)),
+        (["1 tool_started x a", "1 tool_started y b", "1 tool_ended - b"], ("x", True)),
+        (["1 tool_started x", "1 tool_ended - late"], ("x", False)),
+        (["1 tool_started x a", "1 tool_ended -"], ("x", False)),
+        (["1 tool_started x a", "1 ended"], ("x", False)),
+        (["1 tool_started x a", "2 said"], ("x", False)),
+        (["1 tool_ended - before", "1 tool_started x a"], ("x", True)),
+    ],
+)
+def test_a_tool_runs_from_its_beginning_to_its_end(tmp_path: Path, events: list[str], wanted: tuple[str, bool]) -> None:
+    files = layout(tmp_path).attempt_files("a.1")
+    files.events.parent.mkdir(parents=True)
+    with open(files.events, "w") as file:
+        for each in events:
+            start, kind, name, call, *_ = [*each.split(), "", ""]
+            file.write(json.dumps({"start": int(start), "type": kind, "name": name, "call": call}) + "\n")
+    assert last_tool(files) == wanted

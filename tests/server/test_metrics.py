@@ -139,8 +139,23 @@ def test_denials_are_counted_and_nobody_scrapes_without_a_token(repo: Path) -> N
         assert server.ask("/metrics", token="").status == 401
         assert server.ask("/metrics", token="hfo_" + "0" * 40).status == 401
         assert server.ask("/tasks", "POST", {"goal": "x"}, token=server.reader_token).status == 403
-        wait_for_value(server, 2, "holdfast_access_denied_total")
+        wait_for_value(server, 3, "holdfast_access_denied_total")
         assert only(server, "holdfast_request_seconds_count", "metrics", "401") == 2
+
+
+def test_errors_of_the_server_are_counted_from_none_on(repo: Path) -> None:
+    with running(repo) as server:
+        assert samples(server.metrics(), "holdfast_request_errors_total") == {(): 0.0}, "there before the first"
+        cas = layout(repo).cas
+        cas.rename(cas.with_name("away"))
+        cas.write_text("no folder")
+        try:
+            assert server.ask("/blobs", "POST", b"some text").status == 503
+        finally:
+            cas.unlink()
+            cas.with_name("away").rename(cas)
+        assert server.ask("/tasks/none").status == 404
+        assert samples(server.metrics(), "holdfast_request_errors_total") == {(): 1.0}
 
 
 def test_labels_stay_few() -> None:

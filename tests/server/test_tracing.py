@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from engine_support import add, holdfast, layout, make_repo, wait_for
+from engine_support import add, holdfast, landed, layout, make_repo, state, wait_for
 from holdfast.durable import root
 from holdfast.durable.chain import Chain
 from holdfast.server.tracing import Span, Spans
 from ops.ops_support import running
+from server.server_support import served
 
 # A part of the libraries that a process with them has in its memory.
 PROTOBUF = "google/_upb"
@@ -91,6 +92,27 @@ def test_what_fails_says_so_and_another_attempt_is_another_trace(repo: Path) -> 
     assert not [span for span in second if span.error]
 
 
+@pytest.mark.parametrize("ending", ["split", "block", "release", "lapse", "fail"])
+def test_an_attempt_has_its_span_however_it_ends(repo: Path, ending: str) -> None:
+    with served(repo, HOLDFAST_LEASE_S="0.5" if ending == "lapse" else "60") as server:
+        ask = server.operator.post
+        ask("/tasks/batch", {"tasks": [{"id": "a", "goal": "x"}, {"id": "b", "goal": "x"}]})
+        claim = ask("/tasks/a/claim", {"worker": "w"})["claim"]
+        if ending == "split":
+            ask("/tasks/a/split", {"tasks": [{"goal": "part of it"}]})
+        elif ending == "block":
+            ask("/tasks/a/block", {"on": ["b"]})
+        elif ending == "release":
+            ask("/tasks/a/release", {"claim": claim})
+        elif ending == "lapse":
+            wait_for(lambda: str(state(repo).tasks["a"].state) == "OPEN", "the end of the lease")
+        else:
+            ask("/tasks/a/fail", {"claim": claim, "reason": "no luck"})
+    [top] = [span for span in made(repo) if span.parent == 0]
+    assert top.name == "attempt" and top.facts["holdfast.attempt"] == "a.1" and top.start < top.end
+    assert bool(top.error) == (ending == "fail")
+
+
 def test_ids_follow_from_the_journal_and_the_repository(repo: Path, tmp_path: Path) -> None:
     add(repo, "a", TWO_TURNS)
     holdfast(repo, "run")
@@ -100,9 +122,12 @@ def test_ids_follow_from_the_journal_and_the_repository(repo: Path, tmp_path: Pa
     assert {span.trace for span in others}.isdisjoint(span.trace for span in made(repo))
 
 
-def test_without_the_libraries_it_says_what_to_type(repo: Path) -> None:
+def test_without_the_libraries_it_says_what_to_type_and_goes_on(repo: Path) -> None:
+    add(repo, "a", TWO_TURNS)
     # `make test-ops` has them where Python looks first.
-    said = holdfast(repo, "serve", code=21, env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "PYTHONPATH": ""})
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "PYTHONPATH": "", "HOLDFAST_SERVER__ENABLED": "true"}
+    said = holdfast(repo, "run", "--plain", env=env)
+    assert landed(repo) == ["a"]
     assert "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces" in said and "pip install 'holdfast[otel]'" in said
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents import prices, said
+from holdfast.agents import prices, said, words
 from holdfast.agents.cli import Cli, broke_off, has_any, refused
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
@@ -72,18 +72,21 @@ class AiderStream:
         self._edits = 0
         self._has_edited = False
         self._error = ""
+        self._exit: dict[str, Any] | None = None
         self._is_finished = False
 
     def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
+        if line.strip():
+            self._exit = None
         if event := said.text(record, "event"):
             return tuple(self._event(event, said.inner(record, "properties")))
         text = line.decode(errors="replace")
         return tuple(self._answer(text) if self._is_answering else self._notice(text))
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
-        if self._is_finished:
-            return ()
+        if self._is_finished or self._exit is not None:
+            return tuple(self._finish())
         return (broke_off(code, f" It said: {self._error}" if self._error else ""),)
 
     def _event(self, name: str, about: dict[str, Any]) -> Iterator[events.AgentEvent]:
@@ -97,12 +100,19 @@ class AiderStream:
                 self._error = said.text(about, "exception") or "An error of its own stopped it."
                 self._is_answering = False
             case "exit" if not self._is_finished:
-                self._is_finished = True
-                why = (self._text[0] if self._is_answering and self._text else "") or self._error
-                reason = said.text(about, "reason")
-                is_done = reason.startswith("Completed") and not why
-                told = "" if is_done else why or reason or "Aider has failed, and did not say why."
-                yield events.Finished(is_done, told)
+                self._exit = about
+                # An answer may quote such a line: then there is more to come.
+                if not self._is_answering:
+                    yield from self._finish()
+
+    def _finish(self) -> Iterator[events.AgentEvent]:
+        if self._exit is not None and not self._is_finished:
+            self._is_finished = True
+            why = (self._text[0] if self._is_answering and self._text else "") or self._error
+            reason = said.text(self._exit, "reason")
+            is_done = reason.startswith("Completed") and not why
+            told = "" if is_done else why or reason or "Aider has failed, and did not say why."
+            yield events.Finished(is_done, told)
 
     def _answered(self, about: dict[str, Any]) -> Iterator[events.AgentEvent]:
         lines = [line for line in self._text if not line.startswith("Tokens: ")]
@@ -131,7 +141,7 @@ class AiderStream:
         self._text, self._chars = [], 0
 
     def _trouble(self, told: str, kind: str) -> Iterator[events.AgentEvent]:
-        if kind.startswith(_LIMITED) and "quota" not in told.lower():
+        if kind.startswith(_LIMITED) and not words.is_used_up(told):
             yield events.RateLimited(0.0, told)
         else:
             self._is_finished = True

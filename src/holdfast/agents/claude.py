@@ -10,12 +10,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.agents import hook, prices, said
-from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, has_any, home, refused, server_as_json
+from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, has_any, home, mentions, refused, server_as_json
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # The first refused key may be one that is about to be renewed.
 REFUSED_KEYS_MAX = 2
+# Each says that the model is reached by way of a cloud, which has a sign-in of its own.
+CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
 class Claude(Cli):
@@ -39,9 +42,13 @@ class Claude(Cli):
             return True
         if (home("CLAUDE_CONFIG_DIR", ".claude") / ".credentials.json").exists():
             return True
-        # With another provider the cloud's own sign-in counts, and on a Mac the keychain.
-        elsewhere = sys.platform == "darwin" or has_any("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
-        return None if elsewhere else False
+        # With another provider the cloud's own sign-in counts, on a Mac the keychain; and a program may know the key.
+        elsewhere = sys.platform == "darwin" or has_any(*CLOUDS)
+        settings = ("settings.json", "settings.local.json")
+        folders = (home("CLAUDE_CONFIG_DIR", ".claude"), Path(".claude"), Path("/etc/claude-code"))
+        files = [folder / name for folder in folders for name in settings] + [folders[2] / "managed-settings.json"]
+        named = ("apiKeyHelper", "ANTHROPIC_", "CLAUDE_CODE_")
+        return None if elsewhere or any(mentions(each, *named) for each in files) else False
 
     def launch(self, work: Work) -> Launch:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
@@ -113,8 +120,8 @@ class ClaudeStream:
             return ()
         failure = said.text(record, "error")
         output = failure or said.as_text(said.at(record, "tool_response"))
-        began = self._calls.began(said.text(record, "tool_name"), call, said.at(record, "tool_input"))
-        return (*began, *self._calls.ended(call, not failure, output))
+        began = self._calls.began(said.text(record, "tool_name"), call, said.at(record, "tool_input"), by_hook=True)
+        return (*began, *self._calls.ended(call, not failure, output, by_hook=True))
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
         return () if self._is_finished else (broke_off(code),)
@@ -157,10 +164,11 @@ class ClaudeStream:
             yield self._spent(new + read + written, out, cost, estimated=True)
 
     def _spent(self, tokens_in: int, tokens_out: int, cost: float, *, estimated: bool) -> events.Spent:
+        """Estimated, or what makes the estimates even with what it cost."""
         self._counted_in += tokens_in
         self._counted_out += tokens_out
         self._counted_usd += cost
-        return events.Spent(cost, tokens_in, tokens_out, self._model, estimated)
+        return events.Spent(cost, tokens_in, tokens_out, self._model, estimated, corrects=not estimated)
 
     def _assistant(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         self._error = said.text(record, "error") or self._error

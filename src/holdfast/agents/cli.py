@@ -25,6 +25,7 @@ VERSION_S_MAX = 20.0
 RETRY_S_MAX = 5.0
 # More calls than any start makes: behind them none is told any more, and the memory stays as it is.
 CALLS_MAX = 100_000
+FILE_BYTES_MAX = 1 << 20
 
 
 class Cli:
@@ -82,22 +83,33 @@ class Cli:
 
 
 class Calls:
-    """The calls of tools: a CLI that has a hook tells each of them there, and then again in its stream."""
+    """The calls of tools: a CLI that has a hook tells each of them there, and then again in its stream.
+
+    What one side has ended, the other one tells once more. Behind that the name is free: a model may use it again.
+    """
 
     def __init__(self) -> None:
         self._open: set[str] = set()
-        self._told: set[str] = set()
+        self._by_hook: set[str] = set()
+        self._by_stream: set[str] = set()
+        self._begun = 0
 
-    def began(self, name: str, call: str, given: Any) -> Iterator[events.AgentEvent]:
-        if call not in self._told and len(self._told) < CALLS_MAX:
-            self._told.add(call)
+    def began(self, name: str, call: str, given: Any, *, by_hook: bool = False) -> Iterator[events.AgentEvent]:
+        is_told = call in self._by_stream if by_hook else call in self._by_hook
+        if call not in self._open and not is_told and self._begun < CALLS_MAX:
+            self._begun += 1
             self._open.add(call)
+            self._by_stream.discard(call)
+            self._by_hook.discard(call)
             yield events.ToolStarted(name or "tool", call, said.as_text(given))
 
-    def ended(self, call: str, ok: bool, output: str) -> Iterator[events.AgentEvent]:
+    def ended(self, call: str, ok: bool, output: str, *, by_hook: bool = False) -> Iterator[events.AgentEvent]:
         if call in self._open:
             self._open.discard(call)
+            (self._by_hook if by_hook else self._by_stream).add(call)
             yield events.ToolEnded(call, ok, output)
+        else:
+            (self._by_stream if by_hook else self._by_hook).discard(call)
 
 
 def refused(told: str) -> events.Finished:
@@ -117,6 +129,16 @@ def server_as_json(server: McpServer) -> dict[str, Any]:
 
 def has_any(*names: str) -> bool:
     return any(os.environ.get(name) for name in names)
+
+
+def mentions(file: Path, *texts: str) -> bool:
+    """Whether a CLI's own file has one of these in it; a large one is no file of settings."""
+    try:
+        with file.open("rb") as content:
+            found = content.read(FILE_BYTES_MAX)
+    except (OSError, RuntimeError):
+        return False
+    return any(text.encode() in found for text in texts)
 
 
 def home(variable: str, default: str) -> Path:

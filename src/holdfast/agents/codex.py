@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents import prices, said
-from holdfast.agents.cli import Cli, broke_off, has_any, home, refused
+from holdfast.agents import prices, said, words
+from holdfast.agents.cli import Cli, broke_off, has_any, home, mentions, refused
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -24,6 +24,7 @@ _TOOLS = {
     "mcp_tool_call": ("mcp", "arguments", "result"),
     "web_search": ("web_search", "query", "query"),
 }
+_AGAIN = "Reconnecting"
 _UNIT_S = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 
 
@@ -38,7 +39,11 @@ class Codex(Cli):
     def is_signed_in(self) -> bool | None:
         if has_any("CODEX_API_KEY", "OPENAI_API_KEY"):
             return True
-        return (home("CODEX_HOME", ".codex") / "auth.json").exists()
+        folder = home("CODEX_HOME", ".codex")
+        if (folder / "auth.json").exists():
+            return True
+        # A provider of its own has a key of any name, or none; and a keyring may have what no file has.
+        return None if mentions(folder / "config.toml", "model_provider", "env_key", "credentials_store") else False
 
     def launch(self, work: Work) -> Launch:
         argv = [self.program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
@@ -165,14 +170,16 @@ class CodexStream:
 
     def _trouble(self, told: str, *, is_last: bool) -> Iterator[events.AgentEvent]:
         """Codex tries again by itself, and says so; what it cannot mend by that is the end."""
-        low = told.lower()
         event: events.AgentEvent | None = None
-        if "usage limit" in low or "quota" in low:
-            until = _until(low)
+        if told.startswith(_AGAIN) and not is_last:
+            # Before it tries again it waits for as long as the server asks, which may be hours, without a word.
+            event = events.RateLimited(0.0, told) if words.is_limited(told) else None
+        elif words.is_used_up(told):
+            until = _until(told.lower())
             event = events.RateLimited(until, told) if until else events.Finished(False, told, events.QUOTA)
-        elif "429" in low or "rate limit" in low:
-            event = events.RateLimited(0.0, told)
-        elif "401 unauthorized" in low or "missing environment variable" in low or "not logged in" in low:
+        elif words.is_limited(told):
+            event = events.RateLimited(_until(told.lower()), told)
+        elif words.has_no_key(told):
             event = Codex.not_signed_in(told)
         elif is_last:
             event = events.Finished(False, told or "Codex has failed, and did not say why.")

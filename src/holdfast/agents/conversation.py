@@ -132,24 +132,35 @@ class Conversation:
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,255}")
 
 
-def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str]:
+def honest(event: events.AgentEvent, now: float, usd: float = 0.0) -> tuple[events.AgentEvent, str]:
     """The event as it may be counted, and what was refused of it, as a sentence: no agent earns by its work, and none
-    says that a limit lasts for ever. What a conversation is called must be fit for a command line."""
+    says that a limit lasts for ever. What a conversation is called must be fit for a command line.
+
+    `usd`: what this start has been counted so far, below which no correction goes.
+    """
     if isinstance(event, events.Spent):
-        told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
-        wrong = {name: value for name, value in told.items() if not 0 <= value <= NUMBER_MAX}
-        if wrong:
-            named = ", ".join(f"{name} {value}" for name, value in wrong.items())
-            return msgspec.structs.replace(event, **dict.fromkeys(wrong, 0)), f"Counted as 0: {named}."
-    elif isinstance(event, events.SessionBegan) and not _SESSION.fullmatch(event.id):
+        return _honest_spent(event, usd)
+    if isinstance(event, events.SessionBegan) and not _SESSION.fullmatch(event.id):
         # It becomes an argument of the next start.
         return msgspec.structs.replace(event, id=""), f"The conversation cannot be gone on with by {cut(event.id)!r}."
-    elif isinstance(event, events.RateLimited) and not 0 <= event.until <= now + PAUSE_S_MAX:
-        # Neither a number nor a time: then nobody knows how long it lasts.
+    if isinstance(event, events.RateLimited) and event.until and not now < event.until <= now + PAUSE_S_MAX:
+        # Neither a number nor a time, or one that is over: then nobody knows how long it lasts.
         until = now + PAUSE_S_MAX if event.until > now else 0.0
-        told_until = f"A rate limit until {event.until} counts as one until {until:.0f}."
-        return msgspec.structs.replace(event, until=until), told_until
+        as_one = f"one until {until:.0f}" if until else "one whose end is not told"
+        return msgspec.structs.replace(event, until=until), f"A rate limit until {event.until} counts as {as_one}."
     return event, ""
+
+
+def _honest_spent(event: events.Spent, usd: float) -> tuple[events.Spent, str]:
+    told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
+    least = {"usd": 0.0 - usd if event.corrects else 0.0}
+    wrong = {name: value for name, value in told.items() if not least.get(name, 0) <= value <= NUMBER_MAX}
+    if not wrong:
+        return event, ""
+    # A correction by more than there is takes all that there is.
+    counted = {name: least.get(name, 0) if value < 0 else 0 for name, value in wrong.items()}
+    named = ", ".join(f"{name} {wrong[name]} as {counted[name]:g}" for name in wrong)
+    return msgspec.structs.replace(event, **counted), f"Counted otherwise than told: {named}."
 
 
 def _together(one: events.Spent, other: events.Spent) -> events.Spent:
@@ -159,6 +170,7 @@ def _together(one: events.Spent, other: events.Spent) -> events.Spent:
         one.tokens_out + other.tokens_out,
         other.model,
         one.estimated or other.estimated,
+        one.corrects or other.corrects,
     )
 
 

@@ -19,6 +19,18 @@ MODELS = (
     "OPENROUTER_API_KEY", "OPENCODE_API_KEY", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 )  # fmt: skip
+# What a cloud is reached with, where the named variable says that the model is there: others' keys stay here.
+CLOUDS = {
+    "CLAUDE_CODE_USE_BEDROCK": (
+        "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_SKIP_BEDROCK_AUTH", "AWS_*", "ANTHROPIC_BEDROCK_BASE_URL",
+        "ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_*", "ANTHROPIC_SMALL_FAST_MODEL*",
+    ),
+    "CLAUDE_CODE_USE_VERTEX": (
+        "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_SKIP_VERTEX_AUTH", "ANTHROPIC_VERTEX_*", "CLOUD_ML_REGION",
+        "VERTEX_REGION_*", "ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_*", "ANTHROPIC_SMALL_FAST_MODEL*", "CLOUDSDK_*",
+    ),
+    "CLAUDE_CODE_USE_FOUNDRY": ("CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_*", "ANTHROPIC_DEFAULT_*", "AZURE_*"),
+}  # fmt: skip
 # The way back to the orchestrator. They differ from run to run, so they are no part of the order.
 TOLD_BY_THE_SPAWNER = ("HOLDFAST_URL", "HOLDFAST_TOKEN")
 OURS = "HOLDFAST_"
@@ -41,7 +53,8 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
         for name, value in order.launch.env.items()
         if not name.startswith(OURS)
     }
-    names = (*MODELS, *order.passed_on) if order.launch.uses_model else order.passed_on
+    clouds = (each for name, names in CLOUDS.items() if environ.get(name) for each in names)
+    names = (*MODELS, *clouds, *order.passed_on) if order.launch.uses_model else order.passed_on
     return {**passed_on(names, environ), **given, **told}
 
 

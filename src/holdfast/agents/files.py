@@ -1,4 +1,8 @@
-"""The files that only one start of an agent needs: written before it, and what is secret in them gone behind it."""
+"""The files that only one start of an agent needs: written before it, and what is secret in them gone behind it.
+
+While there is a secret in them, a mark in the data root says so: a runner that is killed leaves it behind, and whoever
+finds it removes what is left (engine/leftovers.py).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,18 @@ from pathlib import Path
 from holdfast.agents import environment
 from holdfast.domain.attempt import Launch
 from holdfast.durable import disk
+from holdfast.layout import Attempt, Layout
 
 
-def write_files(folder: Path, launch: Launch) -> None:
+def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
     """Anew for each start: nothing of an earlier one is left."""
+    folder = files.agent
     if folder.exists():
         disk.remove_tree(folder)
     disk.mkdir(folder, 0o700)
+    if _secret_files(launch):
+        disk.mkdir(layout.agent_secrets, 0o700)
+        disk.replace(_mark(layout, files), b"", 0o600)
     for name, target in launch.links.items():
         disk.mkdir((folder / name).parent, 0o700)
         if target.endswith("/"):
@@ -26,7 +35,17 @@ def write_files(folder: Path, launch: Launch) -> None:
         disk.replace(folder / name, content.encode(errors="surrogateescape"), 0o600)
 
 
-def remove_secrets(folder: Path, launch: Launch) -> None:
-    for name, text in launch.files.items():
-        if any(f"${{{reference}}}" in text for reference in launch.references):
-            disk.unlink(folder / name, missing_ok=True)
+def remove_secrets(layout: Layout, files: Attempt, launch: Launch) -> None:
+    if secret := _secret_files(launch):
+        for name in secret:
+            disk.unlink(files.agent / name, missing_ok=True)
+        disk.unlink(_mark(layout, files), missing_ok=True)
+
+
+def _secret_files(launch: Launch) -> list[str]:
+    names = [f"${{{reference}}}" for reference in launch.references]
+    return [name for name, text in launch.files.items() if any(each in text for each in names)]
+
+
+def _mark(layout: Layout, files: Attempt) -> Path:
+    return layout.agent_secrets / files.root.name

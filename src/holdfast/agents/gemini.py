@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents import prices, said
-from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, has_any, home, refused, server_as_json
+from holdfast.agents import prices, said, words
+from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, has_any, home, mentions, refused, server_as_json
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -47,12 +47,20 @@ class Gemini(Cli):
     program = "gemini"
     can = Can(resume=True, cost="estimated", mcp=True)
     install = "`npm install -g @google/gemini-cli`"
+    names_model = True
     sign_in = "Run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
 
     def is_signed_in(self) -> bool | None:
         if has_any("GEMINI_API_KEY", "GOOGLE_API_KEY"):
             return True
-        return (_folder() / "oauth_creds.json").exists()
+        folder = _folder()
+        if (folder / "oauth_creds.json").exists():
+            return True
+        # A key may be in a file of variables, and the cloud has a sign-in of its own.
+        files = (folder / ".env", folder.parent / ".env", Path(".gemini/.env"), Path(".env"))
+        elsewhere = has_any("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_APPLICATION_CREDENTIALS")
+        elsewhere = elsewhere or mentions(folder / "settings.json", "vertex", "cloud-shell", "compute")
+        return None if elsewhere or any(mentions(each, "GEMINI_", "GOOGLE_") for each in files) else False
 
     def launch(self, work: Work) -> Launch:
         argv = [self.program, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
@@ -235,15 +243,15 @@ class GeminiStream:
 
 def _trouble(told: str) -> events.Finished | events.RateLimited:
     low = told.lower()
-    if "blocked" in low and ("safety" in low or "prohibited" in low):
+    if re.search(r"\bblocked\b", low) and re.search(r"\b(?:safety|prohibited)", low):
         return refused(told)
-    if re.search(r'"code": ?40[13]\b|unauthenticated|permission_denied|api key', low):
+    if words.has_no_key(told):
         return Gemini.not_signed_in(told)
-    if "429" in low or "resource_exhausted" in low or "quota" in low or "rate limit" in low:
+    if words.is_limited(told) or words.is_used_up(told):
         if after := _AFTER.search(told):
             parts = re.findall(r"(\d{1,6}(?:\.\d{1,6})?)(ms|[dhms])", after[1])
             return events.RateLimited(time.time() + sum(float(number) * _UNIT_S[unit] for number, unit in parts), told)
-        is_long = "daily" in low or "billing" in low or "limit: 0" in low
+        is_long = re.search(r"\bdaily\b|\bper day\b|\bbilling\b|\blimit: 0\b", low)
         return events.Finished(False, told, events.QUOTA) if is_long else events.RateLimited(0.0, told)
     return events.Finished(False, told or "Gemini CLI has failed, and did not say why.")
 

@@ -6,9 +6,13 @@ and waits until the runner takes that file away. A hook that nobody answers ends
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from pathlib import Path
 
 from holdfast.durable import disk
+from holdfast.errors import HoldfastError
 
 SCRIPT_NAME = "after-tool.sh"
 SCRIPT = """\
@@ -19,6 +23,8 @@ while [ -e "$call.json" ]; do sleep 0.02; done
 COMMAND = f'sh "$HOLDFAST_FILES/{SCRIPT_NAME}"'
 # How long an agent may have to wait: a snapshot of a huge tree takes its time.
 TIMEOUT_S = 3600
+# More than any tool answers with.
+CALL_BYTES_MAX = 8 << 20
 # How often the runner looks, while a tool is at work.
 POLL_S = 0.02
 
@@ -27,5 +33,27 @@ def waiting(folder: Path) -> list[Path]:
     return sorted(folder.glob("call-*.json"))
 
 
+def said_in(call: Path) -> bytes:
+    """What the hook was given; nothing where the agent has put something else in its place, or far too much."""
+    try:
+        # Neither a pipe nor a device is waited for, and no link is followed.
+        fd = os.open(call, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        found = os.fstat(fd)
+        is_fit = stat.S_ISREG(found.st_mode) and found.st_size <= CALL_BYTES_MAX
+        return os.read(fd, CALL_BYTES_MAX) if is_fit else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
 def answer(call: Path) -> None:
-    disk.unlink(call, missing_ok=True)
+    """Its agent goes on. A folder of this name is nobody's call: where it cannot be taken away, it stays."""
+    if call.is_dir() and not call.is_symlink():
+        with contextlib.suppress(HoldfastError):
+            disk.remove_tree(call)
+    else:
+        disk.unlink(call, missing_ok=True)

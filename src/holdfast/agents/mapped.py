@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.agents import said
 from holdfast.agents.cli import broke_off
-from holdfast.domain.agent_events import KINDS, AgentEvent, Finished, Spent
+from holdfast.domain.agent_events import KINDS, AgentEvent, Finished, RateLimited, Spent, Unfit
 
 _NOTHING = object()
 _PLACE = re.compile(r"[0-9]{1,9}")
@@ -39,7 +39,7 @@ class Mapped:
 
     def read(self, line: bytes) -> Sequence[AgentEvent]:
         record = said.line(line)
-        events = [event for kind, rules in self._rules.items() if (event := _event(kind, rules, record)) is not None]
+        events = [event for kind, rules in self._rules.items() for event in _events(kind, rules, record)]
         self._is_finished = self._is_finished or any(isinstance(event, Finished) for event in events)
         return events if "usd" in self._rules.get("spent", {"usd": ""}) else [self._priced(event) for event in events]
 
@@ -60,22 +60,22 @@ class Mapped:
         return (broke_off(code),)
 
 
-def _event(kind: str, rules: Mapping[str, str], record: Any) -> AgentEvent | None:
+def _events(kind: str, rules: Mapping[str, str], record: Any) -> list[AgentEvent]:
     if "when" in rules:
         if not _is_equal(rules["when"], record):
-            return None
+            return []
     elif _at(next(iter(rules.values())), record) is _NOTHING:
-        return None
+        return []
     struct = KINDS[kind]
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}
     values = {name: _value(place, types[name], record) for name, place in rules.items() if name != "when"}
-    made: AgentEvent
+    found = {name: value for name, value in values.items() if value is not _NOTHING}
     try:
-        found = {name: value for name, value in values.items() if value is not _NOTHING}
-        made = msgspec.convert(found, struct, strict=False)  # type: ignore[assignment]
-    except msgspec.ValidationError:
-        return None
-    return made
+        return [msgspec.convert(found, struct, strict=False)]  # type: ignore[list-item]
+    except msgspec.ValidationError as error:
+        told = Unfit(f"A line that should be {kind} is not: {error}.")
+    # That there is a limit is certain, whatever is said of its end.
+    return [told, RateLimited(detail=_as_text(found.get("detail", "")))] if struct is RateLimited else [told]
 
 
 def _value(place: str, kind: Any, record: Any) -> Any:

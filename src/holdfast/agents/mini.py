@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents import prices, said
+from holdfast.agents import prices, said, words
 from holdfast.agents.aider import KEYS
 from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, has_any, refused
 from holdfast.domain import agent_events as events
@@ -82,8 +82,9 @@ class Mini(Cli):
 
     def launch(self, work: Work) -> Launch:
         argv = [self.program, "--agent-class", "holdfast_mini.Agent", "--task", "{files}/prompt.md"]
-        # What it may cost is for Holdfast to say.
-        argv += ["--yolo", "--exit-immediately", "--cost-limit", "0", "--output", "{files}/trajectory.json"]
+        # What it may cost is for Holdfast to say. Its trajectory is told line by line, and would be written anew after
+        # each step.
+        argv += ["--yolo", "--exit-immediately", "--cost-limit", "0", "--output", "/dev/null"]
         argv += ["--model", work.model] if work.model else []
         env = {
             "PYTHONPATH": "{files}",
@@ -180,7 +181,7 @@ class MiniStream:
                 yield events.Finished(True, content.strip())
             case "AuthenticationError" | "PermissionDeniedError":
                 yield Mini.not_signed_in(told)
-            case "RateLimitError" if "quota" in low:
+            case "RateLimitError" if words.is_used_up(told):
                 yield events.Finished(False, told, events.QUOTA)
             case "RateLimitError":
                 self._is_finished = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents import said
+from holdfast.agents import said, words
 from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, home, refused
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 # So many answers in a row of which nothing can be read are enough; opencode itself asks without end.
 EMPTY_STEPS_MAX = 3
+# So many failures of the model's server in a row are the end, after about half a minute.
+RETRIES_MAX = 5
+# Too many requests, and too many of everybody's.
+_LIMITED = (429, 529)
 
 PLUGIN_NAME = "holdfast.js"
 PLUGIN = """\
@@ -31,10 +35,19 @@ import { existsSync, renameSync, writeFileSync } from "node:fs"
 const say = (line) => process.stdout.write(JSON.stringify(line) + "\\n")
 let calls = 0
 
+// A retry says what was wrong in the server's own words; the answer's status says it for certain.
+const ask = globalThis.fetch
+let status = 0
+globalThis.fetch = Object.assign(async (...given) => {
+  const answer = await ask(...given)
+  if (!answer.ok) status = answer.status
+  return answer
+}, ask)
+
 export const Holdfast = async () => ({
   event: async ({ event }) => {
-    const status = event.properties?.status
-    if (event.type === "session.status" && status?.type === "retry") say({ ...status, type: "holdfast.retry" })
+    const now = event.properties?.status
+    if (event.type === "session.status" && now?.type === "retry") say({ ...now, status, type: "holdfast.retry" })
     if (event.type === "session.compacted") say({ type: "holdfast.compacted" })
   },
   "tool.execute.before": async ({ tool, callID }, { args }) => say({ type: "holdfast.tool", tool, callID, args }),
@@ -113,11 +126,10 @@ class OpencodeStream:
         call = said.text(record, "callID")
         if not call:
             return ()
-        began = self._began(said.text(record, "tool"), call, said.at(record, "args"))
-        return (
-            *began,
-            *self._calls.ended(call, not said.count(record, "exit"), said.as_text(said.at(record, "output"))),
-        )
+        began = self._calls.began(said.text(record, "tool"), call, said.at(record, "args"), by_hook=True)
+        output = said.as_text(said.at(record, "output"))
+        self._has_done = True
+        return (*began, *self._calls.ended(call, not said.count(record, "exit"), output, by_hook=True))
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
         if self._is_finished:
@@ -154,13 +166,21 @@ class OpencodeStream:
             case "holdfast.tool" if call := said.text(record, "callID"):
                 yield from self._began(said.text(record, "tool"), call, said.at(record, "args"))
             case "holdfast.retry":
-                until = said.number(record, "next") / 1000
-                if until - time.time() > RETRY_S_MAX:
-                    yield events.RateLimited(
-                        until, said.text(record, "message") or "The model's server asks for a pause."
-                    )
+                yield from self._retry(record)
             case "holdfast.compacted":
                 yield events.Compacted()
+
+    def _retry(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
+        """opencode tries again by itself; not for as long as a rate limit lasts, and not without end."""
+        until, told = said.number(record, "next") / 1000, said.text(record, "message")
+        status, tries = said.count(record, "status"), said.count(record, "attempt")
+        if status in _LIMITED if status else words.is_limited(told):
+            if until - time.time() > RETRY_S_MAX:
+                yield events.RateLimited(until, told or "The model's server asks for a pause.")
+        elif tries >= RETRIES_MAX:
+            yield from self._finish(
+                events.Finished(False, f"The model's server has failed {tries} times in a row: {told}")
+            )
 
     def _began(self, name: str, call: str, given: Any) -> Iterator[events.AgentEvent]:
         self._has_done = True
@@ -181,12 +201,11 @@ class OpencodeStream:
     def _error(self, error: dict[str, Any]) -> Iterator[events.AgentEvent]:
         name, status = said.text(error, "name"), said.count(error, "data", "statusCode")
         told = said.text(error, "data", "message") or name or "opencode has failed, and did not say why."
-        low = told.lower()
         if name == "ContentFilterError":
             yield from self._finish(refused(told))
-        elif status in (401, 403) or name == "ProviderAuthError" or "api key is missing" in low:
+        elif status in (401, 403) or name == "ProviderAuthError" or words.has_no_key(told):
             yield from self._finish(Opencode.not_signed_in(f"{status} {told}" if status else told))
-        elif status == 402 or "insufficient" in low or "billing" in low:
+        elif status == 402 or words.is_used_up(told):
             yield from self._finish(events.Finished(False, f"The account cannot pay for more: {told}", events.QUOTA))
         elif status == 429:
             self._is_finished = True

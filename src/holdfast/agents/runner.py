@@ -105,7 +105,7 @@ class Runner:
             disk.replace(self._files.prompt, order.launch.prompt.encode(), attempts.PRIVATE)
             argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
         if order.launch.files:
-            write_files(self._files.agent, order.launch)
+            write_files(self._layout, self._files, order.launch)
             argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
@@ -198,7 +198,7 @@ class Runner:
                 if not self._read(child.stdout):
                     break
             self._watch.heard(time.monotonic())
-            for event in cast("HookedStream", self._stream).hook(call.read_bytes()):
+            for event in cast("HookedStream", self._stream).hook(hook.said_in(call)):
                 self._take(event, is_waiting=True)
             if self._verdict is not None:
                 return
@@ -219,7 +219,7 @@ class Runner:
         """`is_waiting`: the agent does nothing until it is told to go on."""
         assert self._record is not None
         now = time.monotonic()
-        event, refused = honest(event, time.time())
+        event, refused = honest(event, time.time(), self._talk.spent.usd)
         if refused:
             self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": refused})
         has_turned = self._talk.take(event)
@@ -300,7 +300,7 @@ class Runner:
             if self._record is not None:
                 self._record.close()
             with contextlib.suppress(HoldfastError):
-                remove_secrets(self._files.agent, self._order.launch)
+                remove_secrets(self._layout, self._files, self._order.launch)
         if self._child is not None and (lost := verdicts.lost(self._order, self._files)):
             self._verdict = Verdict(Ending.WORKTREE_LOST, lost)
         exit = self._exit(snapshot)
@@ -328,14 +328,17 @@ class Runner:
         return verdicts.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
 
     def _exit(self, snapshot: str) -> Exit:
-        verdict, code = self._judge(), self._code
+        verdict, code, now = self._judge(), self._code, time.time()
         seconds = self._watch.seconds(time.monotonic()) if self._child is not None else 0.0
+        if not self._talk.spent.turns:
+            before = attempts.last_exit(self._files)
+            verdict = verdicts.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)
         return Exit(
             attempt=self._order.attempt,
             start=self._order.start,
             ending=verdict.ending,
             detail=verdict.detail,
-            at=time.time(),
+            at=now,
             code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             limit=verdict.limit,

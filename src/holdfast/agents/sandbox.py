@@ -1,4 +1,5 @@
-"""Confining an agent or a gate with bubblewrap: it reads everything, and writes in its worktree and a /tmp of its own.
+"""Confining an agent or a gate with bubblewrap: it reads everything but our secrets, and writes in its worktree and a
+/tmp of its own.
 
     <private>/own/<attempt>/git       the agent's own git dir: its index, HEAD and settings, begun as a copy
     <private>/own/<attempt>/objects   the objects that it makes; they refer to the repository's for all others
@@ -11,6 +12,10 @@ files, so it holds what was committed, too.
 
 It sees no process but its own, has no capability, and no terminal. Agents that keep conversations below the home need
 `sandbox_writable`; no path named there opens the repository's git dir or the data root.
+
+The tokens of the server (`runtime/secret/`) and the key of the audit log are not there: with an operator's token it
+could have anything done outside. Whole folders are covered, because a file that is replaced outside would show itself
+inside.
 """
 
 from __future__ import annotations
@@ -21,10 +26,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.domain.attempt import Order
-from holdfast.durable import disk, git
+from holdfast.durable import audit_key, disk, git
 from holdfast.durable.snapshot import files_below
 from holdfast.errors import NotWritable
-from holdfast.layout import Attempt
+from holdfast.layout import Attempt, Layout
 
 KINDS = ("none", "bwrap")
 PROGRAM = "bwrap"
@@ -95,12 +100,30 @@ def _confined(
     # Holdfast itself may be installed below /tmp, which is another one inside.
     home = {Path(sys.prefix), Path(__file__).parent.parent.parent}
     shut = (repository.common_dir, *repository.stores, root, *(path for path in home if path.is_relative_to("/tmp")))
+    secret = Layout(root).secret
+    disk.mkdir(secret, 0o700)
     binds = [("--bind", path, path) for path in opened]
-    binds += [("--ro-bind", path, path) for path in shut]
+    flat = [*_flat(binds), *_without_audit_key()]
+    binds = [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
     hidden = ("--tmpfs", str(_HIDDEN)) if _HIDDEN.is_dir() else ()
-    flat = [str(part) for bind in binds for part in bind]
+    flat += [*_flat(binds), "--tmpfs", str(secret)]
     return (PROGRAM, *_FIXED, *hidden, *flat, "--chdir", str(worktree), "--", *argv)
+
+
+def _flat(binds: list[tuple[str, Path, Path]]) -> list[str]:
+    return [str(part) for bind in binds for part in bind]
+
+
+def _without_audit_key() -> list[str]:
+    """Its folder, and the file itself where a link leads elsewhere. Before the data root: that may lie below it."""
+    path = audit_key.default_path(os.environ)
+    folder, key = path.parent.resolve(), path.resolve()
+    covered = ["--tmpfs", str(folder)] if folder.is_dir() else []
+    if key.is_file() and not key.is_relative_to(folder):
+        # Bound without its device: it cannot even be opened.
+        covered += ["--ro-bind", "/dev/null", str(key)]
+    return covered
 
 
 def _own(order: Order) -> Path:

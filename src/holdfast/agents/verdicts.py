@@ -6,10 +6,12 @@ import errno
 import signal
 from pathlib import Path
 
+import msgspec
+
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.limits import Verdict
 from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, Finished
-from holdfast.domain.attempt import Ending, Order
+from holdfast.domain.attempt import Ending, Exit, Order
 from holdfast.layout import Attempt
 
 
@@ -26,6 +28,24 @@ def rate_limited(talk: Conversation) -> Verdict:
     event = talk.rate_limited
     assert event is not None
     return Verdict(Ending.RATE_LIMITED, event.detail or "The agent has reached a rate limit.", until=event.until)
+
+
+# A pause that was of no use is followed by one of twice its length, within these bounds.
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 3600.0
+
+
+def not_so_soon(verdict: Verdict, before: Exit | None, start: int, now: float, *, worked_s: float) -> Verdict:
+    """Of a start that has come to nothing but a rate limit: where the one before it ended so, too, it pauses longer.
+
+    `before` is how that one ended, `worked_s` how long this one took.
+    """
+    if verdict.ending is not Ending.RATE_LIMITED or before is None or before.start != start - 1:
+        return verdict
+    if before.ending is not Ending.RATE_LIMITED:
+        return verdict
+    paused_s = now - worked_s - before.at
+    until = now + min(max(2 * paused_s, PAUSE_S_MIN), PAUSE_S_MAX)
+    return msgspec.structs.replace(verdict, until=max(verdict.until, until))
 
 
 _CANNOT = {REFUSED: Ending.REFUSED, AUTH: Ending.AUTH_MISSING, QUOTA: Ending.QUOTA}

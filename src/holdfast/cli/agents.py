@@ -109,6 +109,6 @@ def _show_prices(config: Config, as_json: bool) -> None:
     ]
     print_table(_PRICE_COLUMNS, cells)
     click.echo(
-        f"US dollars for a million tokens, as of {AS_OF}. A model has the price of the longest name that it begins "
-        "with; `prices` in the settings has others."
+        f"US dollars for a million tokens, as of {AS_OF}. A date or a version at the end of a model's name "
+        "makes no difference; `prices` in the settings come first, by the beginning of the name."
     )

@@ -107,7 +107,7 @@ def _definition(blobs: Blobs, task: Task) -> Definition:
 
 def _node(task: Task, definition: Definition) -> Node:
     return Node(
-        task.id, definition.depends_on, definition.parent or "", added_at=task.added_at, state=task.state,
+        task.id, definition.depends_on, definition.parent or "", number=task.number, state=task.state,
         parked=task.parked, not_before=task.not_before,
     )  # fmt: skip
 

@@ -1,14 +1,18 @@
-"""`gc`: removes what is of no use any more."""
+"""`gc`: removes what is of no use any more, and archives what is seldom read."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+
+if TYPE_CHECKING:
+    from holdfast.engine.garbage import Garbage
 
 SHOWN_MAX = 20
 _NOUNS = {
@@ -33,7 +37,8 @@ Examples:
 @click.pass_context
 def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> None:
     """Remove what is of no use: worktrees whose work has landed, snapshots of what landed long ago, the worktree for
-    judging, and blobs that nothing names.
+    judging, and blobs that nothing names. Run files of the journal beyond the newest `ledgers.keep_runs` are archived:
+    compressed, and read as before.
 
     Work that has not landed, the journal and its archive, and every attempt's folder are always kept. While somebody
     runs, it refuses; a dry run may be made at any time.
@@ -41,7 +46,6 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     from holdfast.durable.root import open_root
     from holdfast.engine.auditing import without_run
     from holdfast.engine.garbage import Collector
-    from holdfast.engine.health import in_words
     from holdfast.engine.repair import holding
 
     app = find_app(ctx)
@@ -54,25 +58,45 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
             facts = owning.enter_context(without_run(layout, "gc", _say, app.clock))
         collector = Collector(app.repo, layout, app.look().state.tasks.values(), app.clock)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
-        facts |= {"keep_days": keep_days, **Counter(each.kind for each in found)}
-    total = sum(each.bytes for each in found)
+        keep = app.config.ledgers.keep_runs
+        runs, saved = (collector.runs_to_archive(keep), 0) if dry_run else collector.archive_runs(keep)
+        facts |= {"keep_days": keep_days, **Counter(each.kind for each in found), "archived": len(runs)}
+    total = sum(each.bytes for each in found) + saved
     if as_json:
-        print_json({"dry_run": dry_run, "bytes": total, "removed" if not dry_run else "would_remove": found})
+        removed, archived = ("would_remove", "would_archive") if dry_run else ("removed", "archived")
+        print_json({"dry_run": dry_run, "bytes": total, removed: found, archived: runs})
         return
+    _tell(found, runs, saved, dry_run)
+
+
+def _tell(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> None:
+    from holdfast.engine.health import in_words
+
     shown: Counter[str] = Counter()
     for each in found:
         shown[each.kind] += 1
         if shown[each.kind] <= SHOWN_MAX:
-            size = f"{in_words(each.bytes):>10}" if each.bytes else " " * 10
-            click.echo(f"{size}  {_NOUNS[each.kind].format(name=plain(each.name))}")
+            click.echo(f"{_space(each.bytes)}  {_NOUNS[each.kind].format(name=plain(each.name))}")
     for kind, count in shown.items():
         if count > SHOWN_MAX:
             click.echo(f"{'':10}  and {count - SHOWN_MAX} more of the kind: {kind}")
-    if not found:
+    if runs:
+        click.echo(f"{_space(saved)}  {_runs(runs)}, compressed into the journal's archive")
+    if not found and not runs:
         click.echo("There is nothing to remove.")
         return
     end = "; nothing was removed yet: `holdfast gc` does it" if dry_run else " removed"
-    click.echo(f"{in_words(total):>10}  in all{end}")
+    click.echo(f"{in_words(sum(each.bytes for each in found) + saved):>10}  in all{end}")
+
+
+def _space(size: int) -> str:
+    from holdfast.engine.health import in_words
+
+    return f"{in_words(size):>10}" if size else " " * 10
+
+
+def _runs(runs: list[str]) -> str:
+    return f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs, {runs[0]} to {runs[-1]}"
 
 
 def _say(line: str) -> None:

@@ -93,7 +93,7 @@ def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def resume(ctx: click.Context, task: str, as_json: bool) -> None:
-    """Go on with the last attempt of a failed task.
+    """Go on with the last attempt of a task that has failed or was stopped.
 
     Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
     """
@@ -125,7 +125,8 @@ def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
     """Put a task's worktree back to how a turn left it.
 
     Only while nobody works in it. What stands there is saved first, as a snapshot `undo-<k>` of the attempt. The next
-    start goes on from there: by itself for a task that was paused, after `holdfast resume` for one that failed.
+    start goes on from there: by itself for a task that was paused, after `holdfast resume` for one that failed or whose
+    agent you have stopped.
     """
     answer = _decide(ctx, "undo", task=task, turn=turn)
     _tell(answer, as_json)

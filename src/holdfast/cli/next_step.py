@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
 
 _NEXT = {
@@ -14,6 +15,8 @@ _NEXT = {
 
 def next_step(task: str, state: TaskState, parked: str = "", *, is_held: bool = False) -> str:
     """The command that brings the task on; `is_held`: something named beside it stands in the way, so look first."""
+    if parked == STOPPED:
+        return f"holdfast resume {task}"
     if parked:
         return f"holdfast resolve {task} --happened | --retry | --abandon"
     return _NEXT.get(state, "holdfast show {task}" if is_held else "holdfast run").format(task=task)

@@ -24,6 +24,7 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
 
     `with_goal`: a task that names no agent is about to be added.
     """
+    from holdfast.agents.pricing import unpriced
     from holdfast.agents.registry import agents
     from holdfast.cli.overview import look
     from holdfast.config import mcp
@@ -42,7 +43,12 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
     is_idle = missing.keys() == wanted.keys() and not any(row.state in _UNDER_WAY for row in overview.rows.values())
     if missing and (is_idle or (with_goal and goal in missing)):
         raise NoAgent(missing=" ".join(missing.values()))
-    return list(_about_checkout(app))
+    chosen = [choose(made, app.config) for made in wanted.values()]
+    asked = [
+        *((each.agent, each.model) for each in chosen),
+        *((each.agent, each.model or "") for each in app.config.cascade),
+    ]
+    return [*_about_checkout(app), *unpriced(app.config, known, asked)]
 
 
 # -- git --------------------------------------------------------------------------------------------------------------

@@ -12,11 +12,14 @@ from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+from holdfast.domain.before import seems_lost
+from holdfast.domain.definition import Definition, parse
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.durable.blobs import Blobs
 
 
 @click.command(epilog="Examples:  holdfast prompt fix-login  ·  holdfast prompt --template")
@@ -45,36 +48,42 @@ def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: b
 
 def _prompt(app: App, name: str) -> str:
     from holdfast.agents.registry import agents
+    from holdfast.domain.before import claimed
     from holdfast.domain.routing import choose
     from holdfast.durable.blobs import Blobs
-    from holdfast.engine.prompt import Words
-    from holdfast.engine.prompt import prompt as words_of
+    from holdfast.engine import merge
+    from holdfast.engine.diffs import Diffs
+    from holdfast.engine.wake import Room, ready
 
     overview = look(app)
     file = overview.files.get(name)
     if file is None:
         raise unknown(name, overview.rows)
-    task = _next(overview.view.state.tasks.get(name) or Task(name, TaskState.OPEN, "", 0.0, 0.0))
-    chosen = choose(file.definition, app.config, task).agent
-    agent = agents(app.config).get(chosen)
-    resumes = bool(task.session and chosen == task.worked_by and agent is not None and agent.resumes)
-    words = Words(app.layout, Blobs(app.layout.cas), app.config)
-    return words_of(words, task, file.definition, _conflicts(app, task), resumes=resumes)
+    before = _at_rest(overview.view.state.tasks.get(name) or Task(name, TaskState.OPEN, "", 0.0, 0.0))
+    choice = choose(file.definition, app.config, before)
+    agent = agents(app.config).get(choice.agent)
+    if agent is None:
+        raise click.UsageError(f"There is no agent called {choice.agent}, so nobody would be told.")
+    task, blobs = claimed(before, choice.agent, choice.model), Blobs(app.layout.cas)
+    room = Room(
+        app.repo, app.layout, app.config, blobs, merge.target_branch(app.repo, app.config),
+        lambda attempt: Diffs(app.repo, app.layout, task, attempt).base(),
+    )  # fmt: skip
+    return ready(room, task, _pinned(blobs, before) or file.definition, agent).prompt
 
 
-def _next(task: Task) -> Task:
-    """The task as its next claim makes it."""
-    if task.continues or task.state in (TaskState.CLAIMED, TaskState.IN_PROGRESS):
-        return task
-    number = task.attempts + 1
-    return msgspec.structs.replace(task, attempts=number, attempt=f"{task.id}.{number}", starts=0, turn=0)
+def _at_rest(task: Task) -> Task:
+    """The task as it is when it can be claimed: what is at work goes on, and what has failed is tried again."""
+    if task.state in (TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED):
+        return msgspec.structs.replace(task, continues=True)
+    if task.state is TaskState.FAILED and not task.again and seems_lost(task):
+        return msgspec.structs.replace(task, session="")
+    return task
 
 
-def _conflicts(app: App, task: Task) -> list[str]:
-    if task.starts or not (task.feedback and task.candidate):
-        return []
-    from holdfast.engine import merge
-
-    target = merge.newest(app.repo, merge.target_branch(app.repo, app.config))
-    who = merge.identity(app.repo, app.config)
-    return merge.merge(app.repo, target, task.candidate, "the work so far", who).conflicts
+def _pinned(blobs: Blobs, task: Task) -> Definition | None:
+    """An attempt that goes on does so with the definition that it began with, whatever the file says by now."""
+    if not task.continues or not task.worked_on:
+        return None
+    made = parse(blobs.get(task.worked_on), task.id)
+    return made if isinstance(made, Definition) else None

@@ -75,7 +75,7 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     """Verifies the audit log and seals all records that it has: one signed file with one hash, the root. Publish that
     root, or keep it elsewhere: with it, anybody can check a proof, and nobody can cut the log back unseen.
 
-    The key comes from HOLDFAST_AUDIT_KEY, else from ~/.config/holdfast/audit.key, which is made when it is missing.
+    The key comes from HOLDFAST_AUDIT_KEY, else from ~/.config/holdfast/audit.key: the one that has signed the log.
 
     \b
     Examples:

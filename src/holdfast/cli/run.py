@@ -109,11 +109,14 @@ def server(shop: Workshop, loop: Loop, note: Note, enabled: bool) -> Iterator[No
         yield
         return
     from holdfast.server.serving import serving
+    from holdfast.server.tracing import missing
 
     with contextlib.ExitStack() as stack:
         try:
             api = stack.enter_context(serving(shop, loop))
             note("", f"serving {api.url}; look with `holdfast dashboard`")
+            if words := missing():
+                note("", words)
         except ListenFailed as error:
             note("", str(error))
         yield

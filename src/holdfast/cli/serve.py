@@ -30,6 +30,7 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
     from holdfast.cli.run import alone, stopping
     from holdfast.engine.loop import Loop
     from holdfast.server.serving import serving
+    from holdfast.server.tracing import missing
     from holdfast.wiring import workshop
 
     gc.freeze()
@@ -42,6 +43,8 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
         loop = Loop(shop, show=shown.show, stays=True, works=False)
         with serving(shop, loop, prepares=True) as api, stopping(loop):
             shown.note("", f"serving {api.url}; look with `holdfast dashboard`")
+            if words := missing():
+                shown.note("", words)
             loop.run()
 
 

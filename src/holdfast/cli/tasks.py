@@ -64,7 +64,8 @@ def list_tasks(ctx: click.Context, states: Sequence[str], labels: Sequence[str],
         and (not ready or row.is_ready)
     ]
     if ready:
-        rows.sort(key=lambda row: (row.priority, row.added_at, row.id))
+        # They stand in the order in which they were added; files that are new come last.
+        rows.sort(key=lambda row: row.priority)
     if as_json:
         print_json({"tasks": rows, "problems": overview.problems})
     elif rows:

@@ -29,6 +29,7 @@ from holdfast.config.settings import (
 )
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
+from holdfast.domain.routing import twice
 from holdfast.errors import ConfigError
 from holdfast.layout import HOME_VARIABLE, Layout, locate
 
@@ -84,7 +85,12 @@ def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
     for key, value in values.items():
         section, _, name = key.rpartition(".")
         (tree[section] if section else tree)[name] = value
-    return Config(**tree | {name: kind(**tree[name]) for name, kind in SECTIONS.items()}), origins
+    config = Config(**tree | {name: kind(**tree[name]) for name, kind in SECTIONS.items()})
+    if (again := twice(config)) >= 0:
+        layer = next(each for each in reversed(layers) if "cascade" in each.values)
+        allowed = "an agent with a model that no step before it has"
+        raise _refused(f"cascade[{again}]", msgspec.to_builtins(config.cascade[again]), allowed, layer)
+    return config, origins
 
 
 def explain(loaded: Loaded) -> list[Explained]:

@@ -125,12 +125,18 @@ class Git(msgspec.Struct, frozen=True):
 
 
 class Ledgers(msgspec.Struct, frozen=True):
-    rotate_bytes_max: Annotated[Bytes, Meta(description="a ledger's file is closed and archived at this size")] = (
-        1 << 26
-    )
+    """Of `sessions.jsonl` and `metrics/`; `keep_runs` of the journal. What an attempt's runner writes is kept whole."""
+
+    rotate_bytes_max: Annotated[
+        Bytes, Meta(description="sessions.jsonl, or a file of metrics/, is archived at this size")
+    ] = 1 << 26
     rotate_age_s_max: Annotated[Seconds | None, Meta(description="and at this age; null: never")] = None
     retain_bytes_max: Annotated[Bytes | None, Meta(description="archived files beyond this size go; null: none")] = None
     retain_age_s_max: Annotated[Seconds | None, Meta(description="archived files of this age go; null: none")] = None
+    keep_runs: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="run files of the journal that `gc` leaves as they are; older: archived"),
+    ] = 20
 
 
 class Server(msgspec.Struct, frozen=True):

@@ -34,13 +34,17 @@ class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended"):
 
 
 class Spent(msgspec.Struct, frozen=True, tag="spent"):
-    """Since the event of this kind before it. `estimated`: from a table of prices, not said by the agent."""
+    """Since the event of this kind before it. `estimated`: from a table of prices, not said by the agent.
+
+    `corrects`: `usd` makes earlier estimates of this start even with what the agent says it cost, and may be negative.
+    """
 
     usd: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
     model: str = ""
     estimated: bool = False
+    corrects: bool = False
 
 
 class Compacted(msgspec.Struct, frozen=True, tag="compacted"):
@@ -65,12 +69,21 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     kind: str = ""
 
 
+class Unfit(msgspec.Struct, frozen=True, tag="refused"):
+    """What the agent said, and what cannot be taken as it stands. For those who look on."""
+
+    detail: str
+
+
 REFUSED, AUTH, QUOTA = "refused", "auth", "quota"
 
 
-AgentEvent = Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Finished
+AgentEvent = Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Finished | Unfit
 
-KINDS: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AgentEvent)}
+# Those that an agent's lines can be: whether they are fit is for us to say.
+KINDS: dict[str, type[msgspec.Struct]] = {
+    str(kind.__struct_config__.tag): kind for kind in get_args(AgentEvent) if kind is not Unfit
+}
 
 
 def mapping_problem(events: Mapping[str, str]) -> str:

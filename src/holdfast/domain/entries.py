@@ -109,7 +109,8 @@ class TaskMoved(msgspec.Struct, frozen=True):
     `candidate` is the commit that an attempt made, `session` the agent's own name for its conversation, `feedback` the
     blob with what the agent is told when it is woken. `again`: of a failure, that another attempt follows by itself.
     `rest` is what the start has spent after its last turn. A claim says with which `model`, and `why` this agent;
-    `remote`, that the worker is none of ours, and holds it through the API.
+    `remote`, that the worker is none of ours, and holds it through the API. `forget`: the conversation that the task
+    had cannot be gone on with, and the next start begins another.
     """
 
     task: str
@@ -126,6 +127,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     model: str = ""
     why: str = ""
     remote: bool = False
+    forget: bool = False
 
 
 class MoveRefused(msgspec.Struct, frozen=True):
@@ -133,6 +135,10 @@ class MoveRefused(msgspec.Struct, frozen=True):
     state: str
     event: str
     reason: str
+
+
+# How a task is parked whose agent a person has stopped: it can be put back or forked, and `resume` lets it go on.
+STOPPED = "a person has stopped its agent"
 
 
 class TaskFlagged(msgspec.Struct, frozen=True):

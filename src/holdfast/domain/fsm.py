@@ -99,6 +99,7 @@ class AbortReason(StrEnum):
     NOT_STARTED = "not_started"
     CRASHED = "crashed"
     HEARTBEAT_LOST = "heartbeat_lost"
+    CONVERSATION_LOST = "conversation_lost"
     RATE_LIMITED = "rate_limited"
     CIRCUIT_OPEN = "circuit_open"
     WORKTREE_LOST = "worktree_lost"
@@ -150,6 +151,7 @@ class TransitionReason(StrEnum):
     NOT_STARTED = AbortReason.NOT_STARTED
     CRASHED = AbortReason.CRASHED
     HEARTBEAT_LOST = AbortReason.HEARTBEAT_LOST
+    CONVERSATION_LOST = AbortReason.CONVERSATION_LOST
     RATE_LIMITED = AbortReason.RATE_LIMITED
     CIRCUIT_OPEN = AbortReason.CIRCUIT_OPEN
     WORKTREE_LOST = AbortReason.WORKTREE_LOST

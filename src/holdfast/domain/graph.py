@@ -1,7 +1,7 @@
 """Which task may be worked on next, and why another may not.
 
 A task is ready when it is open, nobody must decide on it, its time has come, and every task that it depends on is
-closed. Ready tasks come by priority (1 before 2), then by age, then by name.
+closed. Ready tasks come by priority (1 before 2), then in the order in which they were added.
 
 Choosing costs the logarithm of the number of tasks: what is ready stands in a heap, what waits for a time in another,
 and a change of one task looks only at those that depend on it. Entries of the heaps that no longer hold are dropped
@@ -23,13 +23,16 @@ HOPELESS = {TaskState.FAILED, TaskState.CANCELLED}
 
 
 class Node(msgspec.Struct, frozen=True):
-    """What the graph knows of a task. `priority` and `depends_on` are its definition's; the rest is the journal's."""
+    """What the graph knows of a task. `priority` and `depends_on` are its definition's; the rest is the journal's.
+
+    `number` counts the tasks as they were added: many of them may have come in the same moment.
+    """
 
     id: str
     depends_on: Sequence[str] = ()
     parent: str = ""
     priority: int = 5
-    added_at: float = 0.0
+    number: int = 0
     state: TaskState = TaskState.OPEN
     parked: str = ""
     not_before: float = 0.0
@@ -45,7 +48,7 @@ class Graph:
         self._children: dict[str, set[str]] = defaultdict(set)
         self._unmet: dict[str, int] = {}
         # By role, because some take only tasks of theirs; roles are few.
-        self._ready: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
+        self._ready: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
         self._timed: list[tuple[float, str]] = []
         self._waiting: set[str] = set()
 
@@ -96,10 +99,10 @@ class Graph:
             if self._holds(item, now):
                 yield item[2]
 
-    def _holds(self, item: tuple[int, float, str], now: float) -> bool:
+    def _holds(self, item: tuple[int, int, str], now: float) -> bool:
         """Whether an entry of a heap still says what is so."""
         node = self._nodes.get(item[2])
-        return node is not None and (node.priority, node.added_at) == item[:2] and self._is_ready(node, now)
+        return node is not None and (node.priority, node.number) == item[:2] and self._is_ready(node, now)
 
     def next_moment(self) -> float | None:
         """When the first task that only waits for its time may be ready."""
@@ -173,14 +176,14 @@ class Graph:
         if node.not_before:
             heapq.heappush(self._timed, (node.not_before, node.id))
         else:
-            heapq.heappush(self._ready[node.role], (node.priority, node.added_at, node.id))
+            heapq.heappush(self._ready[node.role], (node.priority, node.number, node.id))
 
     def _wake(self, now: float) -> None:
         while self._timed and self._timed[0][0] <= now:
             moment, name = heapq.heappop(self._timed)
             node = self._nodes.get(name)
             if node is not None and node.not_before == moment and self._is_ready(node, now):
-                heapq.heappush(self._ready[node.role], (node.priority, node.added_at, name))
+                heapq.heappush(self._ready[node.role], (node.priority, node.number, name))
 
     def _tell_dependents(self, name: str, change: int) -> None:
         for dependent in self._dependents[name]:

@@ -72,9 +72,7 @@ def choose(made: Definition, rules: Rules, task: Task | None = None) -> Choice:
     """For the next claim of the task; None: nobody has worked on it yet."""
     default = made.model or rules.model or ""
     if made.agent:
-        # The default model is the default agent's: another one may not know it.
-        model = default if made.agent == rules.agent else made.model or ""
-        return Choice(made.agent, model, "named by the task")
+        return Choice(made.agent, made.model or _default_model(made.agent, rules), "named by the task")
     if made.command:
         return Choice("command", default, "the task has a command")
     if made.script:
@@ -83,30 +81,47 @@ def choose(made: Definition, rules: Rules, task: Task | None = None) -> Choice:
         return Choice(task.worked_by, made.model or task.model, f"goes on with {task.attempt}")
     # A model of the task's own fits no step of the cascade.
     steps = () if made.model else rules.cascade
-    if task is not None and task.failed and (stronger := _after(steps, task)) is not None:
+    if task is not None and task.failed and (stronger := _after(steps, rules, task)) is not None:
         return stronger
     return _first(made, rules, steps)
 
 
-def _after(steps: Sequence[Step], task: Task) -> Choice | None:
+def _default_model(agent: str, rules: Rules) -> str:
+    """The default model is the default agent's: another one may not know it."""
+    return (rules.model or "") if agent == rules.agent else ""
+
+
+def _model(step: Step, rules: Rules) -> str:
+    return step.model or _default_model(step.agent, rules)
+
+
+def twice(rules: Rules) -> int:
+    """The number, from 0, of a step of the cascade that stands there before; -1 where none does.
+
+    Which step an attempt was is known by its agent and model, so that a step that is there twice would lead in a circle
+    or past those between.
+    """
+    found = [(step.agent, _model(step, rules)) for step in rules.cascade]
+    return next((number for number, step in enumerate(found) if step in found[:number]), -1)
+
+
+def _after(steps: Sequence[Step], rules: Rules, task: Task) -> Choice | None:
     """The step behind the one that failed; None where no step did."""
-    tried = [
-        number for number, step in enumerate(steps) if (step.agent, step.model or "") == (task.worked_by, task.model)
-    ]
-    if not tried:
+    models = [(step.agent, _model(step, rules)) for step in steps]
+    if (task.worked_by, task.model) not in models:
         return None
-    number = tried[-1] if task.failed in NOT_WEAK else min(tried[-1] + 1, len(steps) - 1)
-    again = " again" if number in tried else ""
-    step = steps[number]
-    return Choice(step.agent, step.model or "", f"cascade step {number + 1}{again} after {task.failed}")
+    tried = models.index((task.worked_by, task.model))
+    number = tried if task.failed in NOT_WEAK else min(tried + 1, len(steps) - 1)
+    again = " again" if number == tried else ""
+    return Choice(*models[number], f"cascade step {number + 1}{again} after {task.failed}")
 
 
 def _first(made: Definition, rules: Rules, steps: Sequence[Step]) -> Choice:
     for number, route in enumerate(rules.routes, 1):
         if _fits(route, made):
-            return Choice(route.agent, made.model or route.model or "", f"route {number}: {_conditions(route)}")
+            return Choice(route.agent, made.model or _model(route, rules), f"route {number}: {_conditions(route)}")
     if steps:
-        return Choice(steps[0].agent, steps[0].model or "", "cascade step 1")
+        return Choice(steps[0].agent, _model(steps[0], rules), "cascade step 1")
     return Choice(rules.agent, made.model or rules.model or "", "the default")
 
 

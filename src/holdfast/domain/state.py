@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain import entries
+from holdfast.domain import before, entries
+from holdfast.domain.before import Left, Past, Undos
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TASK, TaskEvent, TaskState
@@ -34,6 +35,10 @@ class Task(msgspec.Struct):
     `worked_by`, `model` and `why` are of the last claim: its agent, also when that has the task no more, and the reason
     for it; of a worker from elsewhere the agent is empty. `failed`: the kind of failure that the last attempt ended
     with. `session` is a conversation of `worked_by`.
+    `lost_in` is the attempt that has lost its conversation and was given back for that: it is once only. `undos` are
+    those of this attempt. `left` is what an earlier attempt did after the candidate was made; `made` is the attempt and
+    the turn that the candidate is of. `past` are the attempts that are over.
+    `began` is when the sitting did that an agent is in; 0 while none is. `number` counts the tasks as they were added.
     `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
     its file and blob are on disk. `progress` is what its worker said last.
     """
@@ -82,6 +87,32 @@ class Task(msgspec.Struct):
     remote: bool = False
     unfiled: str = ""
     progress: str = ""
+    began: float = 0.0
+    number: int = 0
+    lost_in: str = ""
+    undos: Undos = ()
+    left: Left | None = None
+    made: str = ""
+    past: tuple[Past, ...] = ()
+
+    @property
+    def stands(self) -> int:
+        """The turn of this attempt whose tree is in the worktree."""
+        return dict(self.undos).get(self.turn, self.turn)
+
+    @property
+    def was_put_back(self) -> bool:
+        """Whether a person did that, after the last turn."""
+        return self.turn in dict(self.undos)
+
+    @property
+    def at(self) -> str:
+        return f"{self.attempt}@{self.stands}"
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether the last start has neither done nor spent anything."""
+        return not (self.used.turns or self.used.tokens or self.used.usd)
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -128,7 +159,7 @@ class State:
     turn, so they are counted in place, and made into records for who asks.
     """
 
-    version = 5
+    version = 7
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -190,8 +221,9 @@ class State:
             raise _Contradiction(f"the task {added.task} was added before")
         moment = entry.timestamp
         self.tasks[added.task] = Task(
-            added.task, added.state, added.definition, moment, moment, outcome=added.outcome, unfiled=added.text
-        )
+            added.task, added.state, added.definition, moment, moment,
+            outcome=added.outcome, unfiled=added.text, number=len(self.tasks),
+        )  # fmt: skip
 
     def _file(self, entry: EntryLike, filed: entries.TasksFiled) -> None:
         for name in filed.tasks:
@@ -211,11 +243,11 @@ class State:
         if target is not entries.MOVES[entry.decision_type]:
             raise _Contradiction(f"the event {moved.event} leads from {task.state} to {target}")
         if target is TaskState.CLAIMED:
-            self._claim(task, moved)
+            before.claim(task, moved)
         elif target not in _HELD:
             task.agent, task.remote = "", False
         if target not in _AT_WORK:
-            task.reserved = Caps()
+            task.reserved, task.began = Caps(), 0.0
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
         task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
         task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
@@ -224,28 +256,16 @@ class State:
         if moved.rest != _NOTHING:
             task.used += moved.rest
             self.spend(task, moved.rest, entry.timestamp)
-        task.session = moved.session or task.session
+        task.session = "" if moved.forget else moved.session or task.session
+        if moved.forget and task.continues:
+            task.lost_in = task.attempt
         task.again = target is TaskState.FAILED and moved.again
         if target is TaskState.DONE and moved.candidate:
             task.candidate, task.feedback = moved.candidate, ""
             task.verified = task.verified_on = task.landed = task.landed_on = ""
+            task.left, task.made = None, task.at
         elif target is TaskState.FAILED:
-            task.feedback, task.failed = moved.feedback, str(moved.outcome.get("kind", ""))
-
-    def _claim(self, task: Task, moved: entries.TaskMoved) -> None:
-        """A claim of the attempt that the task had before continues it, and costs no attempt."""
-        if moved.attempt != task.attempt:
-            task.attempts, task.resumes = task.attempts + 1, 0
-            task.starts = task.turn = task.offset = task.undone = 0
-            task.worked_on, task.failed = task.definition, ""
-        # A worker from elsewhere is none of our agents: what it gives back is anybody's.
-        agent = "" if moved.remote else moved.agent
-        if agent != task.worked_by != "":
-            # Another agent cannot go on with it.
-            task.session = ""
-        task.worked_by, task.model, task.why = agent, moved.model, moved.why
-        task.claims, task.started, task.remote, task.progress = task.claims + 1, False, moved.remote, ""
-        task.attempt, task.agent, task.not_before = moved.attempt, moved.agent, 0.0
+            before.fail(task, moved)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self._task(flagged.task)
@@ -300,11 +320,12 @@ class State:
         task = self._open_task(forked.task)
         task.candidate, task.feedback = forked.candidate, forked.feedback
         task.continues, task.session = False, ""
+        task.left, task.made = None, task.at
 
     def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
         task = self._task(undone.task)
         if undone.attempt == task.attempt:
-            task.undone = max(task.turn - undone.turn, 0)
+            before.undo(task, undone)
 
     def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
         task = self._open_task(resumed.task)
@@ -321,7 +342,7 @@ class State:
     def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
         task = self._task(spawn.task)
         task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
-        task.reserved, task.used = spawn.reserved, Spend()
+        task.reserved, task.used, task.began = spawn.reserved, Spend(), entry.timestamp
 
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
         """What could not be decided, or was too old to repeat, waits for a person."""

@@ -18,14 +18,20 @@ from holdfast.errors import JournalCorrupt
 _CHUNK = 1 << 20
 
 
-def archive_ended_runs(wal: Path) -> list[str]:
-    """Archives every run but the newest, which may be alive; returns their names. The caller holds the data root."""
+def to_archive(wal: Path, keep: int) -> list[RunFile]:
+    """The plain run files but for the `keep` newest, and never the newest of all: that one may be alive."""
     plain = [file for file in Chain(wal).runs() if file.path.name.endswith(SUFFIX)]
-    if plain[:-1]:
+    return plain[: -max(keep, 1)]
+
+
+def archive_ended_runs(wal: Path, keep: int = 1) -> list[str]:
+    """Archives what `to_archive` tells; returns their names. The caller holds the data root; readers may go on."""
+    files = to_archive(wal, keep)
+    if files:
         disk.mkdir(wal / "archive")
-    for file in plain[:-1]:
+    for file in files:
         _archive(file, wal / "archive" / f"{file.run}{ARCHIVED}")
-    return [file.run for file in plain[:-1]]
+    return [file.run for file in files]
 
 
 def _archive(file: RunFile, target: Path) -> None:

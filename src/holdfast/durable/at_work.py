@@ -22,7 +22,10 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class AtWork(msgspec.Struct, frozen=True):
-    """One agent. `turn` is the one that it is in; `usd` and `tokens` are the task's so far; `since` in Unix seconds."""
+    """One agent. `turn` is the one that it is in; `usd` and `tokens` are the task's so far; `since` in Unix seconds.
+
+    `tool` is the last one; whether it still runs is in `tool_runs`.
+    """
 
     task: str
     attempt: str
@@ -32,6 +35,7 @@ class AtWork(msgspec.Struct, frozen=True):
     usd: float
     tokens: int
     since: float
+    tool_runs: bool = False
 
 
 def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
@@ -43,25 +47,38 @@ def glance(files: Attempt, task: Task) -> AtWork:
     """Turns that nobody has journalled yet count, too: an agent works on while no run is alive."""
     ahead = [line for line in lines_from(files.turns, task.offset) if line.get("turn", 0) > task.turn]
     turn = max([task.turn, *(int(line["turn"]) for line in ahead)])
+    tool, runs = last_tool(files)
     return AtWork(
         task.id,
         task.attempt,
         task.agent,
         turn + 1,
-        last_tool(files),
+        tool,
         task.usd + sum(line.get("usd", 0.0) for line in ahead),
         task.tokens + sum(line.get("tokens", 0) for line in ahead),
         task.changed_at,
+        runs,
     )
 
 
-def last_tool(files: Attempt) -> str:
-    """The tool that was called last, with the beginning of what it was called with."""
-    events = list(tail(files.events))
-    for event in reversed(events):
-        if event.get("type") == "tool_started":
-            return f"{event.get('name', '')} {event.get('input', '')}".strip()[:200]
-    return ""
+def last_tool(files: Attempt) -> tuple[str, bool]:
+    """The tool that runs, or else the one that ran last, with the beginning of its input; and whether it runs."""
+    running: dict[str, str] = {}
+    start, last = 0, ""
+    for event in tail(files.events):
+        kind, call = event.get("type"), str(event.get("call", ""))
+        # What runs when a start ends, or another begins, does not run any more.
+        if kind == "ended" or event.get("start") != start:
+            running.clear()
+        start = event.get("start", 0)
+        if kind == "tool_started":
+            last = f"{event.get('name', '')} {event.get('input', '')}".strip()[:200]
+            running[call] = last
+        elif kind == "tool_ended" and running:
+            # A stream may name a call at its end only, or not at all: then it is the one that began first.
+            other = "" if call else next(iter(running))
+            running.pop(call if call in running else other, None)
+    return next(reversed(running.values()), last), bool(running)
 
 
 def tail(path: Path) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ re-serialising. `prev_hmac` is the hmac of the record before, also across days, 
 day's first record (seq 0) also names its own `file` and the `previous` one, with the `seq` of its last record and its
 `size` in bytes, so that a day that is missing, renamed, cut or extended is seen even without a seal.
 
-- An append returns only when its record is on stable storage. The first failed write or sync is final.
+- An append returns only when its record is on stable storage. The first failed or interrupted one is final.
 - One process writes at a time (it holds the data root's lock); its threads share one `Log`.
 - A day's file appears together with its first record, so a file without one is not of this log.
 - Torn is not corrupt: a crash may leave half a line, or zeros where pages were lost. The next record starts on a fresh
@@ -63,7 +63,7 @@ class Log:
         self._clock = clock
         self._mutex = threading.Lock()
         self._appender: disk.Appender | None = None
-        self._failure: DiskError | None = None
+        self._unsure = ""
         disk.mkdir(folder)
         self._tail = _last_record(folder, key)
         self._tail_size = 0
@@ -71,25 +71,29 @@ class Log:
             # A record that a dead process wrote but never synced could still be lost, and nothing may follow it then.
             path = folder / self._tail.file
             disk.sync_file(path)
+            disk.sync_folder(folder)
             with disk.reading(path):
                 self._tail_size = path.stat().st_size
 
     def append(self, event: str, actor: str, details: dict[str, Any] | None = None) -> Record:
         """Writes one record, and returns it when it is on stable storage."""
         with self._mutex:
-            if self._failure is not None:
-                raise Poisoned(path=self._folder, reason=self._failure.facts["reason"]) from self._failure
+            if self._unsure:
+                raise Poisoned(path=self._folder, reason=self._unsure)
             now = self._clock()
             name = self._file_for(moment(now).date())
             content = {"timestamp": now, "event": event, "actor": actor, "details": details or {}}
             line, record = self._next(name, content)
+            # Stays set when anything below raises: the record may be on disk all the same, and only a fresh start can
+            # tell.
+            self._unsure = "a write was interrupted"
             try:
                 self._write(name, line + b"\n")
             except DiskError as failure:
-                # The record may be on disk all the same: only a fresh start can tell.
-                self._failure = failure
+                self._unsure = failure.reason
                 raise
             self._tail = Tail(name, record.seq, record.hmac)
+            self._unsure = ""
             return record
 
     def _file_for(self, today: datetime.date) -> str:

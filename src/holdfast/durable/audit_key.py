@@ -2,7 +2,8 @@
 
 It comes from the environment variable HOLDFAST_AUDIT_KEY or, without it, from a file outside the data root that only
 its owner can read (`$XDG_CONFIG_HOME/holdfast/audit.key`, else `~/.config/holdfast/audit.key`). A missing file is
-created with 32 random bytes in hexadecimal. The key is the text itself, without the space around it and whatever it may
+created with 32 random bytes in hexadecimal, unless the data root has a log already, which another key has signed. The
+key is the text itself, without the space around it and whatever it may
 encode: the same text gives the same key from either place. It has at least 32 bytes, and appears in no error, repr or
 log.
 """
@@ -23,12 +24,17 @@ import msgspec
 
 from holdfast.durable import disk
 from holdfast.errors import AlreadyExists, AuditKeyUnusable, DiskError
+from holdfast.layout import Layout
 
 VARIABLE = "HOLDFAST_AUDIT_KEY"
 KEY_BYTES_MIN = 32
 KEY_BYTES_MAX = 4096
 _SIGNATURE = re.compile(rb',"hmac":"([0-9a-f]{64})"\}')
 _SIGNATURE_BYTES = 75
+_PUT_IT_BACK = (
+    f"put the key that has signed it back there or into the variable {VARIABLE}, or, where it is lost for good, move "
+    "the log to another place, and the next run begins a new one with a new key"
+)
 
 
 class Key:
@@ -64,23 +70,33 @@ def signature(line: bytes) -> bytes | None:
 def load_key(
     data_root: Path, path: Path | None = None, environ: Mapping[str, str] = os.environ, *, create: bool = True
 ) -> Key:
-    """The key of the environment, else of the file `path`, which is created when missing unless `create` is false."""
+    """The key of the environment, else of the file `path`, which is created when missing unless `create` is false.
+
+    One that is to sign (`create`) is on stable storage before it is handed out.
+    """
     if VARIABLE in environ:
         return _key(os.fsencode(environ[VARIABLE]), f"of the variable {VARIABLE}")
     path = Path(os.path.realpath(path or default_path(environ)))
     if path.is_relative_to(os.path.realpath(data_root)):
         _refuse(path, f"it lies inside the data root {data_root}, where whoever can edit the log can sign it too")
+    # Looked for first: who makes the first key makes the first day after it.
+    log = _existing_log(data_root) if create else None
     found = _read(path)
     if create:
         # What a crash left beside the key may hold one; that it cannot be removed is no reason to refuse the key.
         with contextlib.suppress(DiskError):
             disk.sweep(path.parent, deep=False)
     if found is None and create:
+        if log is not None:
+            _refuse(path, f"there is no such file, and the audit log {log} is signed already: {_PUT_IT_BACK}")
         _create(path)
         found = _read(path)
     if found is None:
         _refuse(path, "there is no such file")
-    return _key(found, str(path))
+    key = _key(found, str(path))
+    if create:
+        _make_certain_of(path)
+    return key
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
@@ -97,6 +113,22 @@ def _create(path: Path) -> None:
     except AlreadyExists:
         # Another process was faster, and its key is the one to use.
         return
+
+
+def _make_certain_of(path: Path) -> None:
+    """Whoever made the key may have been killed before its name was on disk, and what it signs must not outlive it."""
+    disk.mkdir(path.parent, mode=0o700)
+    disk.sync_file(path)
+    # Where we may not even look, we cannot have made anything.
+    if os.access(path.parent, os.R_OK):
+        disk.sync_folder(path.parent)
+
+
+def _existing_log(data_root: Path) -> Path | None:
+    from holdfast.durable.audit_chain import day_files  # which needs this file for reading the days
+
+    folder = Layout(data_root).audit
+    return folder if day_files(folder) else None
 
 
 def _read(path: Path) -> bytes | None:

@@ -1,4 +1,5 @@
-"""The only door to the disk: every write, sync, rename, unlink and mkdir of Holdfast goes through this file.
+"""The only door to the disk: every write, sync, rename, unlink and mkdir of Holdfast goes through this file, with
+`appender` for files that grow, on the calls of `kernel`.
 
 What a function here returned from is on stable storage: file first, then every folder entry that leads to it. Short
 writes go on where they stopped, and a call that a signal interrupted is made again; a sync that failed never is. Any
@@ -11,7 +12,6 @@ that `sweep` can tell a crash's leftovers from the work of a process that is sti
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import re
@@ -20,18 +20,20 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.durable import kernel, process
+from holdfast.durable.appender import Appender as Appender
+from holdfast.durable.appender import open_append as open_append
 from holdfast.durable.kernel import (
     FOLDER,
     Kernel,
     changing,
+    close,
     disk_error,
     forget_cached,
+    opened,
     perform,
     perform_sync,
     remember,
-    retried,
     settle,
-    sync_failed,
     sync_path,
     write_all,
 )
@@ -39,10 +41,10 @@ from holdfast.durable.kernel import in_memory as in_memory
 from holdfast.durable.kernel import open_log as open_log
 from holdfast.durable.kernel import symlink as symlink
 from holdfast.durable.kernel import touch as touch
-from holdfast.errors import AlreadyExists, DiskError, FileMissing, InUse, Poisoned
+from holdfast.errors import AlreadyExists, DiskError, FileMissing, SyncFailed
 
 _serial = itertools.count()
-_TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})-\d+\.tmp")
+_TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})(?:-(?P<space>\d+))?-\d+\.tmp")
 
 # Before Linux 5.8 syncfs could swallow a write-back error, so older kernels sync file by file.
 _SYNCFS_REPORTS_ERRORS = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 8)
@@ -89,7 +91,7 @@ class Staged:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            perform("close", self.path, kernel.calls.close, fd)
+            close(fd, self.path)
 
     def publish(self, target: Path) -> None:
         """Gives the content its name, replacing what stood there."""
@@ -204,80 +206,12 @@ class Batch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for staged, _, _ in self._staged:
             staged.__exit__(kind, error, at)
-        kernel.calls.close(self._fd)
+        # All was synced before, or something else failed first.
+        with contextlib.suppress(DiskError):
+            close(self._fd, self._filesystem)
 
 
-# -- appending --------------------------------------------------------------------------------------------------------
-
-
-class Appender:
-    """An open file that only grows. The first failed write or sync poisons it: every later call raises Poisoned."""
-
-    def __init__(self, path: Path, fd: int, size: int) -> None:
-        self.path = path
-        self.size = size
-        self._fd = fd
-        self._failure: DiskError | None = None
-
-    def append(self, data: bytes) -> None:
-        """Hands `data` to the kernel; it is durable only once `sync` returned."""
-        if self._failure is not None:
-            raise self._poisoned() from self._failure
-        try:
-            write_all(self._fd, data, self.path)
-        except DiskError as failure:
-            self._failure = failure
-            raise
-        self.size += len(data)
-
-    def sync(self) -> None:
-        if self._failure is not None:
-            raise self._poisoned() from self._failure
-        try:
-            kernel.calls.fdatasync(self._fd)
-        except OSError as error:
-            self._failure = sync_failed("sync", self.path, error)
-            forget_cached(self._fd)
-            raise self._failure from error
-
-    def _poisoned(self) -> Poisoned:
-        return Poisoned(path=self.path, reason=self._failure.reason if self._failure else "")
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            perform("close", self.path, kernel.calls.close, fd)
-
-
-def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mode: int = 0o644) -> Appender:
-    """Opens `path` for appending and makes its entry and that of its folder durable.
-
-    `exclusive` demands that it is new. `alone` holds its lock until it is closed, or raises InUse.
-    """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
-    settle(path.parent)
-    with contextlib.ExitStack() as undo:
-        with changing(path.parent):
-            fd = perform("open", path, kernel.calls.open, path, flags, mode)
-            undo.callback(kernel.calls.close, fd)
-            if alone:
-                _take_lock(fd, path)
-        size = os.fstat(fd).st_size
-        undo.pop_all()
-    return Appender(path, fd, size)
-
-
-def _take_lock(fd: int, path: Path) -> None:
-    try:
-        retried(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever held the lock until now may have moved the file away since it was opened here.
-        is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
-    except (BlockingIOError, FileNotFoundError):
-        is_ours = False
-    except OSError as error:
-        raise disk_error("lock", path, error) from error
-    if not is_ours:
-        raise InUse(path=path)
+# -- files that are written in place -----------------------------------------------------------------------------------
 
 
 def rewrite(fd: int, data: bytes, path: Path) -> None:
@@ -295,7 +229,7 @@ def open_lock_file(path: Path, mode: int = 0o644) -> int:
 
 
 def close_lock_file(fd: int, path: Path) -> None:
-    perform("close", path, kernel.calls.close, fd)
+    close(fd, path)
 
 
 # -- folders and entries ----------------------------------------------------------------------------------------------
@@ -358,11 +292,17 @@ def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
 
     A kernel that would hide an error from it gets `paths` instead, files and folders, one by one.
     """
-    if _SYNCFS_REPORTS_ERRORS:
-        sync_path(folder, FOLDER, kernel.calls.syncfs)
-    else:
+    if not _SYNCFS_REPORTS_ERRORS:
         for path in paths:
             sync_file(path)
+        return
+    try:
+        sync_path(folder, FOLDER, kernel.calls.syncfs)
+    except SyncFailed:
+        for path in paths:
+            with contextlib.suppress(DiskError), opened(path, os.O_RDONLY) as fd:
+                forget_cached(fd)
+        raise
 
 
 # -- leftovers of a crash ---------------------------------------------------------------------------------------------
@@ -371,16 +311,23 @@ def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
 def temp_name() -> str:
     """A name that no other process and no other call has, and that says whose it is."""
     me = process.current()
-    return f".hf-{me.pid}-{me.start_ticks}-{me.boot_id[:8]}-{next(_serial)}.tmp"
+    return f".hf-{me.pid}-{me.start_ticks}-{me.boot_id[:8]}-{process.pid_namespace()}-{next(_serial)}.tmp"
 
 
 def is_leftover(name: str) -> bool:
-    """True for a temporary file whose writer has died."""
+    """True for a temporary file whose writer has died.
+
+    Whether a process of another pid namespace (a container's) lives cannot be told from here: what is of this boot
+    stays.
+    """
     found = _TEMP.fullmatch(name)
     if found is None:
         return False
-    same_boot = found["boot"] == process.boot_id()[:8]
-    return not (same_boot and process.start_ticks(int(found["pid"])) == int(found["ticks"]))
+    if found["boot"] != process.boot_id()[:8]:
+        return True
+    if found["space"] not in (None, str(process.pid_namespace())):
+        return False
+    return process.start_ticks(int(found["pid"])) != int(found["ticks"])
 
 
 def sweep(folder: Path, *, skip: frozenset[str] = frozenset(), deep: bool = True) -> list[Path]:

@@ -34,6 +34,7 @@ class Result(msgspec.Struct, frozen=True):
     code: int
     out: bytes
     failure: GitFailed | None
+    said: str = ""  # on its standard error, which also has warnings
 
     @property
     def line(self) -> str:
@@ -84,7 +85,7 @@ def run(
         failure = GitFailed(command=" ".join(args), path=cwd, code=ended.returncode, stderr=stderr)
         if ended.returncode not in codes:
             raise failure
-    return Result(ended.returncode, ended.stdout, failure)
+    return Result(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
 
 
 @functools.cache

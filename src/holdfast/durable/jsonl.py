@@ -13,8 +13,8 @@
   record before its writer's sync has returned: who acts on it for good calls `settle` first.
 - Nothing is dropped unless `retain_*` says so, and then whole segments, oldest first, never the newest one: its name
   tells where the live file begins.
-- After a failed write or sync the ledger takes no more records. A rotation that cannot be done (a full disk, say) is
-  noted in `upkeep_failure`, tried again later, and stops no append.
+- After a write or sync that failed or was interrupted, the ledger takes no more records. A rotation that cannot be done
+  (a full disk, say) is noted in `upkeep_failure`, tried again later, and stops no append.
 
 Ledgers are not tamper-evident: a byte changed inside a string of the live file reads as another string. It can change
 its own line only (a changed newline: the two lines it parted). What must be provable, the journal pins by offset.
@@ -37,7 +37,7 @@ from holdfast.durable import disk, lines
 from holdfast.durable.lines import Line, Skip, ignore
 from holdfast.durable.scrub import Scrubber
 from holdfast.durable.segments import Segment, Segments, newest_end
-from holdfast.errors import DiskError, FileMissing, Poisoned, RecordUnfit, SegmentDamaged, SyncFailed
+from holdfast.errors import DiskError, FileMissing, HoldfastError, Poisoned, RecordUnfit, SegmentDamaged, SyncFailed
 
 __all__ = ["Ledger", "Line", "Segment", "Skip"]
 
@@ -72,7 +72,7 @@ class Ledger:
         self._retain_age_s_max = retain_age_s_max
         self._clock = clock
         self._mutex = threading.Lock()
-        self._failure: SyncFailed | None = None
+        self._unsure = ""
         self._live: disk.Appender | None = None
         self._base = 0  # the logical offset where the live file begins
         self._began_s = 0.0
@@ -128,13 +128,21 @@ class Ledger:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         with self._mutex:
-            if self._failure is not None:
-                raise Poisoned(path=self.path, reason=self._failure.facts["reason"]) from self._failure
+            if self._unsure:
+                raise Poisoned(path=self.path, reason=self._unsure)
+            # Stays set when a signal handler raises in the middle: what was written, or whether the live file still
+            # has its name, is then unknown.
+            self._unsure = "a write was interrupted"
             try:
                 yield
             except SyncFailed as failure:
-                self._failure = failure
+                self._unsure = failure.reason
                 raise
+            except HoldfastError:
+                # Told, and known: of a failed write the appender itself takes no more.
+                self._unsure = ""
+                raise
+            self._unsure = ""
 
     def _encode(self, record: Mapping[str, Any]) -> bytes:
         try:

@@ -1,8 +1,8 @@
 """The system calls that change a disk.
 
 They are one object, so that a simulated disk can stand in for all of them at once; and each is made in one way: short
-writes go on where they stopped, a call that a signal interrupted is made again, a sync that failed never is, and an
-error names the operation and the path.
+writes go on where they stopped, a call that a signal interrupted is made again (but for `close`, which has done its
+work by then), a sync that failed never is, and an error names the operation and the path.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ class Kernel:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
 
+    def forget_cached(self, fd: int) -> None:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 
@@ -90,6 +93,7 @@ def perform_sync(act: Callable[[int], object], fd: int, operation: str, path: Pa
     try:
         act(fd)
     except OSError as error:
+        forget_cached(fd)
         raise sync_failed(operation, path, error) from error
 
 
@@ -126,7 +130,18 @@ def disk_error(operation: str, path: Path, error: OSError) -> DiskError:
 def forget_cached(fd: int) -> None:
     # Linux marks a page clean after a failed write-back: a later reader would take from memory what the disk never got.
     with contextlib.suppress(OSError):
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        calls.forget_cached(fd)
+
+
+def close(fd: int, path: Path) -> None:
+    # Linux frees the descriptor before anything can interrupt the call: made again, it would close whatever another
+    # thread has opened under that number since.
+    try:
+        calls.close(fd)
+    except InterruptedError:
+        pass
+    except OSError as error:
+        raise disk_error("close", path, error) from error
 
 
 # -- what is never durable --------------------------------------------------------------------------------------------
@@ -164,8 +179,12 @@ def opened(path: Path, flags: int) -> Iterator[int]:
     fd = perform("open", path, calls.open, path, flags)
     try:
         yield fd
-    finally:
-        calls.close(fd)
+    except BaseException:
+        # What went wrong first is what to tell.
+        with contextlib.suppress(DiskError):
+            close(fd, path)
+        raise
+    close(fd, path)
 
 
 @contextlib.contextmanager

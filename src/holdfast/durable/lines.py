@@ -91,12 +91,12 @@ def _records(
     """The records of one file, which stands at `position`. `end`: where it is known to end, None for the live file."""
     reason = "it is no record: a crash has torn it, or it was changed"
     try:
-        for text in _whole_lines(chunks):
-            after = position + len(text) + 1
+        for length, text in _whole_lines(chunks):
+            after = position + length
             record = _decode(text)
             if record is not None:
                 yield Line(after, record)
-            elif text:
+            elif length > 1:
                 on_skip(Skip(position, after - position, reason))
             position = after
     except SegmentDamaged as damage:
@@ -105,15 +105,23 @@ def _records(
         on_skip(Skip(position, end - position, reason))
 
 
-def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Each line that has its newline, without it."""
+def _whole_lines(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Each line that has its newline: its length with it, and its text without.
+
+    A region of zeros may be of any size and have no newline. As no record has a zero in it, one is all that is kept.
+    """
     pieces: list[bytes] = []
+    length = 0
     for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        pieces.append(first)
-        for other in others:
-            yield b"".join(pieces)
-            pieces = [other]
+        for number, piece in enumerate(chunk.split(b"\n")):
+            if number:
+                yield length + 1, b"".join(pieces)
+                pieces, length = [], 0
+            length += len(piece)
+            if b"\0" in piece or pieces == [b"\0"]:
+                pieces = [b"\0"]
+            else:
+                pieces.append(piece)
 
 
 def _decode(text: bytes) -> dict[str, Any] | None:

@@ -59,6 +59,16 @@ def _identity_of(pid: int) -> Identity:
     return Identity(pid, start_ticks(pid) or 0, boot_id(), os.uname().nodename)
 
 
+def pid_namespace() -> int:
+    """The number of the namespace that our pids count in: a container has one of its own, on the same boot."""
+    return _pid_namespace_of(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _pid_namespace_of(pid: int) -> int:
+    return os.stat(f"/proc/{pid}/ns/pid").st_ino
+
+
 def user(uid: int | None = None) -> str:
     """The name of a user of this machine, of ours where none is given; the number where it has no name."""
     uid = os.geteuid() if uid is None else uid

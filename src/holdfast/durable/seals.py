@@ -115,12 +115,18 @@ def seal(folder: Path, key: Key, *, clock: Callable[[], float] = time.time) -> S
     days, last = examined.days, next(reversed(examined.seals.values()), None)
     if not days:
         raise InputError(detail=f"the audit log {folder} has no record to seal")
-    if last is not None and last.days == days:
-        return last
-    # What was read may still be on its way to the disk, and a seal must never outlive a record that it covers.
+    # What was read may still be on its way to the disk, as whoever wrote or named it may have been killed: and a seal
+    # must never outlive a record that it covers, nor the seal that it follows.
+    disk.mkdir(folder)
+    disk.mkdir(seals_folder(folder))
     for day in set(days).difference(last.days if last else ()):
         disk.sync_file(folder / day.file)
-    disk.mkdir(seals_folder(folder))
+    disk.sync_folder(folder)
+    if last is not None:
+        disk.sync_file(seals_folder(folder) / last.file)
+        disk.sync_folder(seals_folder(folder))
+        if last.days == days:
+            return last
     sealed_at = _moment_after(last, clock())
     fields = {"format": FORMAT, "sealed_at": sealed_at, "previous": examined.link, "days": days, "root": day_root(days)}
     line = key.signed(fields)

@@ -18,6 +18,7 @@ import contextlib
 import io
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -87,17 +88,26 @@ class Segments:
     def chunks(self, segment: Segment, offset: int) -> Iterator[bytes]:
         """The bytes from `offset` to the segment's end, or FileNotFoundError at once when it is gone by now.
 
-        Raises SegmentDamaged where the content breaks off or does not fit its checksum.
+        Raises SegmentDamaged where the content breaks off, does not fit its checksum, or is behind a link to nowhere.
         """
         skip, length = offset - segment.start, segment.end - offset
         path = self.plain(segment)
         try:
             source = _open(path)
         except FileNotFoundError:
-            path = self.packed(segment)
-            return _window(_unpacked(_open(path), path), path, skip, length)
+            return self._packed_chunks(segment, skip, length)
         source.seek(skip)
         return _window(read_chunks(source, path), path, 0, length)
+
+    def _packed_chunks(self, segment: Segment, skip: int, length: int) -> Iterator[bytes]:
+        path = self.packed(segment)
+        try:
+            return _window(_unpacked(_open(path), path), path, skip, length)
+        except FileNotFoundError:
+            # A name that is still there now does not go by itself: who looked again would look for ever.
+            for link in filter(os.path.islink, (self.plain(segment), path)):
+                return _nothing(link)
+            raise
 
     def bytes_on_disk(self, segment: Segment) -> int:
         return sum(path.stat().st_size for path in (self.plain(segment), self.packed(segment)) if path.exists())
@@ -108,7 +118,9 @@ class Segments:
 
         if not self._is_packed_whole(segment):
             compressor = zstandard.ZstdCompressor(level=6, write_checksum=True)
-            with disk.Staged(self._folder) as staged:
+            with _reading(self.plain(segment)):
+                mode = stat.S_IMODE(self.plain(segment).stat().st_mode)
+            with disk.Staged(self._folder, mode) as staged:
                 for chunk in self.chunks(segment, segment.start):
                     staged.write(compressor.compress(chunk))
                 staged.sync()
@@ -179,6 +191,11 @@ def _window(chunks: Iterator[bytes], path: Path, skip: int, length: int) -> Iter
             return
     if length:
         raise SegmentDamaged(path=path, reason=f"{length} bytes are missing at its end")
+
+
+def _nothing(link: Path) -> Iterator[bytes]:
+    yield from ()
+    raise SegmentDamaged(path=link, reason="it is a symbolic link that leads to no file")
 
 
 def _is_at(source: BinaryIO, path: Path) -> bool:

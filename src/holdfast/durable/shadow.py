@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ _SETTINGS = {
     "submodule.recurse": "false",
 }
 _TRACKED_AND_IGNORED = ("ls-files", "-z", "-c", "-i", "--exclude-standard")
+_UNOPENED = re.compile(r"^warning: could not open directory '(.*)': [^']*$", re.MULTILINE)
 _PASSED_ON = r"^core\.(excludesfile|sharedrepository)$"
 
 
@@ -195,13 +197,14 @@ class Shadow:
         self._read_user_index()
         self._tidy()
         added = self.run("add", "-A", "--ignore-errors", "--", *self._everything(), codes=(0, 1))
-        excluded = self._explain(added, self.left_out("--exclude-standard")) if added.code else []
+        excluded = _unopened(added)
+        excluded += self._explain(added, self.left_out("--exclude-standard")) if added.code else []
         excluded += self._stage_ignored()
         before = file_stamp(self._index)
         if self._written is None or self._written[0] != before:
             tree = self.run("write-tree").line
             self._written = (file_stamp(self._index), tree)
-        return Staged(self._written[1], excluded + self._unfetched)
+        return Staged(self._written[1], list(dict.fromkeys(excluded + self._unfetched)))
 
     def _tidy(self) -> None:
         """Takes from the index what must not be in it, so that git sees what stands in the worktree instead."""
@@ -248,6 +251,7 @@ class Shadow:
         if wanted:
             args = ("add", "-A", "-f", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
             added = self.run(*args, stdin=_joined(wanted), codes=(0, 1), variables={"GIT_LITERAL_PATHSPECS": "1"})
+            excluded += _unopened(added)
             if added.code:
                 excluded += self._explain(added, [name for name in self.left_out() if _is_below(name, wanted)])
         return excluded
@@ -343,6 +347,12 @@ class Shadow:
                 disk.unlink(path)
         exclude = self.repository.common_dir / "info" / "exclude"
         _keep(self._git_dir / "info" / "exclude", exclude.read_bytes() if exclude.is_file() else b"")
+
+
+def _unopened(added: git.Result) -> list[Excluded]:
+    """The folders that git could not look into, of which it only warns."""
+    reason = "it cannot be opened, so what is new in it is not seen"
+    return [Excluded(found[1].rstrip("/"), reason) for found in _UNOPENED.finditer(added.said)]
 
 
 def _keep(path: Path, content: bytes) -> None:

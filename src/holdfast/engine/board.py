@@ -68,7 +68,8 @@ class Board:
         """As the file has it now; None while the file is gone or cannot be used."""
         file = self.files.get(name)
         if file is None and (task := self.tasks.get(name)) is not None:
-            return self.unfiled(task)
+            # While its file is being written, the journal may know of it before we do.
+            return self.unfiled(task) or self.early.get(name)
         return None if file is None or name in self.stopped else file.definition
 
     def unfiled(self, task: Task) -> Definition | None:
@@ -108,6 +109,9 @@ class Board:
         stale |= {name for name in self.tasks.copy() if name not in self.graph}
         self.files, self.problems, changed = files, list(report.problems), stale | (stopped ^ self.stopped)
         self.stopped, self._doubled = stopped, set(scan.moved)
+        for name in list(self.early):
+            if name in files:
+                self.early.pop(name, None)
         self._unprojected |= {name for name in self.tasks.copy() if self._is_misplaced(name)}
         for name in changed:
             self._put(name)
@@ -182,7 +186,7 @@ class Board:
                 made.depends_on if made else (),
                 (made.parent or "") if made else "",
                 made.priority if made and made.priority is not None else PRIORITY,
-                task.added_at,
+                task.number,
                 task.state,
                 task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
                 max(task.not_before, (made.not_before or 0.0) if made else 0.0),

@@ -13,10 +13,10 @@ from holdfast.domain.task import TaskState
 from holdfast.durable import git, jsonl
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot import ROOT, reference
-from holdfast.engine import turns
+from holdfast.engine import leftovers, turns
 from holdfast.engine.land import branch_of, lost_landings
 from holdfast.engine.recorded import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
-from holdfast.engine.section import REPAIR, RESTORE, Draft
+from holdfast.engine.section import REPAIR, RESTORE, RUN, Draft
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, NotABlobId
 from holdfast.layout import Attempt, Layout
 
@@ -31,6 +31,8 @@ _ASKED_MAX = 10_000
 def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
     """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has taken."""
     draft = Draft("attempts", attempts=0, turns=0, exits=0, verdicts=0)
+    for folder in leftovers.find(layout):
+        draft.passing.append(f"{folder} may hold secrets of MCP servers, and its agent has ended; {RUN}")
     for name, known in recorded.attempts.items():
         if not known.has_begun:
             continue

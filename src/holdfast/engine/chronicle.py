@@ -20,18 +20,19 @@ from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry
 from holdfast.durable.journal import Position
 from holdfast.engine import story
+from holdfast.engine.plain_story import plainly
+from holdfast.engine.run_ends import RunEnds
 
 VERDICTS_MAX = 2_000
 MARKS_MAX = 2_000
+VERDICTS_OF_A_TASK_MAX = 20
 SITTINGS_MAX = 20_000
 RUNS_MAX = 2_000
 _AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _OVER = {TaskState.FAILED, TaskState.CLOSED, TaskState.CANCELLED}
-# What a run's time line marks: what went wrong, what was lost, and what reached its end.
-_MARKED = {
-    "wal_replay_completed", "task_orphaned", "task_failed", "task_closed", "task_cancelled", "turn_undone",
-    "attempt_forked", "task_land_confirmed", "task_approval_requested",
-}  # fmt: skip
+# What a time line marks, apart from what was lost and recovered. That a task has reached its end is no mark: there are
+# as many of those as there are tasks, and soon they would be all there is.
+_STUMBLES = {"task_failed", "turn_undone", "attempt_forked", "task_approval_requested"}
 
 
 class AttemptFacts(msgspec.Struct):
@@ -92,6 +93,7 @@ class Mark(msgspec.Struct, frozen=True):
     kind: str
     task: str
     words: str
+    plain: str
 
 
 class Chronicle:
@@ -100,6 +102,7 @@ class Chronicle:
     def __init__(self, wal: Path) -> None:
         self._wal = wal
         self._mutex = threading.Lock()
+        self.ends = RunEnds()
         self._clear()
 
     def _clear(self) -> None:
@@ -111,9 +114,12 @@ class Chronicle:
         self.by_agent: dict[str, Spend] = {}
         self.by_model: dict[str, Spend] = {}
         self.verdicts: deque[Judged] = deque(maxlen=VERDICTS_MAX)
+        # However many others were judged since.
+        self.judged: dict[str, deque[Judged]] = {}
         self.sittings: deque[Sitting] = deque(maxlen=SITTINGS_MAX)
         self.runs: deque[RunFacts] = deque(maxlen=RUNS_MAX)
-        self.marks: deque[Mark] = deque(maxlen=MARKS_MAX)
+        self.lost: deque[Mark] = deque(maxlen=MARKS_MAX)
+        self.stumbles: deque[Mark] = deque(maxlen=MARKS_MAX)
         self._open: dict[str, Sitting] = {}
 
     def __enter__(self) -> Chronicle:
@@ -156,8 +162,10 @@ class Chronicle:
             self.runs[-1].recovered = {name: value for name, value in inputs.items() if isinstance(value, int)}
         if self.runs:
             self.runs[-1].last = entry.timestamp
-        if kind in _MARKED or kind.endswith(("_parked", "_abandoned")):
-            self.marks.append(Mark(run, entry.timestamp, kind, story.task_of(entry), story.words(entry)))
+        if kind in _STUMBLES:
+            self.stumbles.append(_mark(run, entry))
+        elif kind == "task_orphaned" or kind.endswith(("_parked", "_abandoned")) or _recovers(entry):
+            self.lost.append(_mark(run, entry))
 
     def _attempt(self, inputs: dict[str, Any]) -> AttemptFacts:
         name, task = str(inputs.get("attempt", "")), str(inputs.get("task", ""))
@@ -222,7 +230,25 @@ class Chronicle:
     def _judge(self, entry: Entry) -> None:
         result, inputs = entry.output, entry.inputs
         texts = (str(result.get(name, "")) for name in ("kind", "detail", "verdict"))
-        attempt = str(inputs.get("attempt", ""))
-        self.verdicts.append(
-            Judged(str(inputs.get("task", "")), attempt, entry.timestamp, bool(result.get("passed")), *texts)
-        )
+        task, attempt = str(inputs.get("task", "")), str(inputs.get("attempt", ""))
+        judged = Judged(task, attempt, entry.timestamp, bool(result.get("passed")), *texts)
+        self.verdicts.append(judged)
+        self.judged.setdefault(task, deque(maxlen=VERDICTS_OF_A_TASK_MAX)).append(judged)
+
+    # -- what is asked for --------------------------------------------------------------------------------------------
+
+    def marks(self, limit: int) -> list[Mark]:
+        """Oldest first. What was lost and recovered comes before what only failed, where there is no room for both."""
+        lost = list(self.lost)[-limit:]
+        room = limit - len(lost)
+        stumbles = list(self.stumbles)[-room:] if room else []
+        return sorted(lost + stumbles, key=lambda each: each.at)
+
+
+def _recovers(entry: Entry) -> bool:
+    """A start after which there was nothing to recover is like any other."""
+    return entry.decision_type == "wal_replay_completed" and any(map(bool, entry.inputs.values()))
+
+
+def _mark(run: str, entry: Entry) -> Mark:
+    return Mark(run, entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plainly(entry))

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.config.settings import Config
+from holdfast.domain.before import seems_lost
 from holdfast.domain.definition import Definition, parse
-from holdfast.domain.entries import MOVE_TO, PAYLOADS
+from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
@@ -26,6 +27,7 @@ from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry, Record
+from holdfast.engine import leftovers
 from holdfast.engine.turns import Follower
 from holdfast.engine.workshop import Workshop
 from holdfast.engine.worktree import Worktrees
@@ -205,8 +207,9 @@ def refused(task: Task, verb: str, hint: str, reason: str = "") -> DecisionRefus
     return DecisionRefused(task=task.id, verb=verb, reason=reason or f"it is {task.state}", hint=hint)
 
 
-def expect_decided(task: Task, verb: str) -> None:
-    if task.parked:
+def expect_decided(task: Task, verb: str, *, or_stopped: bool = False) -> None:
+    """`or_stopped`: it may also be one whose agent a person has stopped, and stays so."""
+    if task.parked and not (or_stopped and task.parked == STOPPED):
         hint = f"decide that first, with `holdfast resolve {task.id}`."
         raise refused(task, verb, hint, f"a person must decide something else about it ({task.parked})")
 
@@ -240,8 +243,13 @@ def retry(desk: Desk, asked: Several) -> Answer:
     tasks = _each_once(desk, asked)
     todo = [(number, task) for number, task in enumerate(tasks) if not desk.has_done("task_opened", number)]
     why = TransitionReason.REQUESTED_BY_PERSON
-    desk.append([desk.moved(task, TaskEvent.RETRY, why, number) for number, task in todo])
+    desk.append([desk.moved(task, TaskEvent.RETRY, why, number, _anew(task)) for number, task in todo])
     return desk.answer(*tasks)
+
+
+def _anew(task: Task) -> dict[str, bool]:
+    """A conversation in which the last start came to nothing is not tried once more."""
+    return {"forget": True} if seems_lost(task) else {}
 
 
 def end_attempt(desk: Desk, task: Task) -> None:
@@ -252,6 +260,7 @@ def end_attempt(desk: Desk, task: Task) -> None:
     # A runner that is on its way to its start finds it taken, and does nothing.
     attempts.claim_start(files, task.starts, attempts.RECOVERY)
     attempts.end_all(files, task.attempt, desk.config.grace_s)
+    leftovers.remove(desk.layout)
     Follower(desk.ledger, desk.layout).follow(task)
 
 
@@ -348,25 +357,37 @@ def _expect_pending(task: Task, verb: str) -> None:
 
 
 def resume(desk: Desk, asked: One) -> Answer:
-    """Goes on with the last attempt, where `retry` would begin another."""
+    """Goes on with the last attempt, where `retry` would begin another; also with what a person has stopped."""
     task = desk.task(asked.task)
-    if not desk.has_begun() and task.state is not TaskState.FAILED:
-        if task.state not in _UNDER_WAY:
-            raise refused(task, "resumed", "only what has failed can be; `holdfast fork` begins with one of its turns.")
-        return desk.answer(task, note=_who_goes_on(desk, "goes on with it"))
-    expect_decided(task, "resumed")
-    if not task.attempt:
-        raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
-    desk.append(resuming(desk, task))
-    return desk.answer(task, note=_who_goes_on(desk, f"goes on with {task.attempt}"))
+    if not desk.has_begun():
+        expect_decided(task, "resumed", or_stopped=True)
+        if task.state is TaskState.FAILED and not task.attempt:
+            raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
+        if task.state is not TaskState.FAILED and not task.parked:
+            if task.state not in _UNDER_WAY:
+                hint = "only what has failed can be; `holdfast fork` begins with one of its turns."
+                raise refused(task, "resumed", hint)
+            return desk.answer(task, note=_who_goes_on(desk, "goes on with it"))
+    if not (desk.has_done("task_flagged", 0) or desk.has_done("task_flagged", 2)):
+        records = resuming(desk, task)
+        desk.append([*records, *_letting_go(desk, task, 2 if records or desk.has_begun() else 0)])
+    return desk.answer(task, note=_who_goes_on(desk, f"goes on with {task.attempt if task.continues else 'it'}"))
+
+
+def _letting_go(desk: Desk, task: Task, number: int) -> list[Record]:
+    """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
+    flag = {"task": task.id, "parked": "", "not_before": task.not_before}
+    told = {"was": task.parked, "reason": TransitionReason.REQUESTED_BY_PERSON}
+    return [desk.record("task_flagged", number, flag, told)] if task.parked == STOPPED else []
 
 
 def resuming(desk: Desk, task: Task) -> list[Record]:
     """What is missing for the next claim to go on with the last attempt of a task that has failed."""
     records = []
+    has_begun = desk.has_begun()
     if task.state is TaskState.FAILED and not desk.has_done("task_opened", 0):
         records = [desk.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON)]
-    if (records or task.state is TaskState.OPEN) and not desk.has_done("attempt_resumed", 1):
+    if (records or (has_begun and task.state is TaskState.OPEN)) and not desk.has_done("attempt_resumed", 1):
         records.append(desk.record("attempt_resumed", 1, {"task": task.id, "attempt": task.attempt}))
     return records
 

@@ -6,6 +6,8 @@ is touched, under a name of its own that is never written twice: doing this agai
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.domain.attempt import Ending, Exit
@@ -15,13 +17,15 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable import attempts, jsonl
 from holdfast.durable.entry import Record
-from holdfast.durable.snapshot import reference
 from holdfast.engine import budget, merge, turns
 from holdfast.engine.workshop import Workshop
 from holdfast.layout import Attempt
 
 # Where an agent does not say when it may spend again.
 QUOTA_S = 3600.0
+
+# How much of an agent's output is looked at for its last words, and how much of a line is told.
+TAIL_BYTES, LINE_CHARS_MAX = 4096, 300
 
 # How long a start that comes to nothing is followed by none, doubled each time.
 PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
@@ -35,6 +39,7 @@ _FAILED: dict[Ending, AbortReason] = {
     Ending.CIRCUIT_OPEN: AbortReason.CIRCUIT_OPEN,
     Ending.WORKTREE_LOST: AbortReason.WORKTREE_LOST,
 }
+_SPOILT = {Ending.REFUSED, Ending.CIRCUIT_OPEN}
 _USED_UP = {
     "usd": AbortReason.BUDGET_EXHAUSTED,
     "tokens": AbortReason.TOKENS_EXHAUSTED,
@@ -63,9 +68,51 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.CRASHED | Ending.RUNNER_FAILED:
             shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(shop, task, ended))
             shop.note(task.id, f"{task.attempt} crashed: {ended.detail}")
+        case Ending.FAILED | Ending.NOT_STARTED if _is_lost(shop, task, ended):
+            _begin_anew(shop, task, ended)
         case failed:
             more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
+            # Who has refused, or goes in circles, would do so again.
+            more |= {"forget": True} if failed in _SPOILT else {}
             shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, ended.detail, **more)
+
+
+def _is_lost(shop: Workshop, task: Task, ended: Exit) -> bool:
+    """Whether a start that was to go on with a conversation has come to nothing: no turn, no word, nothing spent."""
+    agent = shop.agents.get(task.worked_by)
+    if not task.session or agent is None or not agent.resumes or not task.came_to_nothing:
+        return False
+    traces = shop.layout.attempt_files(task.attempt).traces
+    told = (line.record for line in jsonl.Ledger(traces).read()) if traces.exists() else ()
+    return not (ended.spent.usd or ended.spent.tokens or any(each.get("start") == ended.start for each in told))
+
+
+def _begin_anew(shop: Workshop, task: Task, ended: Exit) -> None:
+    """The next start begins another conversation. The first time in an attempt, that is no fault of the attempt's."""
+    said = _last_line(shop.layout.attempt_files(task.attempt), ended.start)
+    detail = f"The conversation {task.session} was lost: it could not be gone on with. {ended.detail.rstrip('.')}."
+    detail += f' Its last words: "{said}".' if said and said not in detail else ""
+    more: dict[str, Any] = {"forget": True, "rest": _rest(shop, task, ended)}
+    if task.lost_in == task.attempt:
+        shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
+        return
+    outcome = {"kind": "conversation_lost", "detail": detail, "attempt": task.attempt}
+    shop.move(task, TaskEvent.REQUEUE, AbortReason.CONVERSATION_LOST, outcome=outcome, **more)
+    shop.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
+
+
+def _last_line(files: Attempt, start: int) -> str:
+    """The last line that the agent printed for people, of the end of its output; empty where it printed none."""
+    try:
+        if files.output.stat().st_mtime < files.start(start).stat().st_mtime:
+            return ""
+        with files.output.open("rb") as output:
+            output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = output.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    words = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("{", "["))]
+    return words[-1][:LINE_CHARS_MAX] if words else ""
 
 
 def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
@@ -94,7 +141,8 @@ def go_on(shop: Workshop, task: Task) -> None:
         detail = f"it was continued {task.resumes} times, and was orphaned again"
         if said := _last_words(shop, task.attempt):
             detail += f"; the last words of its runner: {said}"
-        shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail)
+        more: dict[str, Any] = {"forget": True} if task.session and task.came_to_nothing else {}
+        shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
         return
     _put_back(shop, task)
     back = shop.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED)
@@ -125,13 +173,17 @@ def _put_back(shop: Workshop, task: Task) -> None:
     saved = snapshots.names(task.attempt)
     if name not in saved and not is_lost:
         snapshots.take(task.attempt, name)
-    if _worked_after_last_turn(files) and not is_lost:
+    if worked_after_last_turn(files) and not is_lost:
         return
-    last = f"turn-{task.turn}"
-    snapshots.restore(reference(task.attempt, last) if last in saved else task.base)
+    snapshots.restore(last_tree(task, saved))
 
 
-def _worked_after_last_turn(files: Attempt) -> bool:
+def last_tree(task: Task, saved: Mapping[str, str]) -> str:
+    """The commit with the tree that the last turn of an attempt left, or else with what the attempt found."""
+    return saved.get(f"turn-{task.stands}") or saved.get("start-1") or task.base
+
+
+def worked_after_last_turn(files: Attempt) -> bool:
     """Whether the stream shows a tool that ended after the last turn was saved: what it did must not be undone."""
     lines = turns.all_turns(files)
     last = lines[-1].ts if lines else 0.0
@@ -149,8 +201,9 @@ def _rest(shop: Workshop, task: Task, ended: Exit | None) -> Spend:
         lines = [line.record for line in ledger.read() if line.record["start"] == task.starts]
         tokens = sum(line["tokens_in"] + line["tokens_out"] for line in lines)
         spent = Spend(sum(line["usd"] for line in lines), tokens, 0, used.seconds)
-    rest = max(spent.usd - used.usd, 0.0), max(spent.tokens - used.tokens, 0), max(spent.seconds - used.seconds, 0.0)
-    return Spend(rest[0], rest[1], 0, rest[2])
+    # Less than nothing where an agent says in the end that it cost less than was estimated.
+    usd = round(spent.usd - used.usd, 9)
+    return Spend(usd, max(spent.tokens - used.tokens, 0), 0, max(spent.seconds - used.seconds, 0.0))
 
 
 def _session(files: Attempt) -> str:

@@ -6,8 +6,9 @@
 - the worktree in which candidates are judged: the next verdict makes it anew
 - blobs that nothing names: neither the journal, nor any blob or file that is kept
 
-The journal, archived runs too, is always kept. A blob counts as named wherever its digest stands, in whatever field: a
-kind of record that this program does not know keeps its blobs.
+The journal is always kept; older runs of it are archived, which takes far less space. A blob counts as named wherever
+its digest stands, in whatever field: a kind of record that this program does not know keeps its blobs. What follows
+from the journal alone, such as `metrics/`, names no others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import blob_meta, disk, git
+from holdfast.durable import archive, blob_meta, disk, git
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.engine.land import lost_landings
@@ -38,7 +39,7 @@ _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 1 << 20
 _REFS = "refs/holdfast"
 # Files beside the journal that name blobs.
-_NAMING = ("attempts/*/*.json", "backlog/*/*", "audit/*", "metrics/*", "plans/**/*", "memory/**/*", "*.jsonl")
+_NAMING = ("attempts/*/*.json", "backlog/*/*", "audit/*", "plans/**/*", "memory/**/*")
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
@@ -109,6 +110,17 @@ class Collector:
     def _lost(self) -> Collection[str]:
         """The tasks whose branch does not lead to what they landed: their snapshots may be all that is left of it."""
         return lost_landings(self._repo, self._closed())
+
+    # -- the journal --------------------------------------------------------------------------------------------------
+
+    def runs_to_archive(self, keep: int) -> list[str]:
+        return [file.run for file in archive.to_archive(self._layout.wal, keep)]
+
+    def archive_runs(self, keep: int) -> tuple[list[str], int]:
+        """Archives all runs but the `keep` newest; returns which, and the space that this gave back."""
+        before = _size(self._layout.wal)
+        runs = archive.archive_ended_runs(self._layout.wal, keep)
+        return runs, max(before - _size(self._layout.wal), 0)
 
     # -- blobs --------------------------------------------------------------------------------------------------------
 

@@ -24,9 +24,10 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
-from holdfast.engine import ending
+from holdfast.engine import ending, leftovers
 from holdfast.engine.decisions import Later
-from holdfast.engine.finish import Finished, finish
+from holdfast.engine.finish import finish
+from holdfast.engine.finishing import Finisher
 from holdfast.engine.plan import (
     AT_WORK,
     GIVEN_UP,
@@ -94,7 +95,8 @@ class Loop:
         self.board = shop.board
         self.signals = Signals(shop.layout)
         self.requests = Requests(shop.layout)
-        self.stopping = self.finishing = self.full = ""
+        self.stopping = self.full = ""
+        self._finisher = shop.finisher = Finisher(self.wake)
         self.holds: dict[str, Hold] = {}
         self.stays, self.works = stays, works
         self._show = show
@@ -102,7 +104,6 @@ class Loop:
         # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
-        self._results: queue.SimpleQueue[tuple[str, Finished | BaseException]] = queue.SimpleQueue()
         self._beat_at = self.ticked_at = 0.0
         self._told: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
@@ -190,11 +191,12 @@ class Loop:
         if self._files_changed or not self._beat_at:
             self._files_changed = False
             self._take_in()
-        self._drop_holds(self.requests.answer(self.shop, is_busy=bool(self.finishing)))
+        self._drop_holds(self.requests.answer(self.shop, is_run=self.works, is_busy=bool(self.finishing)))
         self._do_asked()
         self._beat_at = self._beat_at or self.shop.clock()
         while self._round():
             pass
+        leftovers.remove(self.shop.layout)
         self.board.file_new()
         for error in self.board.project():
             self.shop.note("", str(error))
@@ -287,7 +289,7 @@ class Loop:
                 self.shop.move(task, event, AbortReason.HEARTBEAT_LOST)
                 self.shop.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
             case Finish():
-                self._finish(task)
+                self._finisher.begin(task.id, lambda: finish(self.shop, task))
             case Start():
                 self._start(task)
 
@@ -322,29 +324,19 @@ class Loop:
 
     # -- the other thread ---------------------------------------------------------------------------------------------
 
-    def _finish(self, task: Task) -> None:
-        self.finishing = task.id
-        threading.Thread(target=self._finish_apart, args=(task,), name="finish", daemon=True).start()
-
-    def _finish_apart(self, task: Task) -> None:
-        try:
-            self._results.put((task.id, finish(self.shop, task)))
-        except BaseException as error:  # noqa: BLE001 (raised again, in the loop's own thread)
-            self._results.put((task.id, error))
-        self.wake()
+    @property
+    def finishing(self) -> str:
+        """The task that is being verified or landed, or empty."""
+        return self._finisher.task
 
     def _take_results(self) -> None:
-        while True:
-            try:
-                name, result = self._results.get_nowait()
-            except queue.Empty:
-                return
-            self.finishing = ""
-            is_known = isinstance(result, HoldfastError) and not isinstance(result, FATAL)
-            if isinstance(result, BaseException) and not is_known:
-                raise result
-            if isinstance(result, HoldfastError):
-                self._hold(name, str(result), soon=isinstance(result, (LandingWaits, GitLocked)))
+        while (ended := self._finisher.take()) is not None:
+            error = ended.error
+            if error is not None and (not isinstance(error, HoldfastError) or isinstance(error, FATAL)):
+                raise error
+            # What was asked for is told to who asked.
+            if error is not None and not ended.key:
+                self._hold(ended.task, str(error), soon=isinstance(error, (LandingWaits, GitLocked)))
 
     def _hold(self, name: str, reason: str, *, soon: bool) -> None:
         """Leaves a task alone for a while, or for the rest of this run; what was said already is not said again."""

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.domain.attempt import Exit
+from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.graph import Graph
 from holdfast.domain.state import State, Task
@@ -131,7 +132,8 @@ def _step(task: Task, sight: Sight | None, config: Config) -> Command | None:
             return Begin(task.id)
         case TaskState.IN_PROGRESS if sight is not None:
             return _progress(task, sight, config)
-        case TaskState.ORPHANED if not task.parked:
+        # What a person has stopped is opened all the same: it stays parked, and can be put back or gone on with.
+        case TaskState.ORPHANED if not task.parked or task.parked == STOPPED:
             return Continue(task.id)
         case TaskState.FAILED if task.again and not task.parked:
             return Retry(task.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from holdfast.domain.entries import MOVE_TO, LandingPromoted
@@ -17,6 +19,8 @@ from holdfast.engine.land import branch_of, reaches
 def promote(desk: Desk, asked: One) -> Answer:
     """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew."""
     task = desk.task(asked.task)
+    if (told := _told(desk)) is not None:
+        return told
     if task.state is TaskState.CLOSED:
         return _again(desk, task)
     if not desk.has_done("task_done", 3):
@@ -29,9 +33,44 @@ def promote(desk: Desk, asked: One) -> Answer:
             desk.append(_done(desk, task))
     if desk.shop is None or desk.is_run:
         return desk.answer(task, note="the run verifies and lands it")
+    return _apart(desk, task, _finished)
+
+
+def _finished(desk: Desk, task: Task) -> Answer:
+    assert desk.shop is not None
     if task.state is TaskState.DONE:
         finish(desk.shop, task)
     return desk.answer(task, note=str(task.outcome.get("detail", "")), landed=task.landed)
+
+
+# -- beside the loop --------------------------------------------------------------------------------------------------
+
+
+def _apart(desk: Desk, task: Task, work: Callable[[Desk, Task], Answer]) -> Answer:
+    """Where a loop asks, gates run beside it, one task at a time: it comes again, and is then told the answer."""
+    finisher = desk.shop.finisher if desk.shop is not None else None
+    if finisher is None:
+        return work(desk, task)
+    if not finisher.task:
+        finisher.begin(task.id, lambda: work(desk, task), desk.key)
+    raise Later
+
+
+def _told(desk: Desk) -> Answer | None:
+    """What came of it, where it was begun before; None where it was not."""
+    finisher = desk.shop.finisher if desk.shop is not None else None
+    if finisher is not None and finisher.key == desk.key:
+        raise Later
+    ended = finisher.answer(desk.key) if finisher is not None else None
+    if ended is None:
+        return None
+    if ended.error is not None:
+        raise ended.error
+    answer: Answer = ended.result
+    return answer
+
+
+# -- what was done or has landed before -------------------------------------------------------------------------------
 
 
 def _done(desk: Desk, task: Task) -> list[Record]:
@@ -56,6 +95,11 @@ def _again(desk: Desk, task: Task) -> Answer:
     if not desk.has_begun():
         lost = LandingPromoted(task.id, task.attempt, branch, task.landed)
         desk.append([desk.record("landing_promoted", 0, msgspec.to_builtins(lost))])
+    return _apart(desk, task, _landed_again)
+
+
+def _landed_again(desk: Desk, task: Task) -> Answer:
+    assert desk.shop is not None
     rejected = land_again(desk.shop, task)
     if rejected is not None:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."

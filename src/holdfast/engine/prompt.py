@@ -7,20 +7,23 @@ conversation knows what it did, but perhaps not its last turn; for one that cann
 
 from __future__ import annotations
 
+import shlex
+
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.attempt import Exit
+from holdfast.domain.before import Left, Past, standing
 from holdfast.domain.definition import Check, Definition, fork_source
 from holdfast.domain.state import Task
 from holdfast.domain.template import check, render
 from holdfast.durable import jsonl
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import InputError, TemplateUnreadable
-from holdfast.layout import Attempt, Layout
+from holdfast.layout import Layout
 
 HISTORY_CHARS_MAX = 40_000
 TRACE_CHARS_MAX = 2_000
+FILES_MAX = 50
 
 # What a template may name.
 FIELDS = (
@@ -108,7 +111,19 @@ class Words(msgspec.Struct, frozen=True):
     config: Config
 
 
-def prompt(words: Words, task: Task, made: Definition, conflicts: list[str], *, resumes: bool = False) -> str:
+class Tree(msgspec.Struct, frozen=True):
+    """What the agent finds in its worktree. `begun_by`: whose work it begins with, where no candidate was made of it.
+
+    `differing`: files that the agent changed after its last turn; `is_kept`: they are as it left them.
+    """
+
+    conflicts: list[str] = []
+    begun_by: Left | None = None
+    differing: list[str] = []
+    is_kept: bool = False
+
+
+def prompt(words: Words, task: Task, made: Definition, tree: Tree, *, resumes: bool = False) -> str:
     """The whole text. `resumes`: the agent goes on with a conversation that it remembers."""
     feedback = words.blobs.get(task.feedback).decode(errors="replace") if task.feedback else ""
     values = {
@@ -120,10 +135,10 @@ def prompt(words: Words, task: Task, made: Definition, conflicts: list[str], *, 
         "files": _listed(_files(made)),
         "acceptance": _listed([_line(check) for check in made.verify] + _gates(words.config)),
         "paths": ", ".join(made.paths),
-        "earlier": _earlier(words.layout, task),
+        "earlier": _earlier(task),
         "feedback": feedback or _forked(made),
-        "conflicts": _listed(conflicts),
-        "interrupted": _interrupted(task),
+        "conflicts": _listed(tree.conflicts),
+        "interrupted": _interrupted(task, tree),
         "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
     }
     return render(template(words.layout), values, str(words.layout.prompt_template))
@@ -161,7 +176,7 @@ def _gates(config: Config) -> list[str]:
 
 
 def _line(check: Check) -> str:
-    return check.command if isinstance(check.command, str) else " ".join(check.command)
+    return check.command if isinstance(check.command, str) else shlex.join(check.command)
 
 
 def _files(made: Definition) -> list[str]:
@@ -184,59 +199,79 @@ def _forked(made: Definition) -> str:
     return f"The worktree begins with what turn {source[1]} of {source[0]} left. Go on from it." if source else ""
 
 
-def _interrupted(task: Task) -> str:
+def _interrupted(task: Task, tree: Tree) -> str:
     if not task.starts:
+        return _begun(tree.begun_by)
+    told = "You have worked on this before"
+    if task.was_put_back:
+        to = f"what turn {task.stands} left" if task.stands else "how you found it"
+        return f"{told}. A person put the worktree back to {to}. Look at what is there, then go on from it."
+    told += f" and were interrupted after turn {task.turn}" if task.turn else " and were interrupted in your first turn"
+    found = "as that turn left it" if task.turn else "as you found it"
+    if not tree.differing:
+        return f"{told}. The worktree is {found}, or later. Look at what is there, then go on."
+    if tree.is_kept:
+        told += ". The worktree also holds what you have done since to these files. Look at it, then go on"
+    else:
+        told += f". The worktree is {found}: what you have done since to these files is not in it, and is yours to redo"
+    return f"{told}:\n\n{_listed(_first(tree.differing))}"
+
+
+def _begun(left: Left | None) -> str:
+    if left is None:
         return ""
-    if task.undone:
-        return (
-            f"You have worked on this before. A person put the worktree back to what turn {task.turn - task.undone} "
-            "left. Look at what is there, then go on from it."
-        )
+    number = left.attempt.rpartition(".")[2]
     return (
-        f"You have worked on this before and were interrupted after turn {task.turn}. The worktree is as that turn "
-        "left it, or later. Look at what is there, then go on."
+        f"The worktree begins with what attempt {number} had done by the end of its turn {left.turn}, on top of the "
+        "newest state of the target branch. None of it was accepted yet. Look at what is there, then go on from it."
     )
 
 
-def _earlier(layout: Layout, task: Task) -> str:
-    """One line for each attempt before this one: how far it came, and how it ended."""
-    lines = []
-    for number in range(1, task.attempts):
-        ended = _read_exit(layout.attempt_files(f"{task.id}.{number}"))
-        if ended is not None:
-            detail = f": {ended.detail}" if ended.detail else ""
-            lines.append(f"attempt {number}: {ended.turn} turns, ended as {ended.ending}{detail}")
-    return _listed(lines)
+def _first(names: list[str]) -> list[str]:
+    more = len(names) - FILES_MAX
+    return [*names[:FILES_MAX], f"(and {more} more)"] if more > 0 else names
 
 
-def _read_exit(files: Attempt) -> Exit | None:
-    try:
-        return msgspec.json.decode(files.exit.read_bytes(), type=Exit)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+def _earlier(task: Task) -> str:
+    """One line for each attempt before this one: how far it came, and why it came to nothing."""
+    return _listed([_past(each) for each in task.past if each.attempt != task.attempt])
+
+
+def _past(past: Past) -> str:
+    ended = f"{past.kind}: {past.detail}" if past.kind and past.detail else past.kind or "given up for another"
+    return f"attempt {past.number}: {past.turn} {'turn' if past.turn == 1 else 'turns'}, {ended}"
 
 
 def _history(layout: Layout, task: Task) -> str:
-    """What the attempts so far said and did, from the traces; of a long history the end."""
-    told: list[str] = []
-    first = task.attempts if task.starts else task.attempts - 1
-    for number in range(max(1, first), task.attempts + 1):
-        files = layout.attempt_files(f"{task.id}.{number}")
-        if files.traces.exists():
-            told += [_trace(line.record) for line in jsonl.Ledger(files.traces).read()]
-    text = "\n".join(told)
-    if len(text) <= HISTORY_CHARS_MAX:
-        return text
-    return "(the beginning is left out)\n" + text[-HISTORY_CHARS_MAX:].partition("\n")[2]
+    """What the attempts so far said and did, from the traces, but for what was undone; of a long history the end."""
+    undone = {each.attempt: each for each in task.past}
+    text = ""
+    for number in range(task.attempts, 0, -1):
+        attempt = f"{task.id}.{number}"
+        of_past = undone.get(attempt)
+        turn, undos = (of_past.turn, of_past.undos) if of_past is not None else (0, ())
+        if attempt == task.attempt:
+            turn, undos = task.turn, task.undos
+        told = _told(layout, attempt, set(range(1, turn + 1)) - set(standing(turn, undos)))
+        text = "\n".join(filter(None, (told, text)))
+        if len(text) > HISTORY_CHARS_MAX:
+            return "(the beginning is left out)\n" + text[-HISTORY_CHARS_MAX:].partition("\n")[2]
+    return text
+
+
+def _told(layout: Layout, attempt: str, undone: set[int]) -> str:
+    traces = layout.attempt_files(attempt).traces
+    records = (line.record for line in jsonl.Ledger(traces).read()) if traces.exists() else ()
+    return "\n".join(_trace(record) for record in records if record.get("turn") not in undone)
 
 
 def _last_turn(layout: Layout, task: Task) -> str:
     """The end of what was saved: an agent that was killed may not have written down its last call's result."""
     files = layout.attempt_files(task.attempt)
-    if not task.starts or not task.turn or not files.traces.exists():
+    if not task.starts or not task.stands or not files.traces.exists():
         return ""
     records = [line.record for line in jsonl.Ledger(files.traces).read()]
-    return "\n".join(_trace(record) for record in records if record.get("turn") == task.turn)
+    return "\n".join(_trace(record) for record in records if record.get("turn") == task.stands)
 
 
 def _trace(record: dict[str, object]) -> str:

@@ -7,6 +7,7 @@ and landed like everything else, by the commit that it names.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from holdfast.domain.definition import Definition
@@ -14,6 +15,7 @@ from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import history
+from holdfast.durable.blobs import Blobs
 from holdfast.engine.decisions import Desk
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import ClaimLost, ClaimRefused, DecisionRefused, InputError
@@ -98,11 +100,17 @@ def progress(desk: Desk, task: Task, message: str, percent: float | None) -> Non
     desk.append([desk.record("task_progressed", 0, said)])
 
 
-def complete(desk: Desk, task: str, token: str, commit: str, summary: str) -> None:
+def has_commit(repo: Path, commit: str) -> bool:
+    """Whether git has it, or none is named. Asked before `complete`, which others wait for."""
+    return not commit or bool(_COMMIT.fullmatch(commit) and history.commits_here(repo, [commit]))
+
+
+def complete(desk: Desk, task: str, token: str, commit: str, summary: str, *, is_here: bool) -> None:
+    """`is_here`: what `has_commit` says of the commit."""
     if desk.has_done("task_done", 0):
         return
     known, lease = held(desk, task, token)
-    if commit and (not _COMMIT.fullmatch(commit) or commit not in history.commits_here(desk.repo, [commit])):
+    if not is_here:
         raise InputError(
             detail=f"{commit!r} is no commit of this repository; push or fetch it first, and give it whole"
         )
@@ -112,7 +120,13 @@ def complete(desk: Desk, task: str, token: str, commit: str, summary: str) -> No
     desk.append([_moved(desk, known, event, TransitionReason.AGENT_REPORTED, **more)])
 
 
-def fail(desk: Desk, task: str, token: str, reason: str) -> None:
+def keep_reason(blobs: Blobs, reason: str) -> str:
+    """The blob of what a worker says, which the next attempt is told; put before `fail`, which others wait for."""
+    return blobs.put(reason.encode(), content_type="text/plain") if reason else ""
+
+
+def fail(desk: Desk, task: str, token: str, reason: str, *, feedback: str) -> None:
+    """`feedback`: what `keep_reason` says of the reason."""
     if desk.has_done("task_failed", 0):
         return
     known, _ = held(desk, task, token)
@@ -120,7 +134,6 @@ def fail(desk: Desk, task: str, token: str, reason: str) -> None:
     is_early = known.state is TaskState.CLAIMED
     event = TaskEvent.IMMEDIATE_FAILURE if is_early else TaskEvent.AGENT_REPORTS_FAILURE
     again = known.attempts < (made.max_attempts or desk.config.max_attempts)
-    feedback = desk.blobs.put(reason.encode(), content_type="text/plain") if reason else ""
     outcome = {"kind": "reported", "detail": reason, "attempt": known.attempt}
     desk.append([_moved(desk, known, event, AbortReason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)])
 

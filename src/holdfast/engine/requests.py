@@ -123,7 +123,7 @@ class Requests:
         self._folder = layout.signals
         self._is_known = False
 
-    def answer(self, shop: Workshop, *, is_busy: bool = False) -> list[str]:
+    def answer(self, shop: Workshop, *, is_run: bool = True, is_busy: bool = False) -> list[str]:
         """Answers what is asked, in the caller's thread; returns the tasks that were decided about."""
         if not self._is_known:
             disk.replace(self._folder / "serving.json", msgspec.json.encode(process.current()))
@@ -134,7 +134,7 @@ class Requests:
             # What somebody added or edited just before is known when it is decided about.
             shop.board.take_in()
             shop.board.keep_up()
-            desk = Desk.of(shop, request.id, is_run=True, is_busy=is_busy, by=self._owner_of(request))
+            desk = Desk.of(shop, request.id, is_run=is_run, is_busy=is_busy, by=self._owner_of(request))
             try:
                 answer = decide(desk, request.kind, request.params)
             except Later:
@@ -161,10 +161,11 @@ class Requests:
             request, match = _read(self._folder / name, Request), _NAME.fullmatch(name)
             if request is None or match is None or match[1] != request.id or _asker_is_gone(request):
                 disk.unlink(self._folder / name, missing_ok=True)
-            elif not os.path.lexists(self._folder / f"reply-{request.id}.json"):
-                # An asker that has its reply removes its request first: one that is still there is not answered.
-                if os.path.lexists(self._folder / name):
-                    yield request
+            # In this order: an asker that has its reply removes its request first, so one that is still there has none.
+            elif not os.path.lexists(self._folder / f"reply-{request.id}.json") and os.path.lexists(
+                self._folder / name
+            ):
+                yield request
 
     def _owner_of(self, request: Request) -> str:
         """Who asks, as the system knows it. Nobody but our own user may have taken the file away."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.definition import Definition, fork_source, is_id, render
-from holdfast.domain.entries import AttemptForked, TaskAdded, TurnUndone
+from holdfast.domain.definition import is_id, render
+from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent, TaskState
@@ -22,7 +22,7 @@ from holdfast.durable.snapshot import ROOT, reference
 from holdfast.engine import ending, merge
 from holdfast.engine.decisions import Answer, Desk, expect_decided, refused
 from holdfast.engine.intake import DEFINITION_TYPE
-from holdfast.engine.workshop import Workshop
+from holdfast.engine.plan import AT_WORK
 from holdfast.errors import TaskExists, TurnUnknown
 from holdfast.ports import Ledger
 
@@ -87,14 +87,6 @@ def candidate_of(repo: Path, config: Config, ledger: Ledger, attempt: str, turn:
     return made or base
 
 
-def forked_candidate(shop: Workshop, made: Definition) -> str:
-    """What a task that was forked begins with; empty for any other."""
-    source = fork_source(made)
-    if source is None:
-        return ""
-    return candidate_of(shop.repo, shop.config, shop.ledger, *source, shop.worktrees.exclude)
-
-
 # -- undo -------------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +107,8 @@ def undo(desk: Desk, asked: Turn) -> Answer:
         snapshots.restore(reference(task.attempt, f"turn-{asked.turn}"))
         undone = TurnUndone(task.id, task.attempt, asked.turn, saved.ref)
         desk.append([desk.record("turn_undone", 0, msgspec.to_builtins(undone))])
-    how = f"`holdfast resume {task.id}`" if task.state is TaskState.FAILED else "the next `holdfast run`"
+    is_at_rest = task.state is TaskState.FAILED or task.parked == STOPPED
+    how = f"`holdfast resume {task.id}`" if is_at_rest else "the next `holdfast run`"
     note = f"its worktree is as turn {asked.turn} left it; {how} goes on from there"
     return desk.answer(task, note=note, saved=_last_undo(desk, task), turn=asked.turn)
 
@@ -127,7 +120,7 @@ def _last_undo(desk: Desk, task: Task) -> str:
 
 def _expect_undoable(desk: Desk, task: Task) -> None:
     """Only where nobody works, and where the next start goes on with the worktree as it stands."""
-    expect_decided(task, "put back")
+    expect_decided(task, "put back", or_stopped=True)
     _settle(desk, task)
     if not task.attempt:
         raise refused(task, "put back", "there is nothing to undo.", "nobody has worked on it yet")
@@ -147,6 +140,8 @@ def _settle(desk: Desk, task: Task) -> None:
         raise refused(task, "put back", hint, f"{task.agent} works on it elsewhere")
     if task.state is not TaskState.ORPHANED:
         seen = shop.spawn.look(task.attempt, task.starts)
+        if seen in _ALIVE and task.parked == STOPPED:
+            raise refused(task, "put back", "ask again in a moment.", "its agent is just being ended")
         if seen in _ALIVE:
             hint = "`holdfast stop --agents` ends it, and `holdfast cancel` gives it up."
             raise refused(task, "put back", hint, "its agent is at work")
@@ -180,12 +175,15 @@ def fork(desk: Desk, asked: Fork) -> Answer:
     if asked.id or (task.state in _ENDED and not desk.has_begun()) or desk.has_done("task_added", 0):
         return _fork_apart(desk, task, attempt, asked)
     if not desk.has_done("attempt_forked", 1) and not desk.has_done("attempt_forked", 0):
-        expect_decided(task, "forked")
+        expect_decided(task, "forked", or_stopped=True)
+        if task.state in AT_WORK and task.parked == STOPPED:
+            raise refused(task, "forked", "ask again in a moment.", "its agent is just being ended")
         if task.state not in (TaskState.FAILED, TaskState.OPEN):
             hint = "--id NEW makes a task of its own that begins there; `holdfast cancel` gives this one up."
             raise refused(task, "forked", hint)
         desk.append(_forking(desk, task, attempt, asked.turn))
     who = "the run" if desk.is_run else "the next `holdfast run`"
+    who = f"`holdfast resume {task.id}`" if task.parked == STOPPED else who
     return desk.answer(task, note=f"{who} begins with turn {asked.turn} of {attempt}", attempt=attempt, turn=asked.turn)
 
 

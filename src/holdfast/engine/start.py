@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.domain.attempt import Ending, Limits, Order
+from holdfast.domain.attempt import Limits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
-from holdfast.durable import attempts, jsonl
+from holdfast.durable import jsonl
 from holdfast.durable.entry import Record
-from holdfast.engine import budget, merge
+from holdfast.engine import budget
 from holdfast.engine.effects import carry_out
-from holdfast.engine.prompt import Words, prompt, template_problem
-from holdfast.engine.rework import base_of, candidate_of, forked_candidate
+from holdfast.engine.prompt import template_problem
+from holdfast.engine.rework import base_of
+from holdfast.engine.wake import Room, ready
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import HoldfastError
 from holdfast.ports import Agent, Work
@@ -67,17 +68,21 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
 
 def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
     made = shop.board.worked_on(task)
-    base, conflicts = _ready_worktree(shop, task)
-    words = Words(shop.layout, shop.blobs, shop.config)
+    room = Room(shop.repo, shop.layout, shop.config, shop.blobs, shop.branch, lambda name: base_of(shop.ledger, name))
+    found = ready(room, task, made, agent)
+    base = found.base
+    shop.worktrees.prepare(task.id, base)
+    if found.tree:
+        shop.worktrees.reset(task.id, base, found.tree)
     work = Work(
         task.id,
         task.attempt,
-        prompt(words, task, made, conflicts, resumes=bool(task.session and agent.resumes)),
+        found.prompt,
         made,
         task.model,
-        session := task.session if agent.resumes else "",
+        found.session,
         task.turn,
-        _counted(shop, task, session),
+        _counted(shop, task, found.session),
     )
     start_number = task.starts + 1
     launch = agent.launch(work)
@@ -121,37 +126,6 @@ def _counted(shop: Workshop, task: Task, session: str) -> tuple[int, int]:
                 tokens_in += line.record["tokens_in"]
                 tokens_out += line.record["tokens_out"]
     return tokens_in, tokens_out
-
-
-def _ready_worktree(shop: Workshop, task: Task) -> tuple[str, list[str]]:
-    """Makes the worktree ready; returns its base, and the files in which that and the work so far conflict."""
-    if task.starts:
-        shop.worktrees.prepare(task.id, task.base)
-        return task.base, []
-    target = merge.newest(shop.repo, shop.branch)
-    shop.worktrees.prepare(task.id, target)
-    tree, conflicts = target, []
-    begun = task.candidate if task.feedback and task.candidate else forked_candidate(shop, shop.board.worked_on(task))
-    begun = _saved_by_last_attempt(shop, task) or begun
-    if begun:
-        merged = merge.merge(shop.repo, target, begun, "the work so far", merge.identity(shop.repo, shop.config))
-        tree, conflicts = merged.commit or merged.tree, merged.conflicts
-    shop.worktrees.reset(task.id, target, tree)
-    return target, conflicts
-
-
-def _saved_by_last_attempt(shop: Workshop, task: Task) -> str:
-    """The last turn of an attempt whose worktree was lost, as a candidate; empty where nothing was lost or saved."""
-    attempt = f"{task.id}.{task.attempts - 1}"
-    ended = attempts.last_exit(shop.layout.attempt_files(attempt))
-    if ended is None or ended.ending is not Ending.WORKTREE_LOST:
-        return ""
-    names = shop.worktrees.snapshots(task.id).names(attempt)
-    turns = [int(name.removeprefix("turn-")) for name in names if name.startswith("turn-")]
-    if not turns:
-        return ""
-    made = candidate_of(shop.repo, shop.config, shop.ledger, attempt, max(turns), shop.worktrees.exclude)
-    return made if made != base_of(shop.ledger, attempt) else ""
 
 
 def _limits(shop: Workshop, made: Definition, caps: Caps) -> Limits:

@@ -16,6 +16,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.entry import Record
 from holdfast.engine import merge
 from holdfast.engine.board import Board
+from holdfast.engine.finishing import Finisher
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
 from holdfast.engine.worktree import Worktrees
@@ -55,6 +56,9 @@ class Workshop:
     prepare: Callable[[], None] = field(default=lambda: None)
     # Puts on record what the journal does not know: who was let in, and who was not.
     put_on_record: Callable[[str, dict[str, Any]], None] = field(default=lambda event, details: None)
+
+    # Verifies and lands beside the loop, where there is one.
+    finisher: Finisher | None = None
 
     @functools.cached_property
     def branch(self) -> str:

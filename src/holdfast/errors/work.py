@@ -149,10 +149,5 @@ class ListenFailed(HoldfastError, exit_code=21):
     end what listens there."""
 
 
-class TracingMissing(HoldfastError, exit_code=21):
-    """{variable} asks for traces, and the libraries that send them are not here ({reason}). Nothing was started;
-    install them with `pip install 'holdfast[otel]'`, or unset {variable}."""
-
-
 class NobodyServes(HoldfastError, exit_code=21):
     """No server is running for {path}. Nothing was opened; type `holdfast run` or `holdfast serve`."""

@@ -6,6 +6,7 @@ way is a problem document, and has changed nothing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
@@ -99,7 +100,7 @@ def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[R
             raise
         finally:
             seconds = time.perf_counter() - began
-            api.metrics.requests.labels(operation.name, str(status)).observe(seconds)
+            api.metrics.answered(operation.name, status, seconds)
             if operation.changes or status >= 400:
                 _log(api, operation, request, status, seconds, error)
 
@@ -146,10 +147,12 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         {name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
         request.client.host if request.client else "",
     )
+    if not operation.early and operation.right != "public":
+        await api.until_prepared()
     if operation.changes:
         fingerprint = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + content).hexdigest()
-        if not api.prepared.is_set() and not operation.early:
-            await run_in_threadpool(api.prepared.wait)
+        if operation.before is not None:
+            ask = msgspec.structs.replace(ask, found=await run_in_threadpool(operation.before, api, ask))
         job = Job(operation, ask, fingerprint, bool(given), api.answers)
         api.post(job)
         try:
@@ -178,7 +181,9 @@ def _response(operation: Operation, result: Any, status: int) -> Response:
         return Response(result.content, status, media_type=result.media_type, headers=result.headers)
     if result is None:
         return Response(status_code=204)
-    headers = {"etag": f'"{tag}"'} if (tag := getattr(result, "etag", "")) else None
+    # One that was kept under a key comes back as plain values.
+    tag = result.get("etag") if isinstance(result, dict) else getattr(result, "etag", "")
+    headers = {"etag": f'"{tag}"'} if tag else None
     return Response(_encode(result), status, media_type=operation.media_type, headers=headers)
 
 
@@ -200,6 +205,10 @@ def _decoded_body(operation: Operation, content: bytes) -> Any:
     try:
         decoded = msgspec.json.decode(content or b"{}", type=operation.body)
     except msgspec.ValidationError as error:
+        if explain := getattr(operation.body, "explain", None):
+            # What cannot be read to its end is told by the error that there is.
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                explain(msgspec.json.decode(content or b"{}"))
         raise Problem(422, "body_unfit", f"The body cannot be used: {error}. Nothing was changed.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "body_unreadable", f"The body is no JSON: {error}. Nothing was changed.") from error

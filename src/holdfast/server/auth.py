@@ -1,8 +1,8 @@
 """Tokens: who asks, and what they may.
 
-All tokens are made from one secret in `runtime/server.key`, which only its owner can read: a restart keeps them, and
-a new generation revokes them. The operator's and the reader's are for people and their programs; an agent's names its
-attempt and claim, and is worth nothing once that claim is over.
+All tokens are made from one secret in `runtime/secret/server.key`, which only its owner can read, and nothing that runs
+in a sandbox: a restart keeps them, and a new generation revokes them. The operator's and the reader's are for people
+and their programs; an agent's names its attempt and claim, and is worth nothing once that claim is over.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def load_secret(layout: Layout) -> Secret:
 
 
 def _save(path: Path, secret: Secret) -> Secret:
+    disk.mkdir(path.parent, 0o700)
     disk.replace(path, msgspec.json.encode(secret), 0o600)
     return secret
 

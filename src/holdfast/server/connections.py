@@ -1,7 +1,7 @@
-"""Connections, before anybody is known: how many there may be, and how long and large the head of a request.
+"""Connections, before anybody is known: how many there may be, how large the head of a request, how slow all of it.
 
 Whoever can reach the port can open one and send whatever they like, without a token. What that may cost is bounded
-here: an endless header, or a crowd that says nothing, would take the memory and the files that the run needs.
+here: an endless header, or a crowd that says nothing or drips, would take the memory and the files that the run needs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from holdfast.server.problems import CONTENT_TYPE, TITLES, ProblemDocument
 
 HEAD_BYTES_MAX = 64 << 10
 HEAD_S = 15.0
+BODY_S = 60.0
+# For what is left of a body once its request is answered: who reads the answer only then must not lose it.
+REST_S = 5.0
 # Beside the streams: for everything that is asked and answered.
 ROOM = 256
 REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
@@ -29,63 +32,96 @@ def most_connections(followers_max: int) -> int:
     return wanted if files_max == resource.RLIM_INFINITY else max(1, min(wanted, files_max // 2))
 
 
+class Connection(HttpToolsProtocol):
+    """`most`: how many there may be at the same time."""
+
+    most = ROOM
+    _head_bytes = 0
+    _is_in_head = False
+    _is_in_body = False
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._begin_head()
+        if len(self.connections) > self.most:
+            detail = f"{self.most} connections are open, and no more may be. Try again when one has gone."
+            self._refuse(503, "too_many_connections", detail)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(431, "head_too_large", f"The head of a request has up to {HEAD_BYTES_MAX:,} bytes.")
+        elif self._deadline is None and self.cycle is not None and self.cycle.response_complete:
+            # The end of a body, or an empty line: any byte ends the time that an idle connection has.
+            self._expect_by(self.timeout_keep_alive, 408)
+
+    def on_message_begin(self) -> None:
+        self._begin_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._end_head()
+        super().on_headers_complete()
+        self._is_in_body = True
+        detail = f"The body of a request has to be there within {BODY_S:.0f} seconds."
+        self._expect_by(BODY_S, 408, "body_too_slow", detail)
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        self._expect_by(None)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_in_body and not self.pipeline:
+            # A refusal, mostly. Each further byte would keep the connection, and none of them is wanted.
+            self._expect_by(REST_S, 408, "", "")
+
+    def _begin_head(self) -> None:
+        self._end_head()
+        self._head_bytes, self._is_in_head = 0, True
+        detail = f"The head of a request has to be there within {HEAD_S:.0f} seconds."
+        self._expect_by(HEAD_S, 408, "head_too_slow", detail)
+
+    def _end_head(self) -> None:
+        self._is_in_head = False
+        self._expect_by(None)
+
+    def _expect_by(self, seconds: float | None, status: int = 0, code: str = "", detail: str = "") -> None:
+        """What does not come within so long is refused, without a word where there is no code."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if seconds is not None:
+            self._deadline = self.loop.call_later(seconds, self._refuse, status, code, detail)
+
+    def _refuse(self, status: int, code: str, detail: str) -> None:
+        may_answer = self._may_answer()
+        self._end_head()
+        if not self.transport.is_closing():
+            if may_answer and code:
+                self.transport.write(_problem(status, code, detail))
+            self.transport.close()
+
+    def _may_answer(self) -> bool:
+        """While an answer is under way, another would stand in the middle of it."""
+        if self.cycle is None or self.cycle.response_complete:
+            return True
+        return self._is_in_body and not self.pipeline and not self.cycle.response_started
+
+
 def connection_type(most: int) -> type[asyncio.Protocol]:
     """The protocol of a server that keeps so many connections."""
-
-    class Connection(HttpToolsProtocol):
-        _head_bytes = 0
-        _is_in_head = False
-        _deadline: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._begin_head()
-            if len(self.connections) > most:
-                detail = f"{most} connections are open, and no more may be. Try again when one has gone."
-                self._refuse(503, "too_many_connections", detail)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._end_head()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
-                return
-            super().data_received(data)
-            if self._is_in_head:
-                self._head_bytes += len(data)
-                if self._head_bytes > HEAD_BYTES_MAX:
-                    self._refuse(431, "head_too_large", f"The head of a request has up to {HEAD_BYTES_MAX:,} bytes.")
-
-        def on_message_begin(self) -> None:
-            self._begin_head()
-            super().on_message_begin()
-
-        def on_headers_complete(self) -> None:
-            self._end_head()
-            super().on_headers_complete()
-
-        def _begin_head(self) -> None:
-            self._end_head()
-            self._head_bytes, self._is_in_head = 0, True
-            detail = f"The head of a request has to be there within {HEAD_S:.0f} seconds."
-            self._deadline = self.loop.call_later(HEAD_S, self._refuse, 408, "head_too_slow", detail)
-
-        def _end_head(self) -> None:
-            self._is_in_head = False
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-        def _refuse(self, status: int, code: str, detail: str) -> None:
-            self._end_head()
-            if not self.transport.is_closing():
-                # While an answer is under way, this would stand in the middle of it.
-                if self.cycle is None or self.cycle.response_complete:
-                    self.transport.write(_problem(status, code, detail))
-                self.transport.close()
-
-    return Connection
+    return type("Connection", (Connection,), {"most": most})
 
 
 def _problem(status: int, code: str, detail: str) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from starlette.requests import Request
 
@@ -17,6 +18,7 @@ from holdfast.engine.decisions import Desk, Later, unknown
 from holdfast.engine.loop import Loop
 from holdfast.engine.workshop import Workshop
 from holdfast.server.auth import ROLES, Tokens
+from holdfast.server.denials import STRANGER, Denials
 from holdfast.server.guard import Guard
 from holdfast.server.jobs import Answers, Counter, Job, run_in_loop
 from holdfast.server.logs import Log
@@ -27,8 +29,6 @@ from holdfast.server.stream import Feed, Room
 
 ACTOR = "api"
 STOPPING = "This server is ending. Nothing was changed; ask again when it is back."
-# A stranger who guesses tokens fills no disk: beyond so many, denials are counted and not put on record one by one.
-DENIALS_MAX = 1000
 
 
 class Api:
@@ -38,7 +38,7 @@ class Api:
         self.shop, self.loop = shop, loop
         self.layout, self.config, self.board = shop.layout, shop.config, shop.board
         self.tokens = Tokens(shop.layout, shop.ledger.state)
-        self.guard = Guard(shop.config.server.names)
+        self.guard = Guard((shop.config.server.host, *shop.config.server.names))
         self.catalogue = Catalogue()
         self.chronicle = Chronicle(shop.layout.wal)
         self.answers = Answers(Chain(shop.layout.wal))
@@ -47,8 +47,10 @@ class Api:
         self.began = time.time()
         self.url = ""
         # Set once the files are taken in and what a crash left is recovered.
-        self.prepared = threading.Event()
-        self.denials = 0
+        self.prepared: Future[None] = Future()
+        # So that no request that ends while it waits takes it with it.
+        self.prepared.set_running_or_notify_cancel()
+        self._denied = Denials(self.put_on_record)
         self.is_ending = False
         self.metrics = Metrics(self)
         self.logs = Log(shop.layout.logs / "server.log", *(self.tokens.of_role(role) for role in ROLES))
@@ -60,8 +62,10 @@ class Api:
     def authenticate(self, request: Request) -> Principal:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            detail = "Send `Authorization: Bearer …`; the operator's token is in runtime/server.json of the data root."
-            raise Problem(401, "token_missing", detail, WWW_Authenticate="Bearer")
+            detail = "Send `Authorization: Bearer …`; runtime/secret/server.json has the operator's token."
+            problem = Problem(401, "token_missing", detail, WWW_Authenticate="Bearer")
+            self.deny(None, request, problem)
+            raise problem
         principal = self.tokens.principal(token.strip())
         if principal is None:
             problem = Problem(
@@ -72,21 +76,46 @@ class Api:
         return principal
 
     def deny(self, principal: Principal | None, request: Request, problem: Problem) -> None:
-        self.denials += 1
-        who = principal.name if principal else "nobody"
+        who = principal.name if principal else STRANGER
         asked, code = f"{request.method} {request.url.path}", problem.document.code
         self.logs.write("access_denied", "warning", code=code, asked=asked, by=who)
-        if self.denials <= DENIALS_MAX:
-            self.put_on_record("access_denied", {"code": code, "asked": asked[:200], "by": who})
+        self._denied.add(who, code, asked)
+
+    @property
+    def denials(self) -> int:
+        return self._denied.total
 
     def put_on_record(self, event: str, details: dict[str, object]) -> None:
-        """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that."""
+        """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that.
+
+        Who is in that thread, and answers for it, asks the workshop itself.
+        """
 
         def work(loop: Loop) -> list[str]:
             self.shop.put_on_record(event, details)
             return []
 
         self.loop.ask(work)
+
+    # -- from the first request to the last ---------------------------------------------------------------------------
+
+    async def until_prepared(self) -> None:
+        """Returns when the files are read. No thread waits: all of the pool's would soon."""
+        if not self.prepared.done():
+            await asyncio.wrap_future(self.prepared)
+            if self.is_ending:
+                raise Problem(503, "stopping", STOPPING)
+
+    def end(self) -> None:
+        """From here on nobody would carry out what is asked. Who waits for the files is told so."""
+        self.is_ending = True
+        if not self.prepared.done():
+            self.prepared.set_result(None)
+        self.counter.close()
+
+    def tell_denials(self) -> None:
+        """Once nobody asks any more, in the loop's thread: it takes no work now."""
+        self._denied.end(self.shop.put_on_record)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -122,7 +151,8 @@ class Api:
             # What came through the API has its file, and what somebody added just before is known.
             self.board.keep_up()
             self.board.file_new()
-            if job.ask.path.get("task", "") not in self.tasks:
+            name = job.ask.path.get("task") or job.ask.path.get("attempt", "").rpartition(".")[0]
+            if name and name not in self.tasks:
                 self.board.take_in()
                 self.board.keep_up()
             try:
@@ -131,7 +161,7 @@ class Api:
                 if not loop.stopping:
                     raise
                 job.give_up(Problem(503, "stopping", STOPPING))
-            return [job.ask.path["task"]] if "task" in job.ask.path else []
+            return [name] if name else []
 
         return work
 

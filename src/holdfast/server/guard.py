@@ -10,18 +10,21 @@ from starlette.requests import Request
 from holdfast.server.problems import Problem
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# To listen on all addresses: nobody asks by these.
+ANYWHERE = ("0.0.0.0", "::")
 
 
 class Guard:
     """`names` are host names without a port."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        self._names = {*LOOPBACK, *(name.lower() for name in names)}
+        self._names = {*LOOPBACK, *(name.lower() for name in names)} - {*ANYWHERE}
 
     def check(self, request: Request) -> None:
         host = request.headers.get("host", "")
         if host_of(host) not in self._names:
-            detail = "This server does not answer to the name in the Host header. Ask by 127.0.0.1 or localhost."
+            detail = "This server does not answer to the name in the Host header. Ask by 127.0.0.1, localhost or the "
+            detail += "address that it listens on; other names belong into the setting `server.names`."
             raise Problem(421, "host_unknown", detail)
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{request.url.scheme}://{host}":

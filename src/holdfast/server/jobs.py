@@ -89,6 +89,8 @@ class Job:
         self.request = request
         self.is_keyed = is_keyed
         self.future: Future[Answer] = Future()
+        # An asker that goes away cannot cancel it: its answer would be an error where it is told.
+        self.future.set_running_or_notify_cancel()
         self._answers = answers
         self._result: Answer | Problem | None = None
         # What nobody expected. What was journalled before it is journalled; the state and the journal agree.
@@ -116,8 +118,6 @@ class Job:
             self._result = Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__))
 
     def tell(self) -> None:
-        if self.future.cancelled():
-            return
         if isinstance(self._result, Problem):
             self.future.set_exception(self._result)
         else:
@@ -173,6 +173,7 @@ class Counter:
                         break
                     batch.append(more)
             under_way: Future[None] = Future()
+            under_way.set_running_or_notify_cancel()
             self._under_way = under_way
             try:
                 with self._ledger.together():

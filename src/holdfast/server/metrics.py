@@ -39,6 +39,8 @@ FRESH_S = 1.0
 # Labels come from task files and from API clients: beyond so many values of one label, the rest are counted as one.
 VALUES_MAX = 100
 OTHER = "other"
+# Its refusals are answers: while a server starts or ends, it is not ready.
+PROBE = "ready"
 RECOVERY = "recover"
 _CLOSED = {f"task_{effect}_{how}": (effect, how) for effect in entries.EFFECTS for how in entries.CLOSINGS}
 
@@ -72,6 +74,8 @@ NAMES = _listed(
     ("holdfast_turns_total", "counter", _SPENDER, "Turns that agents have completed."),
     ("holdfast_tokens_total", "counter", _SPENDER, "Tokens that agents have used."),
     ("holdfast_spend_usd_total", "counter", _SPENDER, "Dollars that agents have spent."),
+    ("holdfast_request_errors_total", "counter", (),
+     "Requests that were answered with 500 or above, but for those that only ask whether the server is ready."),
     ("holdfast_landings_total", "counter", ("outcome",), "Landings by how they ended: confirmed is on the branch."),
     ("holdfast_attempts_failed_total", "counter", ("kind",), "Attempts that have failed, by the kind of failure."),
     ("holdfast_leases_expired_total", "counter", (), "Tasks taken back from remote workers that gave no sign of life."),
@@ -114,7 +118,7 @@ class Metrics:
         self._agents, self._models = Values(), Values()
         self._kinds = Values()
         self._under_way: dict[tuple[str, int], float] = {}
-        self.requests = self._histogram("holdfast_request_seconds")
+        self._requests = self._histogram("holdfast_request_seconds")
         self._appends = self._histogram("holdfast_append_seconds")
         self._turn_seconds = self._histogram("holdfast_turn_seconds")
         self._effects = {
@@ -122,6 +126,7 @@ class Metrics:
             "land": self._histogram("holdfast_land_seconds"),
         }
         self._recoveries = self._histogram("holdfast_recovery_seconds")
+        self._errors = self._counter("holdfast_request_errors_total")
         self._entries = self._counter("holdfast_journal_entries_total")
         self._turns = self._counter("holdfast_turns_total")
         self._tokens = self._counter("holdfast_tokens_total")
@@ -155,6 +160,11 @@ class Metrics:
         return generate_latest(self.registry)
 
     # -- what happens -------------------------------------------------------------------------------------------------
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        self._requests.labels(operation, str(status)).observe(seconds)
+        if status >= 500 and operation != PROBE:
+            self._errors.inc()
 
     def appended(self, seconds: float, count: int) -> None:
         self._appends.observe(seconds)

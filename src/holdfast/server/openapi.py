@@ -55,7 +55,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "runtime/server.json of the data root has the operator's token and the reader's.",
+                    "description": "runtime/secret/server.json has the operator's token and the reader's.",
                 }
             },
             "responses": {str(status): _problem(status, types) for status in TITLES if status >= 400},

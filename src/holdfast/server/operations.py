@@ -47,7 +47,10 @@ class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One request, decoded. `key` is what nothing happens twice under; `match` is the If-Match of the request."""
+    """One request, decoded. `key` is what nothing happens twice under; `match` is the If-Match of the request.
+
+    `found` is what the operation has looked up before, where it does.
+    """
 
     principal: Principal
     path: dict[str, str]
@@ -57,6 +60,7 @@ class Ask(msgspec.Struct, frozen=True):
     match: str = ""
     headers: dict[str, str] = {}
     address: str = ""
+    found: Any = None
 
     @property
     def client(self) -> str:
@@ -84,7 +88,9 @@ class Operation(msgspec.Struct, frozen=True):
     """`answer` is the type of the body; None where there is none. `problems` are statuses beside the usual ones.
 
     A `body` of bytes is taken as it comes. Several media types are separated by a comma and a space.
-    `early`: a change that needs to know of no other task, and is made while the files are still being read.
+    `early`: it needs to know of no task file, and is done while those are still being read; `public` ones always are.
+    `before`: what a change does first, in a thread of the pool, by the `Api` and what was asked: it asks git or writes
+    files, and a change holds up all others. It refuses nothing: what was answered before is answered again.
     """
 
     method: Method
@@ -102,6 +108,7 @@ class Operation(msgspec.Struct, frozen=True):
     problems: tuple[int, ...] = ()
     media_type: str = "application/json"
     early: bool = False
+    before: Callable[..., Any] | None = None
 
     @property
     def changes(self) -> bool:

@@ -26,7 +26,7 @@ from holdfast.layout import Layout
 from holdfast.server import api as asgi
 from holdfast.server.connections import connection_type, most_connections
 from holdfast.server.context import Api
-from holdfast.server.guard import LOOPBACK
+from holdfast.server.guard import ANYWHERE, LOOPBACK
 from holdfast.server.logs import Level
 from holdfast.server.routes import all_operations
 from holdfast.server.static import static_routes
@@ -41,7 +41,7 @@ BACKLOG = 1024
 
 
 class Address(msgspec.Struct, frozen=True):
-    """`runtime/server.json`: where the server is, and the tokens that its own user may use."""
+    """`runtime/secret/server.json`: where the server is, and the tokens that its own user may use."""
 
     url: str
     token: str
@@ -86,30 +86,36 @@ def serving(shop: Workshop, loop: Loop, *, prepares: bool = False) -> Iterator[A
     api.url = url
     shop.spawn.told = lambda attempt: _told_to_agent(api, url, attempt)
     server = _Thread(api, listening, settings)
-    server.start()
+    # From the last to the first, whatever fails on the way: a thread that still serves would outlive its interpreter.
+    with contextlib.ExitStack() as ending:
+        ending.callback(api.logs.close)
+        ending.callback(api.logs.write, "server_stopped", run=shop.ledger.run)
+        if traces is not None:
+            ending.callback(traces.close)
+        ending.callback(setattr, shop.ledger, "on_entry", told)
+        ending.callback(api.tell_denials)
+        ending.callback(server.stop)
+        ending.callback(api.feed.close)
+        ending.callback(api.end)
+        server.start()
+        _announce(api, url, port)
+        ending.callback(disk.unlink, shop.layout.server, missing_ok=True)
+        if prepares:
+            shop.prepare()
+        api.prepared.set_result(None)
+        api.metrics.take_recovery()
+        yield api
+
+
+def _announce(api: Api, url: str, port: int) -> None:
+    shop, settings = api.shop, api.config.server
     address = Address(url, api.tokens.of_role("operator"), api.tokens.of_role("reader"), process.current())
     disk.replace(shop.layout.server_port, msgspec.json.encode(port))
     disk.replace(shop.layout.server, msgspec.json.encode(address), 0o600)
+    if settings.host in ANYWHERE and not settings.names:
+        shop.note("", "it answers to 127.0.0.1 and localhost; name what others ask by in `server.names`")
     api.put_on_record("server_started", {"url": url})
     api.logs.write("server_started", url=url, run=shop.ledger.run, version=__version__)
-    try:
-        if prepares:
-            shop.prepare()
-        api.prepared.set()
-        api.metrics.take_recovery()
-        yield api
-    finally:
-        disk.unlink(shop.layout.server, missing_ok=True)
-        # From here on nobody would carry out what is asked.
-        api.is_ending = True
-        api.counter.close()
-        api.feed.close()
-        server.stop()
-        shop.ledger.on_entry = told
-        if traces is not None:
-            traces.close()
-        api.logs.write("server_stopped", run=shop.ledger.run)
-        api.logs.close()
 
 
 def _url(settings: Server, port: int) -> str:
@@ -123,7 +129,8 @@ def _url(settings: Server, port: int) -> str:
 def _told_to_agent(api: Api, url: str, attempt: str) -> dict[str, str]:
     """How an agent reaches us: where, and with a token that is worth something for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
-    api.put_on_record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
+    # We are in the loop's thread: it is on record before anybody has it.
+    api.shop.put_on_record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
     return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
 
 

@@ -4,7 +4,8 @@ The ids of a trace and of its spans follow from the repository, the attempt and 
 that finishes what a killed one began goes on with the same trace, and what is sent twice is the same span. A thread
 follows the journal and notes how far it has sent; while nobody takes the spans, it waits, and the journal keeps them.
 
-The libraries are an extra, and are loaded only when a collector's address is in the environment.
+The libraries are an extra, and are loaded only when a collector's address is in the environment. It may stand there for
+other programs: where they are not installed, there are no traces, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import msgspec
 from holdfast import __version__
 from holdfast.domain import entries
 from holdfast.domain.attempt import TurnLine
+from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.durable import disk, jsonl, root
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.entry import Entry
 from holdfast.durable.journal import epoch_of, is_run_id
 from holdfast.durable.scrub import Scrubber
 from holdfast.engine.verify import Verdict, read_verdict
-from holdfast.errors import HoldfastError, TracingMissing
+from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
 from holdfast.server.logs import Log
@@ -40,8 +42,17 @@ TRY_AGAIN_S, TRY_AGAIN_S_MAX = 1.0, 60.0
 PATIENCE_S = 3.0
 NANOSECONDS = 1_000_000_000
 # What ends an attempt, for good or until somebody goes on with it.
-_ENDINGS = {"task_closed", "task_failed", "task_cancelled"}
+_ENDINGS = {"task_closed", "task_failed", "task_cancelled", "task_split", "task_blocked"}
+_WRONG = {"task_failed", "task_cancelled"}
+# Why a task is open again whose worker has it no more; other reasons are pauses of an agent that goes on by itself.
+_LEFT = {TransitionReason.CLAIM_RELEASED, AbortReason.HEARTBEAT_LOST}
 _CLOSED = {f"task_{effect}_{how}": (effect, how) for effect in entries.EFFECTS for how in entries.CLOSINGS}
+
+_OTLP = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+_MISSING = (
+    "{variable} asks for traces, and the libraries that send them are not here ({reason}). All else goes on without; "
+    "install them with `pip install 'holdfast[otel]'`, or unset {variable}."
+)
 
 Send = Callable[[Sequence["Span"]], bool]
 
@@ -59,6 +70,15 @@ class Span(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class _Attempt(msgspec.Struct):
+    """The attempt that a task is in. `last`: when it last did something. `is_told`: its span is out, up to then."""
+
+    id: str
+    began: float
+    last: float
+    is_told: bool = False
+
+
 class Spans:
     """Takes all entries in order, and says which spans have ended with each."""
 
@@ -67,34 +87,51 @@ class Spans:
         self._repository = repository
         self._blobs = Blobs(layout.cas)
         self._under_way: dict[tuple[str, int], Entry] = {}
-        # By task: the attempt that it is in, when that began, and where its last turn's line ended.
-        self._attempts: dict[str, tuple[str, float]] = {}
+        # By task: the attempt that it is in; by attempt: where its last turn's line ended.
+        self._attempts: dict[str, _Attempt] = {}
         self._offsets: dict[str, int] = {}
 
     def take(self, run: str, entry: Entry, *, is_wanted: bool = True) -> list[Span]:
         """`is_wanted`: False while only what came before is learned."""
         kind, inputs = entry.decision_type, entry.inputs
         if kind == "task_claimed":
-            self._claim(inputs["task"], inputs["attempt"], entry.timestamp)
+            spans = self._claim(run, entry)
         elif kind == "turn_completed":
             before = self._offsets.get(inputs["attempt"], 0)
             self._offsets[inputs["attempt"]] = inputs["end_offset"]
-            return [self._turn(run, entry, before)] if is_wanted else []
+            self._live(entry)
+            spans = [self._turn(run, entry, before)] if is_wanted else []
         elif not entry.committed:
             self._under_way[run, entry.seq] = entry
+            spans = []
         elif kind in _CLOSED:
+            self._live(entry)
             intent = self._under_way.pop((inputs["intent"]["run"], inputs["intent"]["seq"]), None)
-            return self._effect(run, intent, entry) if intent is not None and is_wanted else []
-        elif kind in _ENDINGS:
-            return self._end(run, entry) if is_wanted else []
-        return []
+            spans = self._effect(run, intent, entry) if intent is not None and is_wanted else []
+        elif kind in _ENDINGS or (kind == "task_opened" and inputs["reason"] in _LEFT):
+            spans = self._end(run, entry)
+        else:
+            spans = []
+        return spans if is_wanted else []
 
-    def _claim(self, task: str, attempt: str, moment: float) -> None:
+    def _live(self, entry: Entry) -> None:
+        known = self._attempts.get(entry.inputs["task"])
+        if known is not None:
+            known.last, known.is_told = entry.timestamp, False
+
+    def _claim(self, run: str, entry: Entry) -> list[Span]:
+        """Of another attempt: the one before is over, also where nothing has said so."""
+        task, attempt = entry.inputs["task"], entry.inputs["attempt"]
         known = self._attempts.get(task)
-        if known is None or known[0] != attempt:
-            if known is not None:
-                self._offsets.pop(known[0], None)
-            self._attempts[task] = attempt, moment
+        if known is not None and known.id == attempt:
+            self._live(entry)
+            return []
+        self._attempts[task] = _Attempt(attempt, entry.timestamp, entry.timestamp)
+        if known is None:
+            return []
+        self._offsets.pop(known.id, None)
+        facts = {"state": "OPEN", "reason": "another attempt was claimed"}
+        return [] if known.is_told else [self._whole(run, task, known, known.last, facts)]
 
     def _turn(self, run: str, entry: Entry, before: int) -> Span:
         turn = entry.inputs
@@ -148,24 +185,33 @@ class Spans:
         return spans[::-1]
 
     def _end(self, run: str, entry: Entry) -> list[Span]:
-        moved = entry.inputs
-        attempt, began = self._attempts.get(moved["task"], ("", 0.0))
-        if not attempt:
+        kind, moved = entry.decision_type, entry.inputs
+        known = self._attempts.get(moved["task"])
+        if known is None:
             return []
-        if entry.decision_type != "task_failed":
+        if kind in ("task_closed", "task_cancelled"):
             del self._attempts[moved["task"]]
-            self._offsets.pop(attempt, None)
-        outcome = moved.get("outcome", {})
-        state = entries.MOVES[entry.decision_type].value
-        facts = {"task": moved["task"], "attempt": attempt, "run": run, "state": state, "reason": moved["reason"]}
-        error = f"{outcome.get('kind', state)}: {outcome.get('detail', '')}" if state != "CLOSED" else ""
-        trace = self._trace(attempt)
-        return [Span(trace, self._top(attempt), 0, "attempt", began, entry.timestamp, _ours(facts), error)]
+            self._offsets.pop(known.id, None)
+        if known.is_told:
+            # It was over before, and nobody has gone on with it.
+            return []
+        known.last, known.is_told = entry.timestamp, True
+        outcome, state = moved.get("outcome", {}), entries.MOVES[kind].value
+        error = f"{outcome.get('kind', state)}: {outcome.get('detail', '')}" if kind in _WRONG else ""
+        return [
+            self._whole(run, moved["task"], known, entry.timestamp, {"state": state, "reason": moved["reason"]}, error)
+        ]
+
+    def _whole(self, run: str, task: str, known: _Attempt, end: float, facts: dict[str, Any], error: str = "") -> Span:
+        """The span of the attempt itself, which all others of it stand below."""
+        told = _ours({"task": task, "attempt": known.id, "run": run, **facts})
+        return Span(self._trace(known.id), self._top(known.id), 0, "attempt", known.began, end, told, error)
 
     def _span(
         self, run: str, entry: Entry, name: str, start: float, end: float, facts: dict[str, Any], error: str = ""
     ) -> Span:
-        attempt = entry.inputs.get("attempt") or self._attempts.get(entry.inputs["task"], ("", 0.0))[0]
+        known = self._attempts.get(entry.inputs["task"])
+        attempt = entry.inputs.get("attempt") or (known.id if known is not None else "")
         told = _ours({"task": entry.inputs["task"], "attempt": attempt, "run": run, **facts})
         number = int(entry.entry_hash[:16], 16) or 1
         return Span(self._trace(attempt), number, self._top(attempt), name, start, end, told, error)
@@ -270,15 +316,35 @@ class Tracer:
 
 
 def tracer(layout: Layout, ledger: Ledger, log: Log, environ: Mapping[str, str] = os.environ) -> Tracer | None:
-    """Sends traces from now on; None where nobody wants them."""
-    wanted = next((name for name in ADDRESSES if environ.get(name)), "")
-    if not wanted or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    """Sends traces from now on; None where nobody wants them, or they cannot be sent."""
+    if not _wanted(environ):
         return None
     try:
         exporter = _Exporter(root.read_format(layout).repository, environ)
     except ImportError as error:
-        raise TracingMissing(variable=wanted, reason=error) from error
+        log.write("traces_stopped", "warning", error=_told(environ, error))
+        return None
     return Tracer(layout, ledger, exporter.send, exporter.end, log)
+
+
+def missing(environ: Mapping[str, str] = os.environ) -> str:
+    """Why there are no traces though the environment names a collector, as a sentence; empty where there is no why."""
+    if _wanted(environ):
+        try:
+            importlib.import_module(_OTLP)
+        except ImportError as error:
+            return _told(environ, error)
+    return ""
+
+
+def _wanted(environ: Mapping[str, str]) -> str:
+    """The variable that asks for traces, or empty."""
+    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    return "" if is_off else next((name for name in ADDRESSES if environ.get(name)), "")
+
+
+def _told(environ: Mapping[str, str], error: ImportError) -> str:
+    return _MISSING.format(variable=_wanted(environ), reason=error)
 
 
 class _Exporter:
@@ -291,7 +357,7 @@ class _Exporter:
         self._api = importlib.import_module("opentelemetry.trace")
         resources = importlib.import_module("opentelemetry.sdk.resources")
         scopes = importlib.import_module("opentelemetry.sdk.util.instrumentation")
-        otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        otlp = importlib.import_module(_OTLP)
         # They would tell the terminal what our log says already.
         logging.getLogger("opentelemetry").propagate = False
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())

@@ -8,7 +8,8 @@ that a power cut at that moment could leave:
   while an earlier one is lost; the last page may be cut anywhere; the size may have grown before the data came;
 - of a folder, each entry made, moved or removed since the folder's last sync may be there or not;
 - a rename inside one folder is one change; across folders the old entry may outlive the new one, and syncing only the
-  old folder may leave neither.
+  old folder may leave neither;
+- what a file's failed sync was to write is not written by a later one either, unless it was written anew.
 
 That allows more than any one filesystem does. Code that holds here relies on what POSIX promises and on nothing else.
 """
@@ -18,12 +19,12 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from holdfast.durable.kernel import Kernel
-from holdfast.testing.recorder import Call, Recorder
+from holdfast.testing.recorder import PAGE, Call, File, Recorder
 
 
 def cuts(recorder: Recorder, **options: Any) -> Iterator[tuple[list[Any], dict[str, bytes | None]]]:
@@ -36,49 +37,6 @@ def cuts(recorder: Recorder, **options: Any) -> Iterator[tuple[list[Any], dict[s
             if key not in seen:
                 seen.add(key)
                 yield acknowledged, disk
-
-
-class File:
-    """`durable` is certain; `changes` happened since the last sync and may each be kept or lost."""
-
-    def __init__(self, durable: bytes = b"") -> None:
-        self.durable = durable
-        self.content = durable
-        self.dirty: set[int] = set()
-
-    def write(self, offset: int, data: bytes, page: int) -> None:
-        self.content = self.content[:offset].ljust(offset, b"\0") + data + self.content[offset + len(data) :]
-        self.dirty.update(range(offset // page, (offset + len(data) - 1) // page + 1) if data else ())
-
-    def truncate(self, length: int, page: int) -> None:
-        self.content = self.content[:length].ljust(length, b"\0")
-        self.dirty.add(length // page)
-
-    def sync(self) -> None:
-        self.durable = self.content
-        self.dirty.clear()
-
-    def variants(self, page: int, choose: Callable[[int], list[tuple[bool, ...]]]) -> list[bytes]:
-        pages = sorted(self.dirty)
-        found = [self._with(dict(zip(pages, kept, strict=True)), page) for kept in choose(len(pages))]
-        if len(self.content) > len(self.durable):
-            grown = self.content[len(self.durable) :]
-            # The tail cut inside a page, and the size grown before any data arrived.
-            found += [self.durable + grown[:cut] for cut in {1, len(grown) // 2, len(grown) - 1}]
-            found.append(self.durable.ljust(len(self.content), b"\0"))
-        elif len(self.content) < len(self.durable):
-            found += [self.durable, self.content]
-        return list(dict.fromkeys(found))
-
-    def _with(self, kept: dict[int, bool], page: int) -> bytes:
-        built = bytearray(self.durable)
-        for number in (number for number, keep in kept.items() if keep):
-            start = number * page
-            piece = self.content[start : start + page]
-            if len(built) < start:
-                built.extend(bytes(start - len(built)))
-            built[start : start + len(piece)] = piece
-        return bytes(built)
 
 
 class Folder:
@@ -119,7 +77,7 @@ class Change:
 class Crash:
     """The disks that a power cut after the first `count` calls could leave."""
 
-    def __init__(self, recorder: Recorder, count: int, *, page: int = 256, limit: int = 48, seed: int = 0) -> None:
+    def __init__(self, recorder: Recorder, count: int, *, page: int = PAGE, limit: int = 48, seed: int = 0) -> None:
         self._page = page
         self._limit = limit
         self._random = random.Random(f"{seed}/{count}")
@@ -127,8 +85,7 @@ class Crash:
         self._files: dict[int, File] = {}
         for call in recorder.initial:
             self._replay(call)
-        for node in self._all_nodes(self.root):
-            node.sync()
+        self._sync_all()
         for call in recorder.calls[:count]:
             self._replay(call)
 
@@ -147,15 +104,14 @@ class Crash:
                 file = self._files[call.node] = File(call.data)
                 folder, name = self._entry(call.path)
                 folder.change((name, file))
-            case "write":
-                self._files[call.node].write(call.offset, call.data, self._page)
-            case "truncate":
-                self._files[call.node].truncate(call.offset, self._page)
+            case "write" | "truncate" | "lost" | "forgotten":
+                self._files[call.node].replay(call, self._page)
+            case "sync" if call.node in self._files:
+                self._files[call.node].replay(call, self._page)
             case "sync":
-                (self._files.get(call.node) or self._folder(call.path)).sync()
+                self._folder(call.path).sync()
             case "syncfs":
-                for node in self._all_nodes(self.root):
-                    node.sync()
+                self._sync_all()
             case "mkdir":
                 folder, name = self._entry(call.path)
                 folder.change((name, Folder()))
@@ -178,6 +134,13 @@ class Crash:
         else:
             arrival = target.change((new, node))
             source.change((old, None), needs=arrival)
+
+    def _sync_all(self) -> None:
+        for node in self._all_nodes(self.root):
+            if isinstance(node, File):
+                node.sync(self._page)
+            else:
+                node.sync()
 
     def _entry(self, path: str) -> tuple[Folder, str]:
         parent, _, name = path.rpartition("/")

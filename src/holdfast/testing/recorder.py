@@ -7,7 +7,7 @@ import itertools
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class PowerCut(BaseException):
 
 # Folders are known by their path: their inode number may be that of a file that is gone.
 FOLDER = -1
+PAGE = 256
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -35,10 +36,80 @@ class Call(msgspec.Struct, frozen=True):
     data: bytes = b""
 
 
+class File:
+    """`durable` is certain. The pages in `dirty` were written since the last sync, and may each be kept or lost.
+
+    Those in `lost` were to be written by a sync that failed: memory has them still and calls them clean, so that no
+    later sync writes them, and nobody knows whether the disk has them.
+    """
+
+    def __init__(self, durable: bytes = b"") -> None:
+        self.durable = durable
+        self.content = durable
+        self.dirty: set[int] = set()
+        self.lost: set[int] = set()
+
+    def replay(self, call: Call, page: int) -> None:
+        match call.kind:
+            case "write":
+                self._write(call.offset, call.data, page)
+            case "truncate":
+                self.content = self.content[: call.offset].ljust(call.offset, b"\0")
+                self.dirty.add(call.offset // page)
+            case "sync":
+                self.sync(page)
+            case "lost":
+                self.lost |= self.dirty
+                self.dirty.clear()
+            case "forgotten":
+                self.content = self._on_disk(page)
+                self.lost.clear()
+
+    def _write(self, offset: int, data: bytes, page: int) -> None:
+        self.content = self.content[:offset].ljust(offset, b"\0") + data + self.content[offset + len(data) :]
+        written = set(range(offset // page, (offset + len(data) - 1) // page + 1) if data else ())
+        self.dirty |= written
+        self.lost -= written
+
+    def sync(self, page: int) -> None:
+        self.durable = self._on_disk(page)
+        self.dirty.clear()
+
+    def _on_disk(self, page: int) -> bytes:
+        """What the disk has once all that is dirty has been written."""
+        return self._with(dict.fromkeys(self.dirty, True), page) if self.lost else self.content
+
+    def variants(self, page: int, choose: Callable[[int], list[tuple[bool, ...]]]) -> list[bytes]:
+        pages = sorted(self.dirty | self.lost)
+        found = [self._with(dict(zip(pages, kept, strict=True)), page) for kept in choose(len(pages))]
+        if len(self.content) > len(self.durable):
+            grown = self.content[len(self.durable) :]
+            # The tail cut inside a page, and the size grown before any data arrived.
+            found += [self.durable + grown[:cut] for cut in {1, len(grown) // 2, len(grown) - 1}]
+            found.append(self.durable.ljust(len(self.content), b"\0"))
+        elif len(self.content) < len(self.durable):
+            found += [self.durable, self.content]
+        return list(dict.fromkeys(found))
+
+    def _with(self, kept: dict[int, bool], page: int) -> bytes:
+        built = bytearray(self.durable)
+        for number in sorted(number for number, keep in kept.items() if keep):
+            start = number * page
+            piece = self.content[start : start + page]
+            if len(built) < start:
+                built.extend(bytes(start - len(built)))
+            built[start : start + len(piece)] = piece
+        return bytes(built)
+
+
 class Recorder(Kernel):
     """Carries out and records. Calls outside `root`, and calls that change nothing, pass unrecorded.
 
     Opening what exists changes nothing, so no power cut falls there; but it can fail, and is counted by itself.
+
+    A file's sync that is made to fail loses what it was to write, as on a real disk. The program reads it all the same,
+    from memory, until it has that forgotten. (Of a folder, all stays as it was: a filesystem that cannot write its own
+    tables stops altogether.)
     """
 
     def __init__(self, root: Path, *, write_max: int | None = None) -> None:
@@ -116,16 +187,57 @@ class Recorder(Kernel):
     # A sync changes nothing that a living program can see: on the simulated disk it is only written down.
 
     def fsync(self, fd: int) -> None:
-        with self._on_file("sync", fd):
-            pass
+        self._note_sync(fd)
 
     def fdatasync(self, fd: int) -> None:
-        with self._on_file("sync", fd):
-            pass
+        self._note_sync(fd)
 
     def syncfs(self, fd: int) -> None:
-        with self._on_file("syncfs", fd):
+        with self._losing(set(self._nodes.values())), self._on_file("syncfs", fd):
             pass
+
+    def forget_cached(self, fd: int) -> None:
+        node, path = self._fds.get(fd, (FOLDER, ""))
+        # What another program made since (git, say) is not known here: neither its content nor what of it was synced.
+        if node not in self._made():
+            return
+        with self._mutex:
+            self.calls.append(Call("forgotten", node, path))
+            content = self._replayed(node).content
+            # By its descriptor's own entry, as it may be open for reading only, or have no name any more.
+            writing = super().open(Path(f"/proc/self/fd/{fd}"), os.O_WRONLY | os.O_TRUNC)
+            try:
+                while content:
+                    content = content[super().write(writing, content) :]
+            finally:
+                super().close(writing)
+
+    def _note_sync(self, fd: int) -> None:
+        with self._losing({self._fds.get(fd, (FOLDER, ""))[0]}), self._on_file("sync", fd):
+            pass
+
+    @contextlib.contextmanager
+    def _losing(self, nodes: set[int]) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self.calls += [Call("lost", node) for node in sorted(nodes & self._made())]
+            raise
+
+    def _made(self) -> set[int]:
+        return {call.node for call in itertools.chain(self.initial, self.calls) if call.kind == "create"}
+
+    def _replayed(self, node: int) -> File:
+        """A file as memory has it and as the disk has it, after all operations so far."""
+        file = File()
+        for call in itertools.chain(self.initial, self.calls):
+            if call.kind == "create" and call.node == node:
+                file = File(call.data)
+            elif call.kind == "syncfs":
+                file.sync(PAGE)
+            elif call.node == node:
+                file.replay(call, PAGE)
+        return file
 
     def rename(self, source: Path, target: Path) -> None:
         with self._on_entry("rename", source, target):

@@ -14,6 +14,7 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
 from holdfast.durable import attempts
 from holdfast.durable.at_work import glance, tail
@@ -40,7 +41,8 @@ class AgentRow(msgspec.Struct, frozen=True):
     """One agent at work. `turn` is the one that it is in; `usd` and `tokens` are the task's so far.
 
     `context_tokens`: what the agent last said that it gave to its model; 0 where it does not say. `silent_s`: how long
-    it has printed nothing. `worker` and `until` are of one that holds its task through the API.
+    it has printed nothing. `tool` runs now; while none does, `last_tool` is the one that ran last. `worker` and
+    `until` are of one that holds its task through the API.
     """
 
     attempt: str
@@ -61,9 +63,7 @@ class AgentRow(msgspec.Struct, frozen=True):
     worker: str = ""
     until: float = 0.0
     pid: int = 0
-
-
-STOPPED = "a person has stopped its agent"
+    last_tool: str = ""
 
 
 class Agents(msgspec.Struct, frozen=True):
@@ -106,9 +106,11 @@ def row_of(api: Api, task: Task) -> AgentRow:
     running = attempts.read_process(files)
     age = attempts.heartbeat_age(files)
     return AgentRow(
-        task.attempt, task.id, title, task.agent, task.model, _WORDS[seen], at.turn, at.tool, at.usd, at.tokens,
+        task.attempt, task.id, title, task.agent, task.model, _WORDS[seen], at.turn,
+        at.tool if at.tool_runs else "", at.usd, at.tokens,
         _context(files), task.changed_at, age if math.isfinite(age) else 0.0, _silent(api, files), False,
         pid=running.agent.pid if running is not None and seen is Seen.ALIVE else 0,
+        last_tool="" if at.tool_runs else at.tool,
     )  # fmt: skip
 
 
@@ -150,7 +152,7 @@ def stop(desk: Desk, ask: Ask) -> Changed:
         flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before}
         desk.append([desk.record("task_flagged", 0, flag)])
     desk.shop.spawn.ask_to_stop(task.attempt, task.starts)
-    note = f"its runner was asked to end it; `holdfast resolve {task.id} --retry` goes on with the attempt"
+    note = f"its runner was asked to end it; `holdfast resume {task.id}` goes on with the attempt, also after an undo"
     return Changed(rows_of(desk, [task.id])[0], note)
 
 

@@ -34,11 +34,12 @@ def me(api: Api, ask: Ask) -> Me:
 def revoke(api: Api) -> Any:
     def function(desk: Desk, ask: Ask) -> Revoked:
         role = ask.body.role
+        # On record first, and synced: what is answered here can be relied on, also after a crash.
+        api.shop.put_on_record("tokens_revoked", {"role": role, "by": ask.principal.name})
         api.tokens.revoke(role)
         api.logs.register(api.tokens.of_role(role))
         _rewrite_address(api)
-        api.put_on_record("tokens_revoked", {"role": role, "by": ask.principal.name})
-        return Revoked(role, "the new token is in runtime/server.json of the data root")
+        return Revoked(role, "the new token is in runtime/secret/server.json of the data root")
 
     return function
 
@@ -54,7 +55,8 @@ def _rewrite_address(api: Api) -> None:
 
 def operations(api: Api) -> list[Operation]:
     return [
-        Operation("GET", "/auth/me", "show_me", "Whose token this is.", me, Me, "any", tag="auth"),
+        Operation("GET", "/auth/me", "show_me", "Whose token this is.", me, Me, "any", tag="auth",
+                  early=True),
         Operation("POST", "/auth/revoke", "revoke_tokens", "Make all tokens of a role worthless; new ones are made.",
                   revoke(api), Revoked, "operate", "loop", body=Revoke, tag="auth"),
     ]  # fmt: skip

@@ -18,11 +18,12 @@ from holdfast.engine.decisions import Desk, end_attempt, refused
 from holdfast.engine.intake import EDITABLE
 from holdfast.engine.requests import decide
 from holdfast.engine.rework import attempt_named
-from holdfast.errors import InputError, TaskIsFinal, TurnUnknown
+from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.context import Api
+from holdfast.server.fences import fenced_in
 from holdfast.server.operations import Ask, NoBody, Operation
 from holdfast.server.problems import Problem
-from holdfast.server.routes.tasks import BATCH_MAX, NewTask, TaskRow, TaskView, given, rows_of, show_task
+from holdfast.server.routes.tasks import NewTasks, TaskRow, TaskView, given, rows_of, show_task
 from holdfast.stores.backlog import Backlog
 from holdfast.stores.scan import Found
 
@@ -45,8 +46,8 @@ class Blocked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=10_000)] = ""
 
 
-class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tasks: Annotated[tuple[NewTask, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+class Split(NewTasks, frozen=True, forbid_unknown_fields=True):
+    pass
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -106,8 +107,8 @@ def split(api: Api) -> Any:
         if not is_split and task.state not in _SPLITS:
             raise refused(task, "split", "only what is open or being worked on can be.")
         new = [given(each) for each in ask.body.tasks]
-        if ask.principal.role == "agent":
-            new = [_no_further(desk, task, each) for each in new]
+        if ask.principal.role == "agent" and not desk.has_done("task_added", 0):
+            new = fenced_in(desk, task, _definition(desk, task), new)
         names = creating.create(desk, api.catalogue, new, parent=task.id)
         if not is_split:
             end_attempt(desk, task)
@@ -117,26 +118,13 @@ def split(api: Api) -> Any:
     return function
 
 
-# How work is fenced in: an agent's subtasks have what its own task has, or a way out of the sandbox would be a subtask.
-_FENCES = ("agent", "model", "sandbox", "verify", "approve", "budget_usd", "timeout_s", "max_attempts", "max_resumes")
-_NOT_BY_AGENTS = (*_FENCES, "command", "script", "forked_from", "parent")
-
-
-def _no_further(desk: Desk, task: Task, values: dict[str, Any]) -> dict[str, Any]:
-    """A subtask that an agent asks for."""
-    if named := [name for name in _NOT_BY_AGENTS if name in values]:
-        detail = (
-            f"An agent cannot say {', '.join(named)} for a subtask: that is as for its own task. Nothing was changed."
-        )
-        raise Problem(403, "not_an_agents_to_say", detail)
-    own = msgspec.structs.asdict(_definition(desk, task))
-    return {**values, **{name: own[name] for name in _FENCES if own[name] is not None and own[name] != ()}}
-
-
 def block(desk: Desk, ask: Ask) -> Changed:
     """First what it depends on, then the move: a crash between leaves a task that waits all the same."""
     task, body = desk.task(ask.task), ask.body
     for name in body.on:
+        if ask.principal.role == "agent" and name not in desk.tasks:
+            # Not with a name that is like it: that would be another task's, which is none of an agent's.
+            raise TaskUnknown(task=name, hint="An agent is shown its own task only.")
         desk.task(name)
     if task.id in body.on:
         raise InputError(detail="a task cannot wait for itself")
@@ -261,7 +249,7 @@ def operations(api: Api) -> list[Operation]:
         of_task("approve", "Let a result land that waits for a person, or a plan begin.", _of_one("approve")),
         of_task("reject", "Refuse a result that waits for a person, or a plan.", reject, Rejected),
         of_task("resolve", "Decide what is parked.", resolve, Resolved),
-        of_task("resume", "Go on with the last attempt of a failed task.", _of_one("resume")),
+        of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", _of_one("resume")),
         of_task("promote", "Land what an attempt made, again or after all.", _of_one("promote")),
         of_task("block", "Say that another task has to come first.", block, Blocked),
         of_task("split", "Divide a task into subtasks, and wait for them.", split(api), Split),

@@ -22,6 +22,8 @@ def live(api: Api, ask: Ask) -> Health:
 def ready(api: Api, ask: Ask) -> Health:
     if api.loop.stopping:
         raise Problem(503, "stopping", "This server is ending.")
+    if not api.prepared.done():
+        raise Problem(503, "preparing", "This server reads the files of the tasks. Ask again in a moment.")
     return Health(True, __version__)
 
 
@@ -31,8 +33,8 @@ def metrics(api: Api, ask: Ask) -> Raw:
 
 OPERATIONS = [
     Operation("GET", "/health/live", "live", "Whether the process answers.", live, Health, "public", tag="health"),
-    Operation("GET", "/health/ready", "ready", "Whether it takes changes.", ready, Health, "public", tag="health",
-              problems=(503,)),
+    Operation("GET", "/health/ready", "ready", "Whether it knows all tasks and takes changes.", ready, Health, "public",
+              tag="health", problems=(503,)),
     Operation("GET", "/metrics", "metrics", "For Prometheus.", metrics, str, "read", "aside", tag="health",
-              media_type="text/plain"),
+              media_type="text/plain", early=True),
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from holdfast.durable.entry import Entry
 from holdfast.durable.journal import epoch_of
 from holdfast.durable.paging import Wanted
 from holdfast.engine import story
+from holdfast.engine.plain_story import plainly
 from holdfast.engine.reading import read_journal
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
@@ -27,9 +28,10 @@ _verifying = threading.Lock()
 
 
 class Told(Event, frozen=True, omit_defaults=True):
-    """An event, and what it says in words."""
+    """An event, and what it says in words: all of it, and `plain`, as one would tell it, empty where one would not."""
 
     words: str = ""
+    plain: str = ""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -91,7 +93,7 @@ def history(api: Api, ask: Ask) -> History:
 
 def _told(run: str, entry: Entry) -> Told:
     event = event_of(run, entry)
-    return Told(**msgspec.structs.asdict(event), words=story.words(entry))
+    return Told(**msgspec.structs.asdict(event), words=story.words(entry), plain=plainly(entry))
 
 
 def read(api: Api, ask: Ask) -> JournalPage:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from holdfast.engine.auditing import RUN_ENDED
 from holdfast.engine.chronicle import Mark, RunFacts
+from holdfast.engine.run_ends import How
 from holdfast.engine.signals import HEARTBEAT
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
@@ -21,7 +21,6 @@ STALLS_MAX = 100
 HOLDS_MAX = 500
 # An agent that has been silent for half of what it may is worth a look.
 SILENT_SHARE = 0.5
-_STALLED = ("task_orphaned", "task_failed")
 
 
 class AgentHealth(msgspec.Struct, frozen=True):
@@ -42,10 +41,13 @@ class LoopHealth(msgspec.Struct, frozen=True):
 
 
 class MarkRow(msgspec.Struct, frozen=True):
+    """`plain` is what one would tell of it; `words` is all of it."""
+
     at: float
     kind: str
     task: str
     words: str
+    plain: str
 
 
 class HoldRow(msgspec.Struct, frozen=True):
@@ -66,12 +68,15 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """`ended` is null while it runs; of one that was killed it is when it was last heard of."""
+    """`ended` is null while it runs; of one that was killed it is when it was last heard of.
+
+    `how` is unknown where the audit log has no word of its end, for instance because its files were taken away.
+    """
 
     run: str
     began: float
     ended: float | None
-    how: Literal["orderly", "killed", "running"]
+    how: Literal["orderly", "killed", "unknown", "running"]
     recovered: dict[str, int]
 
 
@@ -88,8 +93,8 @@ class TimelineQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def observe(api: Api, ask: Ask) -> Observed:
     with api.chronicle as told:
-        stalled = (each for each in reversed(told.marks) if each.kind in _STALLED and _is_stall(each))
-        stalls = [_mark(each) for each in itertools.islice(stalled, STALLS_MAX)]
+        newest = heapq.merge(reversed(told.lost), reversed(told.stumbles), key=lambda each: each.at, reverse=True)
+        stalls = [_mark(each) for each in itertools.islice(filter(_is_stall, newest), STALLS_MAX)]
     holds = [HoldRow(name, each.reason, each.until) for name, each in list(api.loop.holds.items())[:HOLDS_MAX]]
     now = api.shop.clock()
     beat = _age(now, api.layout.signals / HEARTBEAT)
@@ -98,7 +103,8 @@ def observe(api: Api, ask: Ask) -> Observed:
 
 
 def _is_stall(mark: Mark) -> bool:
-    return mark.kind == "task_orphaned" or '"kind":"stalled"' in mark.words or '"kind":"timeout"' in mark.words
+    is_ended = '"kind":"stalled"' in mark.words or '"kind":"timeout"' in mark.words
+    return mark.kind == "task_orphaned" or (mark.kind == "task_failed" and is_ended)
 
 
 def _health(api: Api, row: AgentRow) -> AgentHealth:
@@ -126,42 +132,19 @@ def _age(now: float, path: Path) -> float:
 def timeline(api: Api, ask: Ask) -> Timeline:
     limit, current = ask.query.limit, api.shop.ledger.run
     with api.chronicle as told:
-        runs = [msgspec.structs.replace(each) for each in list(told.runs)[-limit:]]
-        marks = [_mark(each) for each in list(told.marks)[-limit:]]
-    ends = dict(_ends(api.layout.audit))
-    return Timeline([_run(each, current, ends.get(each.run, "")) for each in runs], marks)
+        told.ends.look(api.layout.audit)
+        runs = [_run(each, current, told.ends.of(each.run)) for each in list(told.runs)[-limit:]]
+        return Timeline(runs, [_mark(each) for each in told.marks(limit)])
 
 
-def _run(run: RunFacts, current: str, end: str) -> RunRow:
+def _run(run: RunFacts, current: str, end: How) -> RunRow:
     if run.run == current:
         return RunRow(run.run, run.began, None, "running", run.recovered)
-    return RunRow(run.run, run.began, run.last, "orderly" if end == "orderly" else "killed", run.recovered)
+    return RunRow(run.run, run.began, run.last, end, run.recovered)
 
 
 def _mark(mark: Mark) -> MarkRow:
-    return MarkRow(mark.at, mark.kind, mark.task, mark.words)
-
-
-def _ends(folder: Path) -> Iterator[tuple[str, str]]:
-    """How each run ended, as the audit log has it; a run that put no end on record was killed."""
-    for path in sorted(folder.glob("*.jsonl"))[-DAYS_READ:]:
-        with open(path, "rb") as file:
-            for line in file:
-                if RUN_ENDED.encode() in line and (found := _end(line)) is not None:
-                    yield found
-
-
-DAYS_READ = 60
-
-
-def _end(line: bytes) -> tuple[str, str] | None:
-    try:
-        record: dict[str, Any] = msgspec.json.decode(line)
-        if record["event"] != RUN_ENDED:
-            return None
-        return str(record["details"]["journal"]["run"]), str(record["details"]["how"])
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
-        return None
+    return MarkRow(mark.at, mark.kind, mark.task, mark.words, mark.plain)
 
 
 OPERATIONS = [

@@ -56,24 +56,25 @@ class Quality(msgspec.Struct, frozen=True):
 def quality(api: Api, ask: Ask) -> Quality:
     query: NewestQuery = ask.query
     with api.chronicle as told:
-        newest = (each for each in reversed(told.verdicts) if not query.task or each.task == query.task)
-        judged = list(itertools.islice(newest, query.limit))
+        found = told.judged.get(query.task, ()) if query.task else told.verdicts
+        judged = list(itertools.islice(reversed(found), query.limit))
     verdicts = [_row(api.shop.blobs, each) for each in judged]
     return Quality(_gates(verdicts), verdicts)
 
 
 def _row(blobs: Blobs, each: Judged) -> VerdictRow:
-    results = list(_results(blobs, each.verdict)) if each.verdict else []
+    try:
+        results = list(_results(blobs, each.verdict)) if each.verdict else []
+    except (HoldfastError, msgspec.MsgspecError):
+        # One whose blob cannot be read is told without its gates.
+        results = []
     return VerdictRow(each.task, each.attempt, each.at, each.passed, each.kind, each.detail, results)
 
 
 @functools.lru_cache(maxsize=2000)
 def _results(blobs: Blobs, digest: str) -> tuple[GateResult, ...]:
-    """A verdict never changes. One whose blob is gone is told without its gates."""
-    try:
-        found = read_verdict(blobs, digest).results
-    except (HoldfastError, msgspec.MsgspecError):
-        return ()
+    """A verdict never changes."""
+    found = read_verdict(blobs, digest).results
     return tuple(
         GateResult(each.name, each.outcome == "passed", each.outcome, each.seconds, each.required, each.output)
         for each in found

@@ -8,9 +8,11 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.domain.definition import Definition
+from holdfast.domain.naming import from_values
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.engine.decisions import Desk
+from holdfast.errors import InputError
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
 
@@ -82,7 +84,7 @@ class TaskQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 100
 
 
-class NewTask(msgspec.Struct, frozen=True):
+class NewTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A definition, with the keys of a task file; without an id it is given one."""
 
     id: str | None = None
@@ -110,9 +112,23 @@ class NewTask(msgspec.Struct, frozen=True):
     forked_from: str | None = None
     context: Any = None
 
+    @staticmethod
+    def explain(values: Any) -> None:
+        """Raises, for a key that there is not, the sentence that a file would get."""
+        if isinstance(values, dict) and not values.keys() <= set(NewTask.__struct_fields__):
+            from_values({"id": "new", **values})
+            # What a file may have, and nobody gives.
+            raise InputError(detail="claim, result and error are written by Holdfast; leave them out")
+
 
 class NewTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: Annotated[tuple[NewTask, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+
+    @staticmethod
+    def explain(values: Any) -> None:
+        tasks = values.get("tasks") if isinstance(values, dict) else None
+        for each in tasks if isinstance(tasks, list) else ():
+            NewTask.explain(each)
 
 
 class Added(msgspec.Struct, frozen=True):

@@ -132,14 +132,24 @@ def progress(desk: Desk, ask: Ask) -> Now:
     return _now(desk, ask)
 
 
+def has_commit(api: Api, ask: Ask) -> bool:
+    """Whether the commit that a worker names is here: git is asked before others have to wait for it."""
+    return remote.has_commit(api.shop.repo, ask.body.commit)
+
+
 def complete(desk: Desk, ask: Ask) -> Now:
     body: Complete = ask.body
     task = desk.task(ask.task)
     if _is_own_agent(ask, task.attempt):
         remote.progress(desk, task, f"complete: {body.summary}".strip(": "), 100.0)
         return _now(desk, ask, "noted; what was made is judged when your process ends")
-    remote.complete(desk, ask.task, body.claim, body.commit, body.summary)
+    remote.complete(desk, ask.task, body.claim, body.commit, body.summary, is_here=ask.found)
     return _now(desk, ask, "it is verified and landed next" if body.commit else "")
+
+
+def keep_reason(api: Api, ask: Ask) -> str:
+    """The blob of what the next attempt is told; of an agent that we run, its process says why."""
+    return "" if ask.principal.role == "agent" else remote.keep_reason(api.shop.blobs, ask.body.reason)
 
 
 def fail(desk: Desk, ask: Ask) -> Now:
@@ -148,7 +158,7 @@ def fail(desk: Desk, ask: Ask) -> Now:
     if _is_own_agent(ask, task.attempt):
         remote.progress(desk, task, f"failing: {body.reason}".strip(": "), None)
         return _now(desk, ask, "noted; end your process with an exit code other than 0 to give up")
-    remote.fail(desk, ask.task, body.claim, body.reason)
+    remote.fail(desk, ask.task, body.claim, body.reason, feedback=ask.found)
     return _now(desk, ask)
 
 
@@ -185,9 +195,9 @@ WORK = [
     Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, Now, "work", "counter",
               body=Progress, problems=(404, 409)),
     Operation("POST", "/tasks/{task}/complete", "complete_task", "Say that it is done; then it is verified and landed.",
-              complete, Now, "work", "counter", body=Complete, problems=(404, 409)),
+              complete, Now, "work", "counter", body=Complete, problems=(404, 409), before=has_commit),
     Operation("POST", "/tasks/{task}/fail", "fail_task", "Give up on a claimed task.", fail, Now, "work", "counter",
-              body=Fail, problems=(404, 409)),
+              body=Fail, problems=(404, 409), before=keep_reason),
     Operation("POST", "/tasks/{task}/release", "release_task", "Give a claimed task back.", release, Now, "work",
               "counter", body=Hold, problems=(404, 409)),
 ]  # fmt: skip

@@ -7,6 +7,8 @@ import { store } from "./store.js";
 import { taskLink } from "./words.js";
 
 const OVER = ["CLOSED", "CANCELLED"];
+// What a task is parked as whose agent a person has stopped.
+export const STOPPED = "a person has stopped its agent";
 const known = (key) => [...new Set([...store.tasks.values()].flatMap((task) => task[key]).filter(Boolean))].sort();
 
 function done(answer, words) {
@@ -146,7 +148,9 @@ export function actionsOf(task) {
       task.state === "PLANNED" ? "The plan is taken, and work begins." : "What was verified lands on the branch.", "Approve", "approved"), "primary"]);
     found.push(["Reject", rejectTask, ""]);
   }
-  if (task.parked) found.push(["Resolve", resolveTask, "primary"]);
+  if (task.parked === STOPPED) {
+    found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its attempt goes on where it was stopped, or where it was put back to.", "Resume", "goes on"), "primary"]);
+  } else if (task.parked) found.push(["Resolve", resolveTask, "primary"]);
   if (task.state === "FAILED" && !task.parked) {
     found.push(["Retry", decision("retry", (each) => `Retry ${each.id}?`, "It is opened again, and gets a new attempt.", "Retry", "opened again"), "primary"]);
     if (task.attempt) found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its last attempt goes on where it ended.", "Resume", "goes on"), ""]);

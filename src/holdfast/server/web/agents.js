@@ -83,7 +83,7 @@ function update(parts, agent) {
   h("b", {}, cut(agent.agent || agent.worker || "", 40)), agent.model && h("span", { class: "faint" }, cut(agent.model, 40)),
   agent.remote && h("span", { class: "label" }, "remote"));
   const facts = [
-    ["Tool", agent.tool ? h("code", {}, cut(agent.tool, 60)) : "–"],
+    toolOf(agent),
     ["Turn", count(agent.turn)],
     ["Spent", money(agent.usd)],
     ["Tokens", count(agent.tokens)],
@@ -95,6 +95,13 @@ function update(parts, agent) {
     agent.pid ? ["Process", String(agent.pid)] : null,
   ].filter(Boolean);
   put(parts.facts, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+// A worker elsewhere tells only what it says itself. Of ours a tool is shown as such only while it runs.
+function toolOf(agent) {
+  if (agent.remote) return ["Says", cut(agent.tool, 60) || "–"];
+  if (agent.tool) return ["Tool", h("code", {}, cut(agent.tool, 60))];
+  return agent.last_tool ? ["No tool runs; the last was", h("code", { class: "faint" }, cut(agent.last_tool, 60))] : ["Tool", "none so far"];
 }
 
 const at = (seconds) => `for ${span(seconds - Date.now() / 1000)}`;

@@ -1,8 +1,11 @@
 // Requests. The token is in sessionStorage: it is gone with the tab, and is never part of an address that is kept.
+// Another tab of this browser gets it from one that has it, by a channel that only pages of this server hear.
 
 const KEY = "holdfast-token";
 const TRIES = 3;
+const tabs = new BroadcastChannel("holdfast-token");
 let ask = () => {};
+let wanted = () => {};
 
 export function takeToken() {
   const found = /[#&]token=([^&]+)/.exec(location.hash);
@@ -16,6 +19,19 @@ export function takeToken() {
 export const token = () => sessionStorage.getItem(KEY) || "";
 export const setToken = (text) => sessionStorage.setItem(KEY, text.trim());
 export const dropToken = () => sessionStorage.removeItem(KEY);
+// Asks the other tabs, now and for as long as this one has none; `take` is told when one has come.
+export function askTabs(take) {
+  wanted = take;
+  if (!token()) tabs.postMessage({ wants: true });
+}
+// For tabs that wait for one: the server has taken this one.
+export const offerToken = () => tabs.postMessage({ token: token() });
+tabs.addEventListener("message", ({ data }) => {
+  if (data.wants && token()) offerToken();
+  if (!data.token || token()) return;
+  setToken(data.token);
+  wanted();
+});
 // Told when the server no longer takes the token.
 export const onRefused = (work) => { ask = work; };
 
@@ -61,9 +77,12 @@ export async function get(path, values, signal) {
   return kind.includes("json") ? answer.json() : answer.text();
 }
 
+// Unlike `randomUUID`, this is there over plain HTTP, too.
+const freshKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
+
 // A change has one key for all its tries: one that was carried out but not answered is not carried out again.
 export async function change(method, path, body, more) {
-  const key = crypto.randomUUID();
+  const key = freshKey();
   for (let attempt = 1; ; attempt += 1) {
     try {
       const answer = await fetched(path, {

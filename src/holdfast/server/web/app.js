@@ -2,7 +2,7 @@
 
 import { addTask } from "./actions.js";
 import { agents } from "./agents.js";
-import { dropToken, onRefused, setToken, takeToken, token } from "./api.js";
+import { askTabs, dropToken, offerToken, onRefused, setToken, takeToken, token } from "./api.js";
 import { board } from "./board.js";
 import { costs } from "./costs.js";
 import { h, nothing, put, s } from "./dom.js";
@@ -142,6 +142,7 @@ async function begin() {
   begun = true;
   try {
     await store.begin();
+    offerToken();
   } catch (error) {
     if (error.status === 401) return;
     begun = false;
@@ -169,5 +170,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 setInterval(tick, 5000);
 theme();
-if (takeToken()) begin();
-else signIn("");
+// A tab that was opened from another one is signed in as that is; only where nobody answers a person is asked.
+const ASK_MS = 400;
+const has = takeToken();
+askTabs(begin);
+if (has) begin();
+else setTimeout(() => { if (!token()) signIn(""); }, ASK_MS);

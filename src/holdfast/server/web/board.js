@@ -92,7 +92,7 @@ export function board(root, query, signal) {
 
   function cardOf(task) {
     const waits = whyItWaits(task);
-    const words = JSON.stringify([task, waits]);
+    const words = JSON.stringify([task, waits, store.agentOf(task)]);
     const kept = cards.get(task.id);
     if (kept && kept.words === words) return kept.node;
     const node = card(task, waits);
@@ -119,7 +119,7 @@ const byChange = (a, b) => b.changed_at - a.changed_at;
 function fits(task, filter) {
   if (filter.state && (filter.state === "parked" ? !task.parked : task.state !== filter.state)) return false;
   if (filter.role && task.role !== filter.role) return false;
-  if (filter.agent && task.agent !== filter.agent) return false;
+  if (filter.agent && store.agentOf(task) !== filter.agent) return false;
   if (filter.label && !task.labels.includes(filter.label)) return false;
   return !filter.text || `${task.id} ${task.title}`.toLowerCase().includes(filter.text.toLowerCase());
 }
@@ -138,6 +138,7 @@ export function whyItWaits(task) {
 }
 
 function card(task, waits) {
+  const who = store.agentOf(task);
   const spent = [task.turns > 0 && `turn ${task.turns}`, task.usd > 0 && money(task.usd), task.attempts > 1 && `attempt ${task.attempts}`].filter(Boolean);
   return h("li", { class: `card ${toneOf(task)}`, "data-task": task.id, "data-state": task.state },
     h("div", { class: "card-top" }, stateBadge(task), h("span", { class: "card-id", title: task.id }, h("bdi", {}, cut(task.id, 40))),
@@ -145,14 +146,14 @@ function card(task, waits) {
     h("a", { class: "card-title", href: taskLink(task.id) }, h("bdi", {}, cut(task.title || task.id, 160))),
     waits && h("p", { class: "card-why" }, cut(waits, 160)),
     task.progress && columnOf(task) === "work" && h("p", { class: "card-why" }, cut(task.progress, 120)),
-    h("div", { class: "card-foot" }, task.agent && h("span", { class: "who" }, cut(task.agent, 24)), task.role && h("span", {}, cut(task.role, 24)),
+    h("div", { class: "card-foot" }, who && h("span", { class: "who" }, cut(who, 24)), task.role && h("span", {}, cut(task.role, 24)),
       spent.map((each) => h("span", { class: "num" }, each)), task.labels.slice(0, 3).map((each) => h("span", { class: "label" }, cut(each, 20))),
       h("span", { class: "when" }, ago(task.changed_at || task.added_at))),
     actions(task));
 }
 
 function actions(task) {
-  const made = buttonsFor(task, ["Approve", "Reject", "Resolve", "Retry"]);
+  const made = buttonsFor(task, ["Approve", "Reject", "Resolve", "Retry", ...(task.parked ? ["Resume"] : [])]);
   return made.length > 0 && h("div", { class: "card-buttons" }, made);
 }
 
@@ -205,7 +206,7 @@ function filters(filter, changed) {
       for (const task of all) {
         values.state.add(task.parked ? "parked" : task.state);
         if (task.role) values.role.add(task.role);
-        if (task.agent) values.agent.add(task.agent);
+        if (store.agentOf(task)) values.agent.add(store.agentOf(task));
         task.labels.forEach((each) => values.label.add(each));
       }
       for (const [name, select] of Object.entries(selects)) {

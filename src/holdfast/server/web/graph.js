@@ -9,6 +9,8 @@ import { STATES, taskLink, toneOf } from "./words.js";
 const NODES_MAX = 300;
 // Units of the drawing for each pixel: beyond it nobody can read what the boxes say.
 const READABLE = 1.5;
+const WORKING = ["CLAIMED", "IN_PROGRESS", "DONE"];
+const PLAIN = ["CLOSED", "CANCELLED", "OPEN"];
 const SHAPES = { wait: 22, work: 6, judge: 6, ask: 6, warn: 6, bad: 0, good: 14, off: 14 };
 
 export function graph(root, query, signal) {
@@ -89,12 +91,15 @@ function choose(data, wanted, withClosed) {
   } else {
     if (!withClosed) ids = ids.filter((id) => !["CLOSED", "CANCELLED"].includes(all.get(id).state));
     if (ids.length > NODES_MAX) {
-      const live = ids.filter((id) => !["CLOSED", "CANCELLED", "OPEN"].includes(all.get(id).state));
-      const linked = edges.flatMap((edge) => edge.ends);
       const fit = new Set(ids);
-      const begin = [...new Set([...live, ...linked, ...ids])].filter((id) => fit.has(id)).slice(0, 40);
+      const [first, rest] = [new Set(ids.filter((id) => WORKING.includes(all.get(id).state))), ids.filter((id) => !PLAIN.includes(all.get(id).state))];
+      const linked = edges.flatMap((edge) => edge.ends);
+      const begin = [...new Set([...first, ...rest, ...linked, ...ids])].filter((id) => fit.has(id)).slice(0, 40);
       ids = around(begin, edges, NODES_MAX / 2);
-      words = `${ids.length} of ${total.toLocaleString("en")} tasks: what is at work, and what is around it. Name a task to see its neighbourhood.`;
+      const what = first.size ? "what is at work, and what is around it"
+        : rest.length ? "nothing is at work; these have begun, failed, or wait, with what is around them"
+          : linked.length ? "nothing is at work; these are some that are linked" : "nothing is at work, and nothing is linked; these are the first";
+      words = `${ids.length} of ${total.toLocaleString("en")} tasks: ${what}. Name a task to see its neighbourhood.`;
     }
   }
   const chosen = new Set(ids);

@@ -3,9 +3,10 @@
 import { get } from "./api.js";
 import { cut, debounce, failed, h, nothing, paced, put } from "./dom.js";
 import { store } from "./store.js";
-import { at, clock, span, taskLink } from "./words.js";
+import { ago, at, clock, span, taskLink } from "./words.js";
 
 const PAGE = 60;
+const AGAIN_MS = 2000;
 
 export function journal(root, query, signal) {
   let next = "";
@@ -16,24 +17,37 @@ export function journal(root, query, signal) {
   const fresh = h("button", { type: "button", class: "fresh", hidden: true, onclick: () => begin() }, "There is more: show it");
   const task = h("input", { type: "search", "aria-label": "Task", placeholder: "Task", list: "journal-tasks", value: query.get("task") || "", oninput: debounce(() => begin(), 250) });
   const kind = h("input", { type: "search", "aria-label": "Kind", placeholder: "Kind, as in turn_completed", list: "journal-kinds", value: query.get("kind") || "", oninput: debounce(() => begin(), 250) });
+  const again = h("button", { type: "button", "data-action": "verify", onclick: verify }, "Verify the chain");
   const kinds = h("datalist", { id: "journal-kinds" });
   const seen = new Set();
   put(root, h("div", { class: "page-head" }, h("h1", {}, "Journal"), h("div", { class: "filters", role: "search" }, task, kind,
     h("datalist", { id: "journal-tasks" }, [...store.tasks.keys()].slice(0, 1000).map((id) => h("option", { value: id }))), kinds),
-  h("button", { type: "button", "data-action": "verify", onclick: verify }, "Verify the chain")), chain, fresh, rows, foot);
+  again), chain, fresh, rows, foot);
 
-  async function verify(event) {
-    event.target.disabled = true;
-    put(chain, "Reading every entry…");
+  async function verify() {
+    again.disabled = true;
+    put(chain, h("span", { class: "badge wait" }, h("i", { "aria-hidden": "true" }, "◌"), "verifying…"), " every entry is read");
     try {
-      const told = await get("/journal/verify", {}, signal);
+      const told = await verified();
       put(chain, h("span", { class: `badge ${told.ok ? "good" : "bad"}` }, h("i", { "aria-hidden": "true" }, told.ok ? "●" : "✕"), told.ok ? "the chain holds" : "the chain is broken"),
-        ` ${told.entries.toLocaleString("en")} entries in ${told.runs.toLocaleString("en")} runs, in ${span(told.seconds)}`,
+        ` ${told.entries.toLocaleString("en")} entries in ${told.runs.toLocaleString("en")} ${told.runs === 1 ? "run" : "runs"}, read in ${span(told.seconds)}, `, ago(Date.now() / 1000),
         told.torn ? `; ${told.torn} torn, never acknowledged` : "", told.problem ? `. ${told.problem}` : "");
     } catch (error) {
       if (error.name !== "AbortError") put(chain, failed(error, "whether the chain holds"));
     }
-    event.target.disabled = false;
+    again.disabled = false;
+  }
+
+  // One at a time: while somebody else's is under way, it is asked for again.
+  async function verified() {
+    for (;;) {
+      try {
+        return await get("/journal/verify", {}, signal);
+      } catch (error) {
+        if (error.code !== "verifying" || signal.aborted) throw error;
+        await new Promise((done) => setTimeout(done, AGAIN_MS));
+      }
+    }
   }
 
   async function begin() {
@@ -71,6 +85,7 @@ export function journal(root, query, signal) {
     if ((!task.value || entry.task === task.value.trim()) && (!kind.value || entry.kind === kind.value.trim()) && `${entry.run}:${entry.seq}` !== newest) more();
   }, signal);
   begin();
+  verify();
 }
 
 function row(entry) {

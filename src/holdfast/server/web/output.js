@@ -8,6 +8,7 @@ import { follow } from "./stream.js";
 const TAIL = 65536;
 const CHARS_MAX = 300000;
 const PIECE = 16384;
+const HIDDEN_MS = 2000;
 const ESCAPES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 
 export function output(panel, state, signal) {
@@ -74,7 +75,10 @@ export function output(panel, state, signal) {
     }
   };
   let ended = false;
-  const stream = follow(path, { tail: TAIL, follow: true }, {
+  let stream = null;
+  let place = "";
+  let timer = 0;
+  const begin = () => follow(path, { tail: TAIL, follow: true }, {
     open: () => tell("live"),
     event: (event) => {
       if (event.kind === "end") {
@@ -92,10 +96,30 @@ export function output(panel, state, signal) {
     closed: () => { if (!ended) tell("reconnecting"); },
     refused: (error) => {
       if (error.status === 429 || error.status >= 500) return true;
+      ended = true;
       over(error);
       return false;
     },
+  }, place);
+  // It takes one of the few connections that a browser has: who is not looked at gives it back, and goes on there.
+  const seen = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(pauseStream, stream ? HIDDEN_MS : 0);
+    else if (!stream && !ended) stream = begin();
+  };
+  const pauseStream = () => {
+    if (stream && !ended) {
+      place = stream.cursor;
+      stream.close();
+      stream = null;
+    }
+    if (!ended) tell("paused while hidden");
+  };
+  document.addEventListener("visibilitychange", seen, { signal });
+  signal.addEventListener("abort", () => {
+    clearTimeout(timer);
+    if (stream) stream.close();
   });
-  signal.addEventListener("abort", () => stream.close());
+  seen();
   return undefined;
 }

@@ -1,6 +1,7 @@
 // What the page knows: the tasks, who works, where the stream is. Views listen; one worker keeps it up to date.
 
 import { get, part } from "./api.js";
+import { canShare, isBefore, placeOf, shared } from "./shared.js";
 import { follow } from "./stream.js";
 
 const PAGE = 1000;
@@ -8,7 +9,8 @@ const PAGE = 1000;
 const SINGLE_MAX = 12;
 const REST_MS = 200;
 const FULL_REST_MS = 1500;
-const HIDDEN_MS = 60000;
+// A stream of its own is one of six connections that all tabs have; the shared one is no hurry.
+const HIDDEN_MS = canShare ? 60000 : 2000;
 const AGAIN_MS = 3000;
 
 const EMPTY = { title: "", role: "", priority: 5, labels: [], agent: "", model: "", attempt: "", attempts: 0, turns: 0,
@@ -27,26 +29,39 @@ class Store extends EventTarget {
   #full = true;
   #busy = false;
   #stream = null;
+  #shared = null;
   #place = [0, -1];
   #hidden = 0;
   #statusAt = 0;
   #paused = "";
 
+  // The agent of each attempt that is known.
+  #workers = new Map();
+
   get operates() { return this.me.role === "operator"; }
+
+  // Who works on a task, or has done so last: the list tells only of those who still do.
+  agentOf(task) { return task.agent || this.#workers.get(task.attempt) || ""; }
 
   on(kind, work, signal) { this.addEventListener(kind, (event) => work(event.detail), { signal }); }
 
   tell(kind, detail) { this.dispatchEvent(new CustomEvent(kind, { detail })); }
 
   async begin() {
-    const me = get("/auth/me").catch((error) => {
+    this.me = await get("/auth/me").catch((error) => {
       if (error.status === 401) throw error;
       return { role: "operator" };
     });
-    [this.me] = await Promise.all([me, this.readStatus()]);
-    // The place is read before the lists: what happens in between is told by the stream, and read again.
-    this.#follow((this.status && this.status.cursor) || "");
+    // Who may see the same shares a stream. It is heard before the place is read, and the place is read before the
+    // lists: what happens in between is told, and read again.
+    if (canShare) this.#shared = shared(`holdfast-events-${this.me.role}-${this.me.task || ""}`, this.#told());
+    await this.readStatus();
+    const cursor = (this.status && this.status.cursor) || "";
+    if (cursor) this.#place = placeOf(cursor);
+    if (canShare || !document.hidden) this.#follow(cursor);
+    else this.#pause(cursor);
     document.addEventListener("visibilitychange", () => this.#seen());
+    this.#seen();
     addEventListener("online", () => this.#stream && this.#stream.nudge());
     this.#work();
   }
@@ -63,15 +78,15 @@ class Store extends EventTarget {
 
   #follow(cursor) {
     this.#connection("waiting", "connecting");
-    this.#stream = follow("/events", {}, {
+    if (this.#shared) this.#shared.join(cursor);
+    this.#stream = this.#shared || follow("/events", {}, this.#told(), cursor);
+  }
+
+  #told() {
+    return {
       open: (again) => {
         this.#connection("live", "live");
-        if (again) {
-          this.#full = true;
-          this.readStatus().catch(() => {});
-          this.tell("again");
-          this.#work();
-        }
+        if (again) this.#again();
       },
       event: (event) => this.#heard(event),
       closed: (words, wait) => this.#connection("lost", `reconnecting${wait > 4000 ? `, next try in ${Math.round(wait / 1000)} s` : ""}`),
@@ -82,7 +97,22 @@ class Store extends EventTarget {
         return error.status !== 401;
       },
       stuck: () => { this.#place = [0, -1]; },
-    }, cursor);
+      gap: () => this.#again(),
+    };
+  }
+
+  // Something may have been missed: all of it is read anew.
+  async #again() {
+    this.#full = true;
+    this.tell("again");
+    this.#work();
+    await this.readStatus().catch(() => {});
+    const cursor = this.status && this.status.cursor;
+    // Another journal under the same address: what it tells would for ever seem to be old.
+    if (cursor && isBefore(placeOf(cursor), [this.#place[0], 0])) {
+      this.#place = placeOf(cursor);
+      if (this.#stream) this.#stream.restart(cursor);
+    }
   }
 
   #connection(state, words) {
@@ -94,12 +124,7 @@ class Store extends EventTarget {
   #seen() {
     clearTimeout(this.#hidden);
     if (document.hidden) {
-      this.#hidden = setTimeout(() => {
-        if (this.#stream) this.#paused = this.#stream.cursor;
-        if (this.#stream) this.#stream.close();
-        this.#stream = null;
-        this.#connection("off", "paused while hidden");
-      }, HIDDEN_MS);
+      this.#hidden = setTimeout(() => { if (this.#stream) this.#pause(this.#stream.cursor); }, HIDDEN_MS);
     } else if (!this.#stream && this.loaded) {
       this.#full = true;
       this.#follow(this.#paused);
@@ -107,13 +132,20 @@ class Store extends EventTarget {
     }
   }
 
+  #pause(cursor) {
+    this.#paused = cursor;
+    if (this.#stream) this.#stream.close();
+    this.#stream = null;
+    this.#connection("off", "paused while hidden");
+  }
+
   #heard(event) {
     if (!event.id) return undefined;
-    const [run, seq] = [event.id.slice(0, event.id.lastIndexOf(":")), Number(event.id.slice(event.id.lastIndexOf(":") + 1))];
-    const place = [parseInt(run, 10), seq];
-    if (place[0] < this.#place[0] || (place[0] === this.#place[0] && place[1] <= this.#place[1])) return undefined;
+    const place = placeOf(event.id);
+    if (!isBefore(this.#place, place)) return undefined;
     this.#place = place;
     const entry = JSON.parse(event.data);
+    if (entry.kind === "task_claimed") this.#workers.set(entry.attempt, (entry.data || {}).agent || "");
     if (entry.task && !QUIET.has(entry.kind)) this.#dirty.add(entry.task);
     this.tell("event", entry);
     document.dispatchEvent(new CustomEvent("holdfast:event", { detail: { id: event.id, kind: entry.kind, task: entry.task || "" } }));
@@ -162,6 +194,13 @@ class Store extends EventTarget {
     } while (after);
     this.tasks = found;
     this.loaded = true;
+    await this.#readWorkers();
+  }
+
+  async #readWorkers() {
+    // A board without them is still a board.
+    const { sessions } = await get("/sessions", { limit: PAGE }).catch(() => ({ sessions: [] }));
+    for (const each of sessions) this.#workers.set(each.attempt, each.agent);
   }
 
   async #readSome() {

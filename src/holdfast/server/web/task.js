@@ -23,7 +23,7 @@ export async function task(root, id, signal, query) {
   async function read() {
     try {
       state.view = await get(`/tasks/${part(id)}`, {}, signal);
-      paintHead(nodes.head, state.view);
+      paintHead(nodes.head, state);
       return true;
     } catch (error) {
       if (error.name === "AbortError") return false;
@@ -42,6 +42,7 @@ export async function task(root, id, signal, query) {
     }
     const last = state.attempts[state.attempts.length - 1];
     if (!state.picked && !query.get("attempt")) state.attempt = last ? last.id : "";
+    paintHead(nodes.head, state);
     paintAttempts();
   }
 
@@ -99,10 +100,12 @@ export async function task(root, id, signal, query) {
 
 const outcomeWords = (attempt) => attempt.outcome && typeof attempt.outcome === "string" ? attempt.outcome : attempt.state || "";
 
-function paintHead(node, view) {
+function paintHead(node, { view, attempts }) {
+  // Who has worked on it last, also when nobody does any more.
+  const last = attempts[attempts.length - 1] || {};
   const row = { title: "", turns: 0, usd: 0, tokens: 0, attempts: 0, labels: [], depends_on: [], parked: "", priority: 5, ...view.task };
   const facts = [
-    row.agent && ["Agent", `${row.agent}${row.model ? ` · ${row.model}` : ""}`],
+    (row.agent || last.agent) && ["Agent", [row.agent || last.agent, row.model || last.model].filter(Boolean).join(" · ")],
     view.why && ["Chosen because", cut(view.why, 120)],
     row.role && ["Role", row.role], ["Priority", String(row.priority)], ["Attempts", String(row.attempts)], ["Turns", count(row.turns)], ["Spent", money(row.usd)],
     row.tokens > 0 && ["Tokens", count(row.tokens)], row.added_at && ["Added", ago(row.added_at)], row.changed_at && ["Changed", ago(row.changed_at)],
@@ -133,8 +136,19 @@ const links = (ids) => ids.slice(0, 20).flatMap((id, place) => [place ? ", " : "
 
 function story(panel, { id }, signal) {
   const list = h("ol", { class: "story" });
+  const said = h("span", { class: "faint" });
+  const full = h("button", { type: "button", onclick: () => {
+    isFull = !isFull;
+    paint();
+  } }, "In full");
+  const paint = () => {
+    full.setAttribute("aria-pressed", String(isFull));
+    list.classList.toggle("full", isFull);
+    said.textContent = isFull ? "Every entry of the journal, as the command line tells it" : "What happened, oldest first";
+  };
   let after = "";
-  put(panel, list);
+  paint();
+  put(panel, h("div", { class: "output-bar" }, said, full), list);
   async function read() {
     try {
       do {
@@ -143,7 +157,7 @@ function story(panel, { id }, signal) {
           const last = page.events[page.events.length - 1];
           after = `${last.run}:${last.seq}`;
         }
-        list.append(...page.events.map(told));
+        list.append(...page.events.flatMap(told));
         if (!page.next) break;
         after = page.next;
       } while (!signal.aborted);
@@ -156,28 +170,34 @@ function story(panel, { id }, signal) {
   return () => { busy = busy.then(read); };
 }
 
+let isFull = false;
+
+// Twice: as a person would tell it, where one would, and as the journal has it. One of them is shown.
 function told(event) {
   const bad = /failed|orphaned|parked|abandoned|refused/.test(event.kind);
   const good = /closed|land_confirmed/.test(event.kind);
-  return h("li", { class: bad ? "bad" : good ? "good" : /turn_|_intent|_confirmed/.test(event.kind) ? "minor" : "" },
-    h("time", { class: "num", datetime: new Date(event.at * 1000).toISOString(), title: at(event.at) }, clock(event.at)),
-    h("span", {}, cut(readable(event.words || event.kind.replaceAll("_", " ")), 600)));
+  const tone = bad ? "bad" : good ? "good" : /turn_|_intent|_confirmed/.test(event.kind) ? "minor" : "";
+  const line = (kind, words) => h("li", { class: `${tone} ${kind}` },
+    h("time", { class: "num", datetime: new Date(event.at * 1000).toISOString(), title: at(event.at) }, clock(event.at)), h("span", {}, cut(words, 600)));
+  return [event.plain && line("plain", event.plain), line("whole", readable(event.words || event.kind.replaceAll("_", " ")))].filter(Boolean);
 }
 
-function definition(panel, { view }) {
-  const is = view.definition || {};
-  const rows = Object.entries(is).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
-  put(panel, rows.length ? h("dl", { class: "definition" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name),
-    h("dd", {}, h("pre", {}, cut(typeof value === "string" ? value : JSON.stringify(value, null, 1), 20000))))))
-    : nothing("Its file cannot be read", "What was decided about it is in its story."));
+function definition(panel, state) {
+  const paint = () => {
+    const rows = Object.entries(state.view.definition || {}).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
+    put(panel, rows.length ? h("dl", { class: "definition" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name),
+      h("dd", {}, h("pre", {}, cut(typeof value === "string" ? value : JSON.stringify(value, null, 1), 20000))))))
+      : nothing("Its file cannot be read", "What was decided about it is in its story."));
+  };
+  paint();
+  return paint;
 }
 
-function gates(panel, { id, view }, signal) {
+function gates(panel, state, signal) {
   const read = async () => {
     try {
-      const told = await get("/quality", { limit: 200 }, signal).catch((error) => (error.status === 422 ? get("/quality", {}, signal) : Promise.reject(error)));
-      const mine = told.verdicts.filter((each) => each.task === id);
-      const wanted = (view.definition || {}).verify || [];
+      const { verdicts: mine } = await get("/quality", { task: state.id, limit: 200 }, signal);
+      const wanted = (state.view.definition || {}).verify || [];
       put(panel, mine.length ? h("ol", { class: "verdicts" }, mine.map(verdict))
         : nothing("Not judged yet", wanted.length ? "These will judge what is made:" : "It has no gates of its own; those of the settings count.",
           wanted.length > 0 && h("pre", { class: "typed" }, wanted.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join("\n"))));
@@ -205,9 +225,11 @@ function spend(panel, state, signal) {
     }
     try {
       const told = await get(`/attempts/${part(state.attempt)}/spend`, {}, signal);
-      let sum = 0;
+      // Of a long attempt only the last lines are told, but all of what they add up to.
+      let sum = told.usd - told.lines.reduce((before, line) => before + line.usd, 0);
+      const first = Math.max(0, sum);
       const points = told.lines.map((line) => ({ at: line.at, value: sum += line.usd }));
-      if (points.length) points.unshift({ at: points[0].at, value: 0 });
+      if (points.length) points.unshift({ at: points[0].at, value: first });
       put(panel, h("div", { class: "tiles" }, [["Spent", money(told.usd)], ["Tokens", count(told.tokens)], ["Lines", count(told.lines.length)],
         ["Estimated", count(told.lines.filter((line) => line.estimated).length)]].map(([label, value]) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, label)))),
       points.length ? rise("Spent by this attempt", points, money, clock) : h("p", { class: "faint" }, "This attempt has told of no spending."));

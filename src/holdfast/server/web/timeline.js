@@ -8,10 +8,16 @@ import { at, clock, readable, span, STATES, taskLink, taskOf, toneOf } from "./w
 const ROW = 24;
 const ROWS_MAX = 150;
 const WINDOWS = [["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"], ["604800", "7 days"], ["0", "All"]];
-// Kills, what was lost, and what recovery did. That a task has landed is the end of its bar.
-const MARKED = /replay|kill|crash|orphan|parked|abandoned|failed/;
-const BAD = /kill|crash|orphan|parked|abandoned|failed/;
-const HOW = { killed: "killed", orderly: "ended in order", running: "running" };
+// What a mark is, and how it is drawn and told. That a task has landed is the end of its bar; that a run was killed is
+// told with the run.
+const KINDS = [
+  [/replay/, { tone: "good", name: "recovered", sign: "●", line: true, draw: () => s("circle", { cx: 0, cy: 41, r: 4.5 }) }],
+  [/orphan|parked|abandoned/, { tone: "warn", name: "lost or parked", sign: "◆", line: true, draw: () => s("path", { d: "M0 35 6 41 0 47-6 41z" }) }],
+  [/^task_failed$/, { tone: "bad", name: "task failed", sign: "▾", line: false, draw: () => s("path", { d: "M-5 37H5L0 46z" }) }],
+];
+const kindOf = (mark) => (KINDS.find(([test]) => test.test(mark.kind)) || [])[1];
+const HOW = { killed: ["bad", "✕", "killed"], orderly: ["good", "●", "ended in order"], running: ["work", "◑", "running"],
+  unknown: ["off", "?", "end unknown"] };
 
 export function timeline(root, query, signal) {
   let seconds = 0;
@@ -30,7 +36,7 @@ export function timeline(root, query, signal) {
   async function read() {
     const [runs, sessions, agents] = await Promise.allSettled([get("/timeline", { limit: 1000 }, signal), get("/sessions", { limit: 1000 }, signal), get("/agents", {}, signal)]);
     if (signal.aborted) return;
-    data = { error: runs.reason, runs: (runs.value || {}).runs || [], marks: ((runs.value || {}).marks || []).filter(isMarked),
+    data = { error: runs.reason, runs: (runs.value || {}).runs || [], marks: ((runs.value || {}).marks || []).filter(kindOf),
       bars: barsOf((sessions.value || {}).sessions || [], (agents.value || {}).agents || []) };
     draw();
   }
@@ -59,11 +65,6 @@ export function timeline(root, query, signal) {
   read();
 }
 
-// The first run has nothing to recover from.
-function isMarked(mark) {
-  return MARKED.test(mark.kind) && !(/replay/.test(mark.kind) && !/[1-9]/.test(mark.words));
-}
-
 function barsOf(sessions, agents) {
   const found = new Map();
   for (const each of sessions) {
@@ -75,7 +76,9 @@ function barsOf(sessions, agents) {
   }
   for (const each of agents) {
     const kept = found.get(each.attempt);
-    found.set(each.attempt, { ...(kept || { attempt: each.attempt, task: each.task, agent: each.agent, began: each.since }), ended: null, turns: each.turn, live: true });
+    found.set(each.attempt, { ...(kept || { attempt: each.attempt, task: each.task, agent: each.agent, began: each.since }), ended: null,
+      // `turn` is the one that it is in.
+      turns: Math.max(0, each.turn - 1), live: true });
   }
   if (!found.size) {
     for (const task of store.tasks.values()) {
@@ -97,7 +100,7 @@ function picture(data, from, to, width) {
   axis(svg, from, to, x, height, width > 700 ? 8 : 4);
   for (const mark of data.marks) if (mark.at >= from && mark.at <= to) svg.append(markOf(mark, x, height));
   seen.forEach((bar, row) => svg.append(rowOf(bar, row, x, side, top, to)));
-  return [svg, bars.length > ROWS_MAX && h("p", { class: "faint" }, `The newest ${ROWS_MAX} of ${bars.length.toLocaleString("en")} attempts.`)];
+  return [svg, legend(data), bars.length > ROWS_MAX && h("p", { class: "faint" }, `The newest ${ROWS_MAX} of ${bars.length.toLocaleString("en")} attempts.`)];
 }
 
 function band(svg, run, x, from, to, height) {
@@ -105,9 +108,18 @@ function band(svg, run, x, from, to, height) {
   if (end && end < from) return;
   const [left, right] = [x(run.began), end ? x(end) : x(run.began) + 2];
   svg.append(s("rect", { class: `run ${run.how}`, x: left, y: 24, width: Math.max(2, right - left), height: 8, rx: 2 },
-    s("title", {}, `Run ${run.run}: ${HOW[run.how] || run.how}, from ${at(run.began)}${run.ended ? ` to ${at(run.ended)}` : ""}`)));
+    s("title", {}, `Run ${run.run}: ${howOf(run)[2]}, from ${at(run.began)}${run.ended ? ` to ${at(run.ended)}` : ""}`)));
   if (run.how === "killed" && run.ended) svg.append(s("line", { class: "kill", x1: right, x2: right, y1: 18, y2: height }),
-    s("g", { class: "mark bad", transform: `translate(${right} 0)` }, s("title", {}, `Killed at ${at(run.ended)}`), s("path", { d: "M-5 23 5 33M5 23-5 33" })));
+    s("g", { class: "mark kill-mark", transform: `translate(${right} 0)` }, s("title", {}, `Run killed at ${at(run.ended)}`), s("path", { d: "M-5 23 5 33M5 23-5 33" })));
+}
+
+const howOf = (run) => HOW[run.how] || ["off", "?", run.how];
+
+// Only what is there to be seen.
+function legend(data) {
+  const seen = KINDS.map(([, kind]) => kind).filter((kind) => data.marks.some((mark) => kindOf(mark) === kind)).map((kind) => [kind.tone, kind.sign, kind.name]);
+  if (data.runs.some((run) => run.how === "killed")) seen.unshift(["bad", "✕", "run killed"]);
+  return seen.length > 0 && h("p", { class: "legend faint" }, seen.map(([tone, sign, name]) => h("span", { class: tone }, h("i", { "aria-hidden": "true" }, sign), name)));
 }
 
 function axis(svg, from, to, x, height, about) {
@@ -129,24 +141,26 @@ function rowOf(bar, row, x, side, top, to) {
   const word = isPast ? "tried again since" : (STATES[task.state] || [])[2] || "";
   const wide = Math.max(4, x(end) - x(bar.began));
   return s("a", { href: taskLink(bar.task), class: `row ${bar.live ? "work" : isPast ? "off" : toneOf(task)}`, "aria-label": `${bar.attempt}: ${word}, ${span(end - bar.began)}` },
-    s("title", {}, `${task.title || bar.task}\n${bar.attempt} · ${bar.agent || ""} · ${word}\n${at(bar.began)}, ${span(end - bar.began)}, ${bar.turns} turns`),
+    s("title", {}, `${task.title || bar.task}\n${bar.attempt} · ${bar.agent || ""} · ${word}\n${at(bar.began)}, ${span(end - bar.began)}, ${turnWords(bar)}`),
     s("rect", { class: "row-back", x: 0, y: y - 2, width: x(to), height: ROW - 2 }),
     s("text", { class: "name", x: side - 8, y: y + 14, "text-anchor": "end" }, cut(bar.attempt, Math.floor(side / 7.4))),
     s("rect", { class: `span ${bar.live ? "live" : ""}`, x: x(bar.began), y: y + 2, width: wide, height: ROW - 9, rx: 3 }),
-    wide > 70 && s("text", { class: "span-text", x: x(bar.began) + 6, y: y + 14 }, `${bar.turns} ${bar.turns === 1 ? "turn" : "turns"}`));
+    wide > 70 && s("text", { class: "span-text", x: x(bar.began) + 6, y: y + 14 }, turnWords(bar)));
 }
 
+const turnWords = (bar) => `${bar.turns} ${bar.turns === 1 ? "turn" : "turns"}`;
+
 function markOf(mark, x, height) {
-  const bad = BAD.test(mark.kind);
-  return s("g", { class: `mark ${bad ? "bad" : "good"}`, transform: `translate(${x(mark.at)} 0)` }, s("title", {}, `${at(mark.at)}: ${mark.task} ${readable(mark.words)}`),
-    s("line", { x1: 0, x2: 0, y1: 36, y2: height }), bad ? s("path", { d: "M-5 36 5 46M5 36-5 46" }) : s("circle", { cx: 0, cy: 41, r: 4.5 }));
+  const kind = kindOf(mark);
+  return s("g", { class: `mark ${kind.tone}`, transform: `translate(${x(mark.at)} 0)` }, s("title", {}, `${at(mark.at)}: ${kind.name}: ${mark.task} ${mark.plain || readable(mark.words)}`),
+    kind.line && s("line", { x1: 0, x2: 0, y1: 36, y2: height }), kind.draw());
 }
 
 function runList(data) {
   const recovered = (run) => Object.entries(run.recovered || {}).filter(([, number]) => number).map(([name, number]) => `${number} ${name}`).join(", ");
   return [h("h2", {}, "Runs"), h("ol", { class: "runs" }, [...data.runs].reverse().slice(0, 50).map((run) => h("li", {},
-    h("span", { class: `badge ${{ killed: "bad", running: "work" }[run.how] || "good"}` }, h("i", { "aria-hidden": "true" }, { killed: "✕", running: "◑" }[run.how] || "●"), HOW[run.how] || run.how),
+    h("span", { class: `badge ${howOf(run)[0]}` }, h("i", { "aria-hidden": "true" }, howOf(run)[1]), howOf(run)[2]),
     h("code", {}, cut(run.run, 40)), h("span", { class: "num" }, clock(run.began), run.ended ? ` – ${clock(run.ended)}` : ""), recovered(run) && h("span", { class: "faint" }, `recovered: ${recovered(run)}`)))),
-  data.marks.length > 0 && [h("h2", {}, "Marks"), h("ol", { class: "story" }, [...data.marks].reverse().slice(0, 100).map((mark) => h("li", { class: BAD.test(mark.kind) ? "bad" : "good" },
-    h("time", { class: "num", title: at(mark.at) }, clock(mark.at)), h("span", {}, mark.task && [h("a", { href: taskLink(mark.task) }, cut(mark.task, 40)), " "], cut(readable(mark.words), 300)))))]];
+  data.marks.length > 0 && [h("h2", {}, "Marks"), h("ol", { class: "story" }, [...data.marks].reverse().slice(0, 100).map((mark) => h("li", { class: kindOf(mark).tone },
+    h("time", { class: "num", title: at(mark.at) }, clock(mark.at)), h("span", {}, h("b", {}, `${kindOf(mark).sign} ${kindOf(mark).name}`), " ", mark.task && [h("a", { href: taskLink(mark.task) }, cut(mark.task, 40)), " "], cut(mark.plain || readable(mark.words), 300)))))]];
 }

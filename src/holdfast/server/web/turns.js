@@ -1,6 +1,6 @@
 // The turns of an attempt, each with its diff, which is asked for when it is opened.
 
-import { forkAt, undoTo } from "./actions.js";
+import { forkAt, STOPPED, undoTo } from "./actions.js";
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, put, toast } from "./dom.js";
 import { store } from "./store.js";
@@ -14,7 +14,27 @@ export function turns(panel, state, signal) {
   put(panel, list);
   const over = () => ["CLOSED", "CANCELLED"].includes(state.view.task.state);
   // Only where nobody works, and where the next start goes on with the worktree as it stands.
-  const undoable = () => ["FAILED", "OPEN"].includes(state.view.task.state) && state.attempt === state.view.task.attempt;
+  const undoable = () => {
+    const { state: now, attempt, parked } = state.view.task;
+    return ["FAILED", "OPEN"].includes(now) && state.attempt === attempt && (!parked || parked === STOPPED);
+  };
+  // What is decided about a task may be told of turns that are known; while it only goes on, the new ones will do.
+  let last = 0;
+  let stale = true;
+  store.on("event", (entry) => { if (entry.task === state.id && entry.kind !== "turn_completed") stale = true; }, signal);
+  store.on("again", () => { stale = true; }, signal);
+
+  async function all() {
+    let after = stale ? 0 : last;
+    stale = false;
+    const found = [];
+    do {
+      const page = await get(`/attempts/${part(state.attempt)}/turns`, { after }, signal);
+      found.push(...page.turns);
+      after = page.next;
+    } while (after);
+    return found;
+  }
 
   async function read() {
     if (!state.attempt) {
@@ -22,14 +42,13 @@ export function turns(panel, state, signal) {
       return;
     }
     try {
-      const told = await get(`/attempts/${part(state.attempt)}/turns`, {}, signal);
-      if (!told.turns.length) {
+      const told = await all();
+      if (!told.length && !last) {
         put(panel, nothing("No turns yet", "A turn ends with each tool that the agent has used; its diff is here then."));
-        nodes.clear();
         return;
       }
       if (!list.isConnected) put(panel, list);
-      for (const each of told.turns) {
+      for (const each of told) {
         const words = JSON.stringify([each, state.attempt, over(), undoable()]);
         const kept = nodes.get(each.turn);
         if (kept && kept.words === words) continue;
@@ -37,14 +56,16 @@ export function turns(panel, state, signal) {
         if (kept) kept.node.replaceWith(node);
         else list.prepend(node);
         nodes.set(each.turn, { words, node });
+        last = Math.max(last, each.turn);
       }
     } catch (error) {
+      stale = true;
       if (error.name !== "AbortError") put(panel, failed(error, "turns"));
     }
   }
 
-  read();
-  return read;
+  let busy = read();
+  return () => { busy = busy.then(read); };
 }
 
 function turn(each, attempt, isOver, isUndoable, signal) {
@@ -74,19 +95,24 @@ async function diff(body, attempt, number, signal) {
   }
 }
 
-// A patch, file by file.
+// A patch, file by file. The names are those of the list, which is in the same order: in the patch they may be quoted.
 function patch(text, files) {
-  const sums = new Map(files.map((file) => [file.path, file]));
-  return text.split(/^(?=diff --git )/m).filter((each) => each.trim()).map((each) => {
-    const lines = each.split("\n");
-    const name = (/^\+\+\+ b\/(.*)$/m.exec(each) || /^--- a\/(.*)$/m.exec(each) || /^diff --git a\/.* b\/(.*)$/m.exec(each) || ["", "file"])[1];
-    const sum = sums.get(name);
+  return text.split(/^(?=diff --git )/m).filter((each) => each.trim()).map((each, place) => {
+    const lines = each.replace(/\n$/, "").split("\n");
+    const file = files[place] || { path: (/^diff --git a\/.* b\/(.*)$/m.exec(each) || ["", "file"])[1] };
+    const name = file.old_path ? `${file.old_path} → ${file.path}` : file.path;
     const start = lines.findIndex((line) => line.startsWith("@@"));
     const box = h("pre", { class: "diff", tabindex: "0", "aria-label": `Diff of ${cut(name, 100)}` });
     fill(box, start < 0 ? lines : lines.slice(start), 0);
-    return h("details", { class: "file", open: true }, h("summary", {}, h("code", {}, h("bdi", {}, cut(name, 200))),
-      sum && h("span", { class: "num" }, h("ins", {}, `+${sum.added}`), " ", h("del", {}, `−${sum.removed}`))), box);
+    return h("details", { class: "file", open: true }, h("summary", {}, h("code", {}, h("bdi", {}, cut(name, 200))), counts(file)), box);
   });
+}
+
+function counts({ added, removed }) {
+  if (added === undefined) return null;
+  // Git counts the lines of text only.
+  if (added === null || removed === null) return h("span", { class: "faint" }, "binary");
+  return h("span", { class: "num" }, h("ins", {}, `+${added}`), " ", h("del", {}, `−${removed}`));
 }
 
 function fill(box, lines, from) {

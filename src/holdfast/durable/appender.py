@@ -1,0 +1,100 @@
+"""The part of the door for files that only grow. Others have it from `disk`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from holdfast.durable import kernel
+from holdfast.durable.kernel import (
+    changing,
+    close,
+    disk_error,
+    forget_cached,
+    perform,
+    retried,
+    settle,
+    sync_failed,
+    write_all,
+)
+from holdfast.errors import DiskError, InUse, Poisoned
+
+
+class Appender:
+    """An open file that only grows. The first write or sync that failed or was interrupted poisons it: every later
+    call raises Poisoned."""
+
+    def __init__(self, path: Path, fd: int, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._fd = fd
+        self._unsure = ""
+        self._failure: DiskError | None = None
+
+    def append(self, data: bytes) -> None:
+        """Hands `data` to the kernel; it is durable only once `sync` returned."""
+        if self._unsure:
+            raise self._poisoned() from self._failure
+        # Stays set when a signal handler raises in the middle: how much was written is then unknown.
+        self._unsure = "a write was interrupted"
+        try:
+            write_all(self._fd, data, self.path)
+        except DiskError as failure:
+            self._unsure, self._failure = failure.reason, failure
+            raise
+        self.size += len(data)
+        self._unsure = ""
+
+    def sync(self) -> None:
+        if self._unsure:
+            raise self._poisoned() from self._failure
+        self._unsure = "a sync was interrupted"
+        try:
+            kernel.calls.fdatasync(self._fd)
+        except OSError as error:
+            failure = sync_failed("sync", self.path, error)
+            self._unsure, self._failure = failure.reason, failure
+            forget_cached(self._fd)
+            raise failure from error
+        self._unsure = ""
+
+    def _poisoned(self) -> Poisoned:
+        return Poisoned(path=self.path, reason=self._unsure)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close(fd, self.path)
+
+
+def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mode: int = 0o644) -> Appender:
+    """Opens `path` for appending and makes its entry and that of its folder durable.
+
+    `exclusive` demands that it is new. `alone` holds its lock until it is closed, or raises InUse.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
+    settle(path.parent)
+    with contextlib.ExitStack() as undo:
+        with changing(path.parent):
+            fd = perform("open", path, kernel.calls.open, path, flags, mode)
+            undo.callback(close, fd, path)
+            if alone:
+                _take_lock(fd, path)
+        size = os.fstat(fd).st_size
+        undo.pop_all()
+    return Appender(path, fd, size)
+
+
+def _take_lock(fd: int, path: Path) -> None:
+    try:
+        retried(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever held the lock until now may have moved the file away since it was opened here.
+        is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    except OSError as error:
+        raise disk_error("lock", path, error) from error
+    if not is_ours:
+        raise InUse(path=path)

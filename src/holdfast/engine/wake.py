@@ -1,0 +1,112 @@
+"""What the next start of a task finds and is told: for the start itself, and for who only wants to see it.
+
+Nothing is changed but that git learns new objects: the worktree is made ready by the start alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.config.settings import Config
+from holdfast.domain.before import Left
+from holdfast.domain.definition import Definition, fork_source
+from holdfast.domain.state import Task
+from holdfast.durable import git
+from holdfast.durable.blobs import Blobs
+from holdfast.engine import merge
+from holdfast.engine.ending import last_tree, worked_after_last_turn
+from holdfast.engine.prompt import Tree, Words, prompt
+from holdfast.engine.rework import snapshot_of, snapshots_of
+from holdfast.engine.worktree import Worktrees
+from holdfast.errors import TurnUnknown
+from holdfast.layout import Layout
+from holdfast.ports import Agent
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Where it is looked up. `base_of` knows the commit that any attempt began with, empty where nobody does."""
+
+    repo: Path
+    layout: Layout
+    config: Config
+    blobs: Blobs
+    branch: str
+    base_of: Callable[[str], str]
+
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        return Worktrees(self.repo, self.layout).exclude
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """`tree` is what the worktree has to become on top of `base`; empty where it stays as it is."""
+
+    base: str
+    tree: str
+    prompt: str
+    session: str
+
+
+def ready(room: Room, task: Task, made: Definition, agent: Agent) -> Ready:
+    """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
+    session = task.session if agent.resumes else ""
+    base, tree = (task.base, "") if task.starts else (merge.newest(room.repo, room.branch), "")
+    if task.starts:
+        found = _interrupted(room, task)
+    else:
+        begun, by = _work_so_far(room, task, made)
+        tree, conflicts = _on_top(room, base, begun)
+        found = Tree(conflicts, by)
+    words = Words(room.layout, room.blobs, room.config)
+    return Ready(base, tree, prompt(words, task, made, found, resumes=bool(session)), session)
+
+
+def _on_top(room: Room, target: str, begun: str) -> tuple[str, list[str]]:
+    """The tree of the target with the work so far, and the files in which the two conflict."""
+    if not begun:
+        return target, []
+    who = merge.identity(room.repo, room.config)
+    merged = merge.merge(room.repo, target, begun, "the work so far", who)
+    return merged.commit or merged.tree, merged.conflicts
+
+
+def _work_so_far(room: Room, task: Task, made: Definition) -> tuple[str, Left | None]:
+    """The newest that was made for the task and has not landed, as a commit; and whose it is, if no candidate."""
+    if task.left is not None:
+        try:
+            return _candidate(room, task.left), task.left
+        except TurnUnknown:
+            pass  # Its snapshots are gone, and with them whatever it had done.
+    if task.candidate and task.feedback:
+        return task.candidate, None
+    source = fork_source(made)
+    if source is None:
+        return "", None
+    attempt, turn = source
+    base = room.base_of(attempt)
+    if not base:
+        raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
+    return _candidate(room, Left(attempt, turn, base)), None
+
+
+def _candidate(room: Room, left: Left) -> str:
+    who = merge.identity(room.repo, room.config)
+    snapshot = snapshot_of(room.repo, left.attempt, left.turn)
+    message = f"Turn {left.turn} of {left.attempt}\n"
+    return merge.candidate(room.repo, left.base, snapshot, message, who, exclude=room.exclude) or left.base
+
+
+def _interrupted(room: Room, task: Task) -> Tree:
+    """What the agent had changed after its last turn when its start was orphaned."""
+    saved = snapshots_of(room.repo, task.attempt)
+    orphan = saved.get(f"orphan-{task.starts}")
+    if orphan is None or task.was_put_back:
+        return Tree()
+    trees = f"{last_tree(task, saved)}^{{tree}}", f"{orphan}^{{tree}}"
+    asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
+    names = [git.readable(name) for name in git.discover(room.repo).run(*asked).fields()]
+    is_kept = worked_after_last_turn(room.layout.attempt_files(task.attempt))
+    return Tree(differing=sorted(names), is_kept=is_kept)

@@ -1,0 +1,106 @@
+"""A server that has begun to answer, and has not read the task files yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_support import add, layout, make_repo, wait_for
+from holdfast.app import App
+from holdfast.engine.loop import Loop
+from holdfast.server.serving import read_address, serving
+from holdfast.wiring import workshop
+from server.server_support import Client
+
+
+class Beginning:
+    """A server here, whose preparing waits for `go`, in a thread of its own."""
+
+    def __init__(self, repo: Path, before: Callable[[], None] = lambda: None) -> None:
+        self.repo, self.go, self.over = repo, threading.Event(), threading.Event()
+        self._before = before
+        self._thread = threading.Thread(target=self._serve)
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Beginning:
+        self._thread.start()
+        wait_for(lambda: read_address(layout(self.repo)) is not None, "its address")
+        found = read_address(layout(self.repo))
+        assert found is not None
+        self.url, self.token = found.url, found.token
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go.set()
+        self.over.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def client(self) -> Client:
+        return Client(self.url, self.token)
+
+    def _serve(self) -> None:
+        try:
+            with workshop(App.find(self.repo, environ={}), lambda task, words: None, later=True) as shop:
+                loop, prepare = Loop(shop, show=lambda *_: None, stays=True, works=False), shop.prepare
+
+                def later() -> None:
+                    assert self.go.wait(60)
+                    self._before()
+                    prepare()
+
+                shop.prepare = later
+                with serving(shop, loop, prepares=True):
+                    self.over.wait(60)
+        except OSError as error:
+            self.error = error
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    made = make_repo(tmp_path)
+    for name in ("a", "b"):
+        add(made, name, "write x x", depends_on=["a"] if name == "b" else [])
+    return made
+
+
+# More than there are threads to read in: none of them may be held by who waits.
+CROWD = 60
+
+
+def test_it_is_alive_and_not_ready_and_what_is_read_waits_and_is_right(repo: Path) -> None:
+    with Beginning(repo) as server, ThreadPoolExecutor(CROWD) as pool:
+        early = server.client()
+        assert early.ask("GET", "/health/live").status == 200
+        answer = early.ask("GET", "/health/ready")
+        assert (answer.status, answer.code) == (503, "preparing")
+        asked = [pool.submit(server.client().get, "/tasks") for _ in range(CROWD)]
+        one = pool.submit(server.client().get, "/tasks/b")
+        # These need no file of a task, and a thread.
+        assert early.get("/auth/me")["role"] == "operator" and early.ask("GET", "/metrics").status == 200
+        assert not any(each.done() for each in asked)
+        server.go.set()
+        pages: list[Any] = [each.result(60) for each in asked]
+        assert all([row["title"] for row in page["tasks"]] == ["Do a", "Do b"] for page in pages)
+        assert one.result(60)["definition"]["depends_on"] == ["a"]
+        wait_for(lambda: early.ask("GET", "/health/ready").status == 200, "a server that is ready")
+
+
+def test_who_waits_for_one_that_cannot_be_prepared_is_told(repo: Path) -> None:
+    def broken() -> None:
+        raise OSError("no files here")
+
+    with Beginning(repo, broken) as server, ThreadPoolExecutor(2) as pool:
+        read = pool.submit(server.client().ask, "GET", "/tasks")
+        change = pool.submit(server.client().ask, "POST", "/tasks/a/cancel", {})
+        wait_for(lambda: server.client().ask("GET", "/health/live").status == 200, "the server")
+        server.go.set()
+        for each in (read, change):
+            answer = each.result(60)
+            assert (answer.status, answer.code) == (503, "stopping")
+    assert isinstance(server.error, OSError)
