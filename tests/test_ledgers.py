@@ -24,6 +24,9 @@ from holdfast.layout import Layout
 Line = dict[str, Any]
 
 
+OTHER_ENTRIES = ("turn_completed", "task_closed", "task_claimed")
+
+
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     return make_repo(tmp_path / "repo")
@@ -90,7 +93,9 @@ def test_each_sitting_task_and_snapshot_has_its_line(repo: Path) -> None:
     sound(repo)
 
 
-@pytest.mark.parametrize("entry", ["turn_completed", "task_done", "task_closed", "task_claimed"])
+@pytest.mark.parametrize(
+    "entry", ["task_done", *(pytest.param(each, marks=pytest.mark.crash) for each in OTHER_ENTRIES)]
+)
 def test_a_kill_between_the_journal_and_the_ledgers_loses_and_doubles_nothing(repo: Path, entry: str) -> None:
     add(repo, "one", "write one.txt x")
     holdfast(repo, "run")
@@ -138,10 +143,10 @@ def with_another_position(at: Layout) -> None:
     "spoil",
     [
         lambda at: at.sessions.unlink(),
-        lambda at: shutil.rmtree(at.metrics),
-        without_position,
+        pytest.param(lambda at: shutil.rmtree(at.metrics), marks=pytest.mark.crash),
+        pytest.param(without_position, marks=pytest.mark.crash),
         with_another_position,
-        lambda at: (at.sessions.unlink(), without_position(at)),
+        pytest.param(lambda at: (at.sessions.unlink(), without_position(at)), marks=pytest.mark.crash),
     ],
     ids=["sessions", "metrics", "position", "position damaged", "sessions and position"],
 )

@@ -196,7 +196,7 @@ def test_a_lease_that_was_extended_is_not_taken_away_before_its_time(tmp_path: P
     repo, granted, refused = make_repo(tmp_path), [0.0], 0
     with served(repo, HOLDFAST_LEASE_S="0.1", HOLDFAST_MAX_ATTEMPTS="99") as server:
         server.operator.post("/tasks", {"id": "t", "goal": "x"})
-        for number in range(40):
+        for number in range(15):
             held = server.operator.post("/tasks/claim", {"worker": "w"})
             granted.append(held["until"])
             for each in range(4):
@@ -209,6 +209,6 @@ def test_a_lease_that_was_extended_is_not_taken_away_before_its_time(tmp_path: P
                 granted[-1] = beat.json["until"]
             wait_for(lambda: server.operator.get("/tasks/t")["task"]["state"] == "OPEN", "a lease that has run out")
     lost = [entry.timestamp for _, entry in Chain(layout(repo).wal).entries() if entry.decision_type == "task_opened"]
-    assert len(lost) == 40 and refused
+    assert len(lost) == 15 and refused
     assert all(until <= at for until, at in zip(granted[1:], lost, strict=True))
     sound(repo)
