@@ -20,13 +20,15 @@ MODULES = {
 LAYERS = [
     {"errors", "layout", "domain", "points"},
     {"durable"},
+    {"processes"},
+    {"git"},
     {"ports", "config"},
     {"agents", "stores", "triggers", "publish"},
     {"engine"},
     {"plugins", "app", "wiring"},
     {"server", "cli"},
 ]
-ADAPTERS = LAYERS[3]
+ADAPTERS = LAYERS[5]
 # The version is read everywhere; doubles for tests stand beside the layers and may use the durable core only.
 ANYWHERE = {"__init__"}
 TESTING = "testing"

@@ -7,6 +7,7 @@ import http.client
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -66,70 +67,52 @@ def test_a_task_without_a_file_yet_is_no_finding(tmp_path: Path) -> None:
     sound(repo)
 
 
-def _failing_sync(server: Server, log: Path, how: str, call: str = "fdatasync") -> subprocess.Popen[str]:
-    """From now on the next sync fails; the process ends with the server."""
+@contextlib.contextmanager
+def _served_by_a_disk_that_fails(folder: Path, how: str = "when=1", call: str = "fdatasync") -> Iterator[Server]:
+    """A server at rest whose next sync fails, by strace. It ends with it, and leaves a sound root."""
+    require_strace()
+    repo, log = make_repo(folder / "repo"), folder / "strace"
     fault = ("-e", f"trace={call}", "-e", f"inject={call}:error=EIO:{how}")
-    tracer = subprocess.Popen(
-        ["strace", "-f", "-o", str(log), *fault, "-p", str(server.process.pid)], stderr=subprocess.PIPE, text=True
-    )
-    assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
-    return tracer
+    with served(repo) as server:
+        server.operator.post("/tasks", {"id": "before", "goal": "x"})
+        wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
+        argv = ["strace", "-f", "-o", str(log), *fault, "-p", str(server.process.pid)]
+        tracer = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+        assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
+        yield server
+        assert server.process.wait(60) == 3
+        tracer.communicate(timeout=60)
+    assert "INJECTED" in log.read_text()
+    sound(repo)
 
 
 def test_a_sync_that_fails_once_leaves_nothing_that_cannot_be_started_again(tmp_path: Path) -> None:
     """What was gathered for that sync was known already, and must not be written down as if it had been."""
-    require_strace()
-    repo, log = make_repo(tmp_path / "repo"), tmp_path / "strace"
-    with served(repo) as server:
-        server.operator.post("/tasks", {"id": "before", "goal": "x"})
-        wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
-        tracer = _failing_sync(server, log, "when=1")
+    with _served_by_a_disk_that_fails(tmp_path) as server:
         answer = server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k")
         assert (answer.status, answer.code) == (503, "sync_failed")
-        assert server.process.wait(60) == 3
-        tracer.communicate(timeout=60)
-    assert "INJECTED" in log.read_text()
-    sound(repo)
-    with served(repo) as server:
+    with served(server.repo) as server:
         assert server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k").status == 201
         assert server.operator.get("/tasks")["total"] == 2
-    sound(repo)
+    sound(server.repo)
 
 
 def test_a_blob_whose_sync_fails_is_not_acknowledged_and_ends_the_run(tmp_path: Path) -> None:
-    require_strace()
-    repo, log = make_repo(tmp_path / "repo"), tmp_path / "strace"
-    with served(repo) as server:
-        server.operator.post("/tasks", {"id": "before", "goal": "x"})
-        wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
-        tracer = _failing_sync(server, log, "when=1", "fsync")
+    with _served_by_a_disk_that_fails(tmp_path, call="fsync") as server:
         answer = server.operator.ask("POST", "/blobs", b"kept or not", content_type="text/plain")
         assert (answer.status, answer.code) == (503, "sync_failed")
-        assert server.process.wait(60) == 3
-        tracer.communicate(timeout=60)
-    assert "INJECTED" in log.read_text()
-    sound(repo)
 
 
 def test_nobody_is_shown_what_is_not_on_disk_yet(tmp_path: Path) -> None:
     """The state knows a task before its sync has returned. This sync takes its time, and then fails."""
-    require_strace()
-    repo, log = make_repo(tmp_path / "repo"), tmp_path / "strace"
-    with served(repo) as server, ThreadPoolExecutor() as pool:
-        server.operator.post("/tasks", {"id": "before", "goal": "x"})
-        wait_for(lambda: not state(repo).tasks["before"].unfiled, "a server at rest")
-        tracer = _failing_sync(server, log, "delay_enter=1s:when=1")
+    with _served_by_a_disk_that_fails(tmp_path, "delay_enter=1s:when=1") as server, ThreadPoolExecutor() as pool:
         posted = pool.submit(server.operator.ask, "POST", "/tasks", {"id": "t", "goal": "x"})
         seen = []
         while not posted.done():
             with contextlib.suppress(OSError, http.client.HTTPException):
                 seen.append(server.with_token(server.address.token).ask("GET", "/tasks/t").status)
         assert posted.result().code == "sync_failed"
-        assert server.process.wait(60) == 3
-        tracer.communicate(timeout=60)
-    assert "INJECTED" in log.read_text()
     assert seen and 200 not in seen
-    sound(repo)
 
 
 def test_what_a_lost_worker_leaves_is_for_the_agent_that_the_rules_name(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -68,6 +69,20 @@ def test_a_head_that_is_too_long_is_told(server: Server) -> None:
     assert answer.startswith(b"HTTP/1.1 431 ") and b"head_too_large" in answer
 
 
+@contextlib.asynccontextmanager
+async def _connected_to(app: Any, **more: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to an application of the test's own, behind connections as the server has them."""
+    config = uvicorn.Config(app, "127.0.0.1", 0, http=connections.connection_type(9), lifespan="off", **more)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.servers[0].sockets[0].getsockname()[1])
+    yield reader, writer
+    writer.close()
+    await server.shutdown()
+
+
 def test_a_head_that_never_comes_to_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here with a shorter patience, and without an application: nobody gets as far."""
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
@@ -76,18 +91,9 @@ def test_a_head_that_never_comes_to_its_end_is_told(monkeypatch: pytest.MonkeyPa
         raise AssertionError("the head was not complete")
 
     async def asked() -> bytes:
-        config = uvicorn.Config(nobody, "127.0.0.1", 0, http=connections.connection_type(9), lifespan="off")  # type: ignore[arg-type]
-        config.load()
-        server = uvicorn.Server(config)
-        server.lifespan = config.lifespan_class(config)
-        await server.startup()
-        port = server.servers[0].sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: ")
-        answer = await asyncio.wait_for(reader.read(), 60)
-        writer.close()
-        await server.shutdown()
-        return answer
+        async with _connected_to(nobody) as (reader, writer):
+            writer.write(b"GET / HTTP/1.1\r\nHost: ")
+            return await asyncio.wait_for(reader.read(), 60)
 
     answer = asyncio.run(asked())
     assert answer.startswith(b"HTTP/1.1 408 ") and b"head_too_slow" in answer
@@ -111,23 +117,15 @@ def test_a_body_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, ap
     monkeypatch.setattr(connections, "REST_S", 0.4)
 
     async def asked() -> bytes:
-        config = uvicorn.Config(app, "127.0.0.1", 0, http=connections.connection_type(9), lifespan="off")  # type: ignore[arg-type]
-        config.load()
-        server = uvicorn.Server(config)
-        server.lifespan = config.lifespan_class(config)
-        await server.startup()
-        port = server.servers[0].sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
-        reading = asyncio.ensure_future(reader.read())
-        sent = 0
-        while not reading.done() and sent < 1200:
-            writer.write(b"a")
-            sent += 1
-            await asyncio.wait([reading], timeout=0.05)
-        assert reading.done(), "it was let in for ever"
-        writer.close()
-        await server.shutdown()
+        async with _connected_to(app) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+            reading = asyncio.ensure_future(reader.read())
+            sent = 0
+            while not reading.done() and sent < 1200:
+                writer.write(b"a")
+                sent += 1
+                await asyncio.wait([reading], timeout=0.05)
+            assert reading.done(), "it was let in for ever"
         return reading.result()
 
     assert asyncio.run(asked()).startswith(start)
@@ -135,26 +133,16 @@ def test_a_body_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, ap
 
 def test_empty_lines_do_not_keep_a_connection() -> None:
     async def asked() -> None:
-        config = uvicorn.Config(
-            _refuses, "127.0.0.1", 0, http=connections.connection_type(9), lifespan="off", timeout_keep_alive=1
-        )  # type: ignore[arg-type]
-        config.load()
-        server = uvicorn.Server(config)
-        server.lifespan = config.lifespan_class(config)
-        await server.startup()
-        port = server.servers[0].sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (await reader.readuntil(b"no")).startswith(b"HTTP/1.1 401 ")
-        reading = asyncio.ensure_future(reader.read())
-        for _ in range(1200):
-            writer.write(b"\r\n")
-            await asyncio.wait([reading], timeout=0.05)
-            if reading.done():
-                break
-        assert reading.done(), "it was let in for ever"
-        writer.close()
-        await server.shutdown()
+        async with _connected_to(_refuses, timeout_keep_alive=1) as (reader, writer):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readuntil(b"no")).startswith(b"HTTP/1.1 401 ")
+            reading = asyncio.ensure_future(reader.read())
+            for _ in range(1200):
+                writer.write(b"\r\n")
+                await asyncio.wait([reading], timeout=0.05)
+                if reading.done():
+                    break
+            assert reading.done(), "it was let in for ever"
 
     asyncio.run(asked())
 
