@@ -18,7 +18,7 @@ MODULES = {
 
 # Each layer may import itself and the layers above it; adapters never import each other, nor the engine.
 LAYERS = [
-    {"errors", "layout", "domain", "points"},
+    {"errors", "layout", "domain", "points", "clock"},
     {"durable"},
     {"processes"},
     {"git"},
@@ -206,6 +206,26 @@ def test_the_domain_does_no_input_and_no_output(module: str) -> None:
 def test_only_the_door_makes_system_calls(module: str) -> None:
     used = [name for name, _ in imports(ast.parse(MODULES[module].read_text()), module)]
     assert module in MAY_USE_KERNEL or not INNER_PARTS.intersection(used)
+
+
+def other_clocks(source: str) -> Iterator[str]:
+    """Places that ask for the time without asking our clock: a test that sets it would not reach them."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.monotonic", "datetime.now"):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield f"line {node.lineno}: import of names of time"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_time_is_asked_for_in_one_place(module: str) -> None:
+    if module != "holdfast.clock":
+        assert list(other_clocks(MODULES[module].read_text())) == []
+
+
+@pytest.mark.parametrize("source", ["import time; time.time()", "clock = time.monotonic", "from time import time"])
+def test_the_check_for_other_clocks_can_say_no(source: str) -> None:
+    assert list(other_clocks(source))
 
 
 def test_every_command_is_a_real_function() -> None:

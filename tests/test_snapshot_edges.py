@@ -71,7 +71,7 @@ def test_the_parent_is_the_snapshot_before_whatever_the_clock_says(
 ) -> None:
     now = 1_700_000_000
     for number, name in enumerate(["turn-1", "turn-2", "orphan-1", "turn-3"]):
-        monkeypatch.setattr(snapshot.time, "time", lambda at=now - 1000 * number: at)
+        monkeypatch.setattr(snapshot, "wall", lambda at=now - 1000 * number: at)
         (repo / "a").write_text("x" * number)
         Snapshots(repo, tmp_path / "private").take("t.1", name)
     line = git(repo, "log", "--format=%s", reference("t.1", "turn-3")).splitlines()

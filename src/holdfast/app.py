@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.clock import monotonic, wall
 from holdfast.config.layers import Loaded, load
 from holdfast.config.settings import DEFAULT_SETTINGS, Config
 from holdfast.domain.state import State
@@ -84,7 +85,7 @@ class Session(msgspec.Struct, frozen=True):
 class App:
     """One repository with its configuration and data root."""
 
-    def __init__(self, repo: Path, loaded: Loaded, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, repo: Path, loaded: Loaded, clock: Callable[[], float] = wall) -> None:
         self.repo = repo
         self.loaded = loaded
         self.config = loaded.config
@@ -153,14 +154,14 @@ class App:
         from holdfast.engine import requests
 
         self.expect_initialised()
-        key, deadline = secrets.token_hex(16), time.monotonic() + PATIENCE_S
+        key, deadline = secrets.token_hex(16), monotonic() + PATIENCE_S
         while True:
             if requests.is_served(self.layout) and (answer := requests.ask(self.layout, key, kind, params)) is not None:
                 return answer
             try:
                 return self._decide_here(key, kind, params, say)
             except Locked as held:
-                is_late = time.monotonic() >= deadline or not _is_worth_waiting(held, PATIENCE_S)
+                is_late = monotonic() >= deadline or not _is_worth_waiting(held, PATIENCE_S)
                 if is_late and not requests.is_served(self.layout):
                     raise
             time.sleep(LOCK_POLL_S)
@@ -222,12 +223,12 @@ class App:
         return build_effects(self.repo, layout, self.config, blobs)
 
     def _ledger(self, layout: Layout, take_over: bool, patience_s: float) -> FileLedger:
-        deadline = time.monotonic() + patience_s
+        deadline = monotonic() + patience_s
         while True:
             try:
                 return FileLedger.open(layout, take_over=take_over, clock=self.clock)
             except Locked as held:
-                if not _is_worth_waiting(held, patience_s) or time.monotonic() >= deadline:
+                if not _is_worth_waiting(held, patience_s) or monotonic() >= deadline:
                     raise
             time.sleep(LOCK_POLL_S)
 
@@ -269,7 +270,7 @@ def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
     if type(held) is not Locked:
         return False
     holder = held.identity
-    return holder is None or time.time() - holder.since < patience_s
+    return holder is None or wall() - holder.since < patience_s
 
 
 def repository_of(folder: Path) -> Path:

@@ -7,8 +7,9 @@ import os
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
+
+from holdfast.clock import monotonic
 
 OUTPUT_BYTES_MAX = 1 << 16
 
@@ -23,7 +24,7 @@ def first_line(argv: Sequence[str], wait_s: float) -> str:
         return ""
     with child:
         try:
-            text = _read(child, time.monotonic() + wait_s)
+            text = _read(child, monotonic() + wait_s)
         finally:
             # It has not been waited for yet, so the group is still its own.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -37,7 +38,7 @@ def _read(child: subprocess.Popen[bytes], deadline: float) -> bytes:
     ended = os.pidfd_open(child.pid)
     watched = [output, ended]
     try:
-        while len(text) < OUTPUT_BYTES_MAX and (left := deadline - time.monotonic()) > 0:
+        while len(text) < OUTPUT_BYTES_MAX and (left := deadline - monotonic()) > 0:
             ready = select.select(watched, [], [], left)[0]
             if output in ready:
                 data = os.read(output, OUTPUT_BYTES_MAX)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from holdfast.clock import monotonic
 from holdfast.domain.attempt import Order
 from holdfast.durable import disk, process
 from holdfast.durable.attempts import PRIVATE, Running
@@ -73,9 +74,9 @@ class Child:
         if self._is_reaped:
             return
         self._signal(signal.SIGSTOP)
-        deadline = time.monotonic() + STOPPING_S_MAX
+        deadline = monotonic() + STOPPING_S_MAX
         seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
-        while os.waitid(os.P_PID, self.pid, seen) is None and time.monotonic() < deadline:
+        while os.waitid(os.P_PID, self.pid, seen) is None and monotonic() < deadline:
             time.sleep(STOPPING_POLL_S)
 
     def go_on(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import msgspec
 
 from holdfast.agents import hook, prices, said
 from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, has_any, home, mentions, refused, server_as_json
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -139,7 +139,7 @@ class ClaudeStream:
             case "api_retry":
                 status, delay_s = said.count(record, "error_status"), said.number(record, "retry_delay_ms") / 1000
                 if status == 429 and delay_s > RETRY_S_MAX:
-                    yield events.RateLimited(time.time() + delay_s, f"The model's rate limit lasts for {delay_s:g} s.")
+                    yield events.RateLimited(wall() + delay_s, f"The model's rate limit lasts for {delay_s:g} s.")
                 elif status in (401, 403) and said.count(record, "attempt") >= REFUSED_KEYS_MAX:
                     yield from self._finish(Claude.not_signed_in(f"the model's server answered {status}"))
 

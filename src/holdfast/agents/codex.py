@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import msgspec
 
 from holdfast.agents import prices, said, words
 from holdfast.agents.cli import Cli, broke_off, has_any, home, mentions, refused
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -193,4 +193,4 @@ def _until(told: str) -> float:
     _, found, rest = told.partition("try again in ")
     parts = re.findall(r"(\d{1,6}) (day|hour|minute|second)", rest[:100]) if found else []
     seconds = sum(int(number) * _UNIT_S[unit] for number, unit in parts)
-    return time.time() + seconds if seconds else 0.0
+    return wall() + seconds if seconds else 0.0

@@ -11,7 +11,6 @@ else: settings, sign-in, conversations. Without servers it has the user's own ho
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import msgspec
 
 from holdfast.agents import prices, said, words
 from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, has_any, home, mentions, refused, server_as_json
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -235,7 +235,7 @@ class GeminiStream:
         text = line[:4096].decode(errors="replace")
         if (retry := _RETRY.match(text)) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
             yield events.RateLimited(
-                time.time() + min(wait_s, WAIT_S_MAX), f"The model's rate limit lasts for {wait_s:.0f} s."
+                wall() + min(wait_s, WAIT_S_MAX), f"The model's rate limit lasts for {wait_s:.0f} s."
             )
         elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
             yield events.RateLimited(0.0, "The model's server answered 429, and 429 again.")
@@ -250,7 +250,7 @@ def _trouble(told: str) -> events.Finished | events.RateLimited:
     if words.is_limited(told) or words.is_used_up(told):
         if after := _AFTER.search(told):
             parts = re.findall(r"(\d{1,6}(?:\.\d{1,6})?)(ms|[dhms])", after[1])
-            return events.RateLimited(time.time() + sum(float(number) * _UNIT_S[unit] for number, unit in parts), told)
+            return events.RateLimited(wall() + sum(float(number) * _UNIT_S[unit] for number, unit in parts), told)
         is_long = re.search(r"\bdaily\b|\bper day\b|\bbilling\b|\blimit: 0\b", low)
         return events.Finished(False, told, events.QUOTA) if is_long else events.RateLimited(0.0, told)
     return events.Finished(False, told or "Gemini CLI has failed, and did not say why.")

@@ -6,13 +6,13 @@ reads the task from a file, and leaves it to Holdfast to wait for a rate limit. 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents import prices, said, words
 from holdfast.agents.aider import KEYS
 from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, has_any, refused
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -185,7 +185,7 @@ class MiniStream:
                 yield events.Finished(False, told, events.QUOTA)
             case "RateLimitError":
                 self._is_finished = False
-                yield events.RateLimited(time.time() + self._retry_s if self._retry_s else 0.0, told)
+                yield events.RateLimited(wall() + self._retry_s if self._retry_s else 0.0, told)
             case "InternalServerError" if "missing credentials" in low:
                 # The library of its library has no other name for that.
                 yield Mini.not_signed_in(told)

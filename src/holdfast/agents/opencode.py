@@ -6,7 +6,6 @@ keeps each tool's result back until the turn is saved: it is the turn's barrier.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import msgspec
 
 from holdfast.agents import said, words
 from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, home, refused
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -175,7 +175,7 @@ class OpencodeStream:
         until, told = said.number(record, "next") / 1000, said.text(record, "message")
         status, tries = said.count(record, "status"), said.count(record, "attempt")
         if status in _LIMITED if status else words.is_limited(told):
-            if until - time.time() > RETRY_S_MAX:
+            if until - wall() > RETRY_S_MAX:
                 yield events.RateLimited(until, told or "The model's server asks for a pause.")
         elif tries >= RETRIES_MAX:
             yield from self._finish(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 
 from holdfast.agents import sandbox
 from holdfast.agents.conversation import Conversation
+from holdfast.clock import wall
 from holdfast.domain.attempt import Exit, Order, TurnLine
 from holdfast.durable import disk
 from holdfast.durable.attempts import PRIVATE
@@ -71,7 +71,7 @@ class Record:
 
     def note(self, event: dict[str, Any]) -> None:
         """Durable with the next turn, or the next `flush`."""
-        self._pending.append({"ts": time.time(), "start": self._order.start, **event})
+        self._pending.append({"ts": wall(), "start": self._order.start, **event})
         if len(self._pending) >= PENDING_MAX:
             self.flush()
 
@@ -100,7 +100,7 @@ class Record:
             self.flush()
         used = talk.pending
         line = TurnLine(
-            ts=time.time(),
+            ts=wall(),
             turn=number,
             start=self._order.start,
             tool=tool,

@@ -20,7 +20,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -33,6 +32,7 @@ from holdfast.agents.files import remove_secrets, write_files
 from holdfast.agents.limits import Verdict, Watch
 from holdfast.agents.record import Record, step, write_exit
 from holdfast.agents.streams import stream_of
+from holdfast.clock import monotonic, wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Spent, ToolStarted
 from holdfast.domain.attempt import Ending, Exit, Order
 from holdfast.domain.spend import Spend
@@ -110,7 +110,7 @@ class Runner:
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock)
-        self._turn_began = time.monotonic()
+        self._turn_began = monotonic()
         self._watch = Watch(order.limits, self._turn_began)
         self._next_beat = self._next_flush = 0.0
 
@@ -156,11 +156,11 @@ class Runner:
     def _pause_s(self) -> float:
         """Not longer than until something may be overdue; a file `stop` is looked for now and then."""
         is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
-        return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(time.monotonic()))
+        return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(monotonic()))
 
     def _is_enough(self) -> bool:
         """Shows that the runner is at work, and asks whether the agent may go on."""
-        now = time.monotonic()
+        now = monotonic()
         assert self._record is not None
         if now >= self._next_beat:
             self._next_beat = now + self._order.limits.heartbeat_s
@@ -185,7 +185,7 @@ class Runner:
         except BlockingIOError:
             return False
         if data:
-            self._watch.heard(time.monotonic())
+            self._watch.heard(monotonic())
             self._record.write_output(data)
             if fd == self._child.stdout or self._order.launch.reads_errors:
                 self._take_lines(fd, data)
@@ -197,7 +197,7 @@ class Runner:
             for _ in range(READS_BEFORE_A_HOOK_MAX):
                 if not self._read(child.stdout):
                     break
-            self._watch.heard(time.monotonic())
+            self._watch.heard(monotonic())
             for event in cast("HookedStream", self._stream).hook(hook.said_in(call)):
                 self._take(event, is_waiting=True)
             if self._verdict is not None:
@@ -218,8 +218,8 @@ class Runner:
     def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
         """`is_waiting`: the agent does nothing until it is told to go on."""
         assert self._record is not None
-        now = time.monotonic()
-        event, refused = honest(event, time.time(), self._talk.spent.usd)
+        now = monotonic()
+        event, refused = honest(event, wall(), self._talk.spent.usd)
         if refused:
             self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": refused})
         has_turned = self._talk.take(event)
@@ -247,14 +247,14 @@ class Runner:
             self._child.stop()
         try:
             attempts.beat(self._files)
-            now = time.monotonic()
+            now = monotonic()
             line = self._record.turn(self._talk, now - self._turn_began)
             self._talk.next_turn()
         finally:
             if not is_waiting:
                 self._child.go_on()
         self._wake()
-        self._turn_began = time.monotonic()
+        self._turn_began = monotonic()
         self._watch.heard(self._turn_began)
         return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
 
@@ -328,8 +328,8 @@ class Runner:
         return verdicts.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
 
     def _exit(self, snapshot: str) -> Exit:
-        verdict, code, now = self._judge(), self._code, time.time()
-        seconds = self._watch.seconds(time.monotonic()) if self._child is not None else 0.0
+        verdict, code, now = self._judge(), self._code, wall()
+        seconds = self._watch.seconds(monotonic()) if self._child is not None else 0.0
         if not self._talk.spent.turns:
             before = attempts.last_exit(self._files)
             verdict = verdicts.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.domain.agent_events import (
     AgentEvent,
     Finished,
@@ -135,7 +136,7 @@ def _other(verb: str, rest: str) -> int | None:
     elif verb == "spend":
         _tell(Spent(float(words[0]), tokens_out=int(words[1]) if len(words) > 1 else 0))
     elif verb == "rate-limit":
-        _tell(RateLimited(time.time() + float(rest), f"The script has a rate limit of {rest} s."))
+        _tell(RateLimited(wall() + float(rest), f"The script has a rate limit of {rest} s."))
         return 1
     elif verb == "hang":
         while True:

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.cli.next_step import next_step
 from holdfast.cli.terminal import plain
+from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 
 if TYPE_CHECKING:
@@ -45,14 +46,14 @@ class Lines:
 
 class Json:
     def note(self, task: str, text: str) -> None:
-        self._line({"ts": time.time(), "task": task, "note": text})
+        self._line({"ts": wall(), "task": task, "note": text})
 
     def show(self, loop: Loop) -> None:
         sys.stdout.flush()
 
     def end(self, loop: Loop, left: list[str]) -> None:
         states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
-        self._line({"ts": time.time(), "ended": True, "states": states, "left": left})
+        self._line({"ts": wall(), "ended": True, "states": states, "left": left})
 
     def _line(self, value: object) -> None:
         click.echo(msgspec.json.encode(value).decode())
@@ -99,7 +100,7 @@ def reasons_to_wait(loop: Loop, name: str) -> list[str]:
     """Without what the state says by itself."""
     if name not in loop.board.graph:
         return []
-    return [why for why in loop.board.graph.reasons_to_wait(name, time.time()) if not why.startswith("it is ")]
+    return [why for why in loop.board.graph.reasons_to_wait(name, wall()) if not why.startswith("it is ")]
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -10,6 +9,7 @@ import click
 import msgspec
 
 from holdfast.app import App, View
+from holdfast.clock import wall
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
@@ -94,7 +94,7 @@ def moment(unix_s: float) -> str:
 
 def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Sequence[Problem]) -> dict[str, Row]:
     names = [*tasks, *(name for name in files if name not in tasks)]
-    graph, now, stopped = Graph(), time.time(), {name for each in problems for name in each.tasks}
+    graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
     for name in names:
         graph.put(_node(name, tasks.get(name), files.get(name)))
     rows = {}

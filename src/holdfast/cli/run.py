@@ -18,6 +18,7 @@ from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+from holdfast.clock import monotonic
 from holdfast.domain.task import TaskState
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import is_stopped
@@ -214,11 +215,11 @@ def stop(ctx: click.Context, agents_too: bool, wait_s: float, as_json: bool) -> 
     if holder is None or not holder.is_alive():
         raise NobodyRuns(path=app.layout.root)
     Signals(app.layout).ask_to_stop(holder.run, AGENTS if agents_too else LEAVE)
-    deadline = time.monotonic() + wait_s
+    deadline = monotonic() + wait_s
     while holder.is_alive():
         if is_stopped(holder.pid):
             raise RunStopped(pid=holder.pid)
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             raise NotStopped(pid=holder.pid, seconds=wait_s)
         time.sleep(0.02)
     if as_json:

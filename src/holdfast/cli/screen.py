@@ -22,6 +22,7 @@ from rich.text import Text
 
 from holdfast.cli.live import counted, reasons_to_wait, summary
 from holdfast.cli.terminal import plain
+from holdfast.clock import monotonic, wall
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.durable.at_work import AtWork, clock, glance
@@ -55,7 +56,7 @@ class Frame(msgspec.Struct, frozen=True):
 class Screen:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=False)
-        self._began = time.time()
+        self._began = wall()
         self._notes: deque[str] = deque(maxlen=NOTES_SHOWN)
         self._frame = Frame()
         self._framed_at = 0.0
@@ -79,7 +80,7 @@ class Screen:
         self._notes.append(f"{time.strftime('%H:%M:%S')} {f'{task}: {text}' if task else text}")
 
     def show(self, loop: Loop) -> None:
-        now = time.monotonic()
+        now = monotonic()
         is_fresh = now - self._framed_at < LOOK_S
         at_work = tuple(msgspec.structs.replace(task) for task in loop.at_work)
         changed = [task.id for task in at_work] != [task.id for task in self._frame.at_work]
@@ -125,11 +126,11 @@ class Screen:
     def _totals(self) -> Text:
         frame = self._frame
         # What is cut on a narrow terminal comes last.
-        parts = [clock(time.time() - self._began), f"{frame.turns} turns", f"${frame.usd:.2f}", counted(frame.states)]
+        parts = [clock(wall() - self._began), f"{frame.turns} turns", f"${frame.usd:.2f}", counted(frame.states)]
         return Text.assemble(("holdfast ", "bold"), "  ".join(parts))
 
     def _look(self) -> list[AtWork]:
-        loop, now = self._files_of, time.monotonic()
+        loop, now = self._files_of, monotonic()
         if loop is not None and now - self._looked_at >= LOOK_S:
             self._looked_at = now
             layout = loop.shop.layout
@@ -182,7 +183,7 @@ def _table(agents: list[AtWork], width: int, room: int) -> list[Text]:
 
 
 def _cells(agent: AtWork) -> tuple[str, ...]:
-    spent, lasted = f"${agent.usd:.2f}", clock(time.time() - agent.since)
+    spent, lasted = f"${agent.usd:.2f}", clock(wall() - agent.since)
     return plain(agent.attempt), plain(agent.agent), str(agent.turn), spent, lasted, plain(agent.tool)
 
 

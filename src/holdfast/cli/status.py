@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -12,6 +11,7 @@ from holdfast.cli.next_step import next_step
 from holdfast.cli.overview import Row, look, moment, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.durable.at_work import AtWork, at_work, clock
 from holdfast.durable.lock import Holder, read_holder
@@ -70,7 +70,7 @@ def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
     if not agents:
         return
     click.echo("\nat work" + ("" if is_run else ", or left behind; `holdfast run` goes on with them"))
-    now = time.time()
+    now = wall()
     for each in agents[:SHOWN_MAX]:
         told = (
             f"  {each.attempt}  {each.agent}  turn {each.turn}  ${each.usd:.2f}  {clock(now - each.since)}  {each.tool}"

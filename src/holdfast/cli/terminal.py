@@ -10,11 +10,12 @@ import contextlib
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import click
+
+from holdfast.clock import monotonic, wall
 
 FLUSH_AFTER_S = 0.1
 _UNIT_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -54,7 +55,7 @@ def local_time(unix_s: float) -> str:
 def moment(ctx: click.Context, param: click.Parameter | None, given: str | None) -> float | None:
     """An option's callback: the time that was given, as Unix seconds."""
     try:
-        return None if given is None else parse_moment(given.strip(), time.time())
+        return None if given is None else parse_moment(given.strip(), wall())
     except (ValueError, OverflowError):
         rule = "an ISO time such as 2026-01-31T12:00 (local unless it names a zone), Unix seconds, or how long ago"
         raise click.BadParameter(f"{given!r} is no time. Give {rule}, such as 2h or 1d12h.", ctx, param) from None
@@ -110,7 +111,7 @@ class Printer:
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
-        now = time.monotonic()
+        now = monotonic()
         if now - self._flushed_at >= FLUSH_AFTER_S:
             sys.stdout.flush()
             self._flushed_at = now

@@ -26,6 +26,7 @@ NOT_SETTINGS = frozenset(
         "PROMPT_FILE",
         "EXAMPLES",
         "KILLS",
+        "CLOCK",
         "CRASH_AT",
         "CRASH_LOG",
         "CRASH_ONCE",

@@ -28,6 +28,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.clock import monotonic, wall
 from holdfast.domain.attempt import Exit
 from holdfast.durable import disk, process
 from holdfast.errors import AlreadyExists, DiskError
@@ -106,7 +107,7 @@ def last_exit(files: Attempt) -> Exit | None:
 def heartbeat_age(files: Attempt) -> float:
     """Seconds since the runner last showed that it is at work; infinite where none ever was."""
     try:
-        return max(time.time() - files.alive.stat().st_mtime, 0.0)
+        return max(wall() - files.alive.stat().st_mtime, 0.0)
     except FileNotFoundError:
         return float("inf")
 
@@ -159,14 +160,14 @@ def take_alive(files: Attempt, start: int, timeout_s: float) -> int | None:
     """The descriptor that holds `alive.lock`; None: the start is somebody's already, or the lock did not come free."""
     make_folder(files)
     fd = disk.open_lock_file(files.alive, PRIVATE)
-    deadline = time.monotonic() + timeout_s
+    deadline = monotonic() + timeout_s
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             disk.sync_folder(files.root)
             return fd
         except BlockingIOError:
-            if files.start(start).exists() or time.monotonic() > deadline:
+            if files.start(start).exists() or monotonic() > deadline:
                 disk.close_lock_file(fd, files.alive)
                 return None
             time.sleep(POLL_S)
@@ -210,11 +211,11 @@ def end_processes(files: Attempt, attempt: str, grace_s: float, *, descendants: 
     descends from it is of the attempt.
     """
     members = _Members(files, attempt, os.getpid() if descendants else 0)
-    deadline = time.monotonic() + grace_s
+    deadline = monotonic() + grace_s
     asked: set[tuple[int, int]] = set()
     # One that was just being left to us may be missed by one look, not by two.
     while found := members.find() or (descendants and members.find()):
-        is_late = time.monotonic() >= deadline
+        is_late = monotonic() >= deadline
         with contextlib.ExitStack() as stack:
             pidfds = [stack.enter_context(each) for each in map(members.held, found)]
             alive = [(known, pidfd) for known, pidfd in zip(found, pidfds, strict=True) if pidfd is not None]

@@ -28,12 +28,12 @@ from __future__ import annotations
 import datetime
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from holdfast.clock import wall
 from holdfast.durable import disk
 from holdfast.durable.audit_chain import (
     LINE_BYTES_MAX,
@@ -57,7 +57,7 @@ DAYS_AHEAD_MAX = 2
 class Log:
     """Appends to the last day. Opening it verifies that day, and refuses a damaged one."""
 
-    def __init__(self, folder: Path, key: Key, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, key: Key, *, clock: Callable[[], float] = wall) -> None:
         self._folder = folder
         self._key = key
         self._clock = clock

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from holdfast import errors
+from holdfast.clock import wall
 
 UNKNOWN_TYPE = "application/octet-stream"
 
@@ -26,7 +26,7 @@ _decoder = msgspec.json.Decoder(Meta)
 def describe(size: int, content_type: str, metadata: Mapping[str, str] | None) -> Meta:
     if not isinstance(metadata, Mapping | None):
         raise errors.InputError(detail=f"a blob's metadata must be a mapping, and this is {type(metadata).__name__}")
-    fields = {"size": size, "content_type": content_type, "created": time.time(), "metadata": dict(metadata or {})}
+    fields = {"size": size, "content_type": content_type, "created": wall(), "metadata": dict(metadata or {})}
     try:
         meta = msgspec.convert(fields, Meta)
         encode(meta)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.clock import monotonic
 from holdfast.durable import disk, process
 from holdfast.errors import AlreadyExists
 
@@ -23,13 +24,13 @@ POLL_S = 0.02
 
 def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
     """Waits until the lock is gone, and removes it where nobody alive can have it. Otherwise says who has it."""
-    deadline = time.monotonic() + wait_s
+    deadline = monotonic() + wait_s
     while (found := _stamp(lock)) is not None:
         owner = holder(lock, folders)
         if owner == "" and _stamp(lock) == found:
             disk.unlink(lock, missing_ok=True)
             return ""
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             return owner
         time.sleep(POLL_S)
     return ""
@@ -38,14 +39,14 @@ def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str
 def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
     """Makes the lock ours, as git would; otherwise says who has it."""
     me = msgspec.json.encode(process.current())
-    deadline = time.monotonic() + wait_s
+    deadline = monotonic() + wait_s
     while True:
         try:
             disk.create(lock, me)
             return ""
         except AlreadyExists:
-            owner = free(lock, folders, max(deadline - time.monotonic(), 0.0))
-            if owner or time.monotonic() > deadline:
+            owner = free(lock, folders, max(deadline - monotonic(), 0.0))
+            if owner or monotonic() > deadline:
                 return owner or "another process"
 
 

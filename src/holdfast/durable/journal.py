@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.clock import wall
 from holdfast.durable import disk
 from holdfast.durable.entry import GENESIS, Head, Record, Ref, encode, encode_checked, encode_middle, put_together, seal
 from holdfast.errors import DiskError, HoldfastError, InputError, InvalidName, JournalClosed, Poisoned
@@ -174,7 +175,7 @@ class Journal:
         previous: Ref | None,
         *,
         facts: dict[str, Any] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall,
     ) -> Journal:
         """Begins a run: its file and its `run_started` are durable on return.
 

@@ -26,13 +26,13 @@ import contextlib
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from holdfast.clock import wall
 from holdfast.durable import disk, lines
 from holdfast.durable.lines import Line, Skip, ignore
 from holdfast.durable.scrub import Scrubber
@@ -58,7 +58,7 @@ class Ledger:
         rotate_age_s_max: float | None = None,
         retain_bytes_max: int | None = None,
         retain_age_s_max: float | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall,
         mode: int = 0o644,
     ) -> None:
         self._mode = mode

@@ -28,6 +28,7 @@ from typing import Annotated
 
 import msgspec
 
+from holdfast.clock import monotonic, wall
 from holdfast.durable import disk, process
 from holdfast.errors import DiskError, Locked, TakeOverFailed, TakeOverRefused
 
@@ -48,13 +49,13 @@ class Holder(process.Identity, frozen=True):
 
 def flock_within(fd: int, seconds: float, poll_s: float) -> bool:
     """Takes the flock of an open file; False if others have it for so long."""
-    deadline = time.monotonic() + seconds
+    deadline = monotonic() + seconds
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 return False
             time.sleep(poll_s)
 
@@ -80,11 +81,11 @@ class DataLock:
 
         The epoch is above the one in the file and above `epoch_min`; `name_run` makes the run's id of it.
         """
-        deadline = time.monotonic() + NAMING_S
+        deadline = monotonic() + NAMING_S
         while (lock := cls._try(path)) is None:
             holder = read_holder(path)
             certain = is_held_by(path, holder)
-            if certain or time.monotonic() > deadline:
+            if certain or monotonic() > deadline:
                 raise Locked(path=path, holder=_in_words(path, holder), identity=holder, certain=certain)
             time.sleep(POLL_S)
         return lock._signed(name_run, epoch_min)
@@ -101,11 +102,11 @@ class DataLock:
         except Locked as held:
             found: Holder | None = held.identity
             certain: bool = held.certain
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic() + timeout_s
         holder = _kill(path, found, certain, timeout_s)
         while (lock := cls._try(path)) is None:
             now = read_holder(path)
-            if (now != holder and is_held_by(path, now)) or time.monotonic() > deadline:
+            if (now != holder and is_held_by(path, now)) or monotonic() > deadline:
                 reason = f"the lock is now held by {_in_words(path, now)}"
                 raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=now)
             time.sleep(POLL_S)
@@ -160,7 +161,7 @@ class DataLock:
             before = read_holder(self.path)
             epoch = max(before.epoch if before else 0, epoch_min) + 1
             me = process.current()
-            self.holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch, time.time())
+            self.holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch, wall())
             disk.rewrite(self._fd, msgspec.json.encode(self.holder) + b"\n", self.path)
             disk.sync_folder(self.path.parent)
         except BaseException:

@@ -23,12 +23,12 @@ import datetime
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.durable import disk, merkle
 from holdfast.durable.audit_chain import Finding, Findings, Torn, Walk, moment
 from holdfast.durable.audit_key import Key, signature
@@ -105,7 +105,7 @@ def day_root(days: list[Day]) -> str:
 # -- sealing ----------------------------------------------------------------------------------------------------------
 
 
-def seal(folder: Path, key: Key, *, clock: Callable[[], float] = time.time) -> Seal:
+def seal(folder: Path, key: Key, *, clock: Callable[[], float] = wall) -> Seal:
     """Seals all records of the log, after it has verified. With nothing new since the last seal, returns that one.
 
     Like an append, only for the process that holds the data root's lock.

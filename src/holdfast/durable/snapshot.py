@@ -26,13 +26,13 @@ import contextlib
 import hashlib
 import os
 import re
-import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.durable import disk
 from holdfast.durable.git import readable
 from holdfast.durable.shadow import GITLINK, Excluded, Shadow, Stamp, file_stamp
@@ -154,7 +154,7 @@ class Snapshots:
         return file_stamp(self._repository.common_dir / ROOT / attempt)
 
     def _commit(self, tree: str, parent: _Saved | None, message: str) -> _Saved:
-        now = f"@{int(time.time())} +0000"
+        now = f"@{int(wall())} +0000"
         who = {
             f"GIT_{role}_{what}": value
             for role in ("AUTHOR", "COMMITTER")

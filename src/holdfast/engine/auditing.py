@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.durable import disk, process
 from holdfast.durable.audit import Log
 from holdfast.durable.audit_chain import Record, in_order, parse
@@ -76,7 +76,7 @@ def _short(value: object) -> Any:
 class Auditor:
     """Writes the log of one data root, for who owns that. `say` is told once when it cannot."""
 
-    def __init__(self, layout: Layout, say: Say, clock: Clock = time.time) -> None:
+    def __init__(self, layout: Layout, say: Say, clock: Clock = wall) -> None:
         self._layout = layout
         self._say = say
         self._clock = clock
@@ -192,7 +192,7 @@ def running(auditor: Auditor) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_run(layout: Layout, work: str, say: Say, clock: Clock = time.time) -> Iterator[dict[str, Any]]:
+def without_run(layout: Layout, work: str, say: Say, clock: Clock = wall) -> Iterator[dict[str, Any]]:
     """Work of a person's command that owns the data root and begins no run. What it puts into the facts is told."""
     if work not in _WITHOUT_RUN:
         raise InputError(detail=f"there is no work {work!r} to put on record")
@@ -207,7 +207,7 @@ def without_run(layout: Layout, work: str, say: Say, clock: Clock = time.time) -
         auditor.close()
 
 
-def complete(layout: Layout, say: Say, clock: Clock = time.time) -> None:
+def complete(layout: Layout, say: Say, clock: Clock = wall) -> None:
     """Appends what is missing, for who owns the data root without a run of its own."""
     auditor = Auditor(layout, say, clock)
     auditor.open()

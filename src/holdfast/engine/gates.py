@@ -22,6 +22,7 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.clock import monotonic
 from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import GateStuck
@@ -85,7 +86,7 @@ class Place(msgspec.Struct, frozen=True):
 
 def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ()) -> Result:
     """Runs the gate to its end, and everything that it started to theirs."""
-    began = time.monotonic()
+    began = monotonic()
     argv: Sequence[str] = ["sh", "-c", gate.command] if isinstance(gate.command, str) else list(gate.command)
     argv = place.confine(argv) if place.confine is not None else argv
     kept = _Kept()
@@ -97,7 +98,7 @@ def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ())
         code, in_time = _NOT_FOUND, True
     else:
         in_time, code = _see_through(child, place, began + gate.timeout_s, kept)
-    seconds = round(time.monotonic() - began, 3)
+    seconds = round(monotonic() - began, 3)
     output = blobs.put(kept.content(), content_type="text/plain", metadata={"gate": gate.name[:100]})
     outcome: Outcome = "timed_out" if not in_time else "passed" if code == 0 else "failed"
     return Result(gate.name, outcome, gate.command, code if in_time else None, output, seconds, gate.required)
@@ -141,7 +142,7 @@ def _watch(pid: int, pipe: int, deadline: float, kept: _Kept) -> bool:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.register(pipe, select.POLLIN)
-        while (left_s := deadline - time.monotonic()) > 0:
+        while (left_s := deadline - monotonic()) > 0:
             ready = {fd for fd, _ in poll.poll(left_s * 1000)}
             if pipe in ready and not kept.drain(pipe, once=True):
                 poll.unregister(pipe)
@@ -202,10 +203,10 @@ def locked(place: Place) -> Iterator[Place]:
     fd = disk.open_lock_file(path, attempts.PRIVATE)
     try:
         end(place)
-        deadline = time.monotonic() + KILL_WAIT_S_MAX
+        deadline = monotonic() + KILL_WAIT_S_MAX
         while not _try_lock(fd):
             end(place)
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise GateStuck(attempt=place.attempt, processes="a process that cannot be seen from here")
             time.sleep(POLL_S)
         yield msgspec.structs.replace(place, lock=fd)
@@ -223,10 +224,10 @@ def _try_lock(fd: int) -> bool:
 
 def end(place: Place, group: int = 0) -> None:
     """Asks every process of the gate to end, kills what is left after the grace, and returns when none is found."""
-    began = time.monotonic()
+    began = monotonic()
     asked: set[tuple[int, int]] = set()
     while found := list(_members(place, group)):
-        waited_s = time.monotonic() - began
+        waited_s = monotonic() - began
         if waited_s > place.grace_s + KILL_WAIT_S_MAX:
             names = ", ".join(f"process {pid}" for pid, _ in found)
             raise GateStuck(attempt=place.attempt, processes=names)

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.durable import disk, git, git_locks
@@ -220,7 +220,7 @@ def make_durable(repo: Path) -> None:
 
 
 def _commit(repository: git.Repository, tree: str, parents: Collection[str], message: str, who: Identity) -> str:
-    now = f"@{int(time.time())} +0000"
+    now = f"@{int(wall())} +0000"
     facts = {"NAME": who.name, "EMAIL": who.email, "DATE": now}
     env = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in facts.items()}
     args = [word for parent in parents for word in ("-p", parent)]

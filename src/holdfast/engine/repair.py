@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
 from holdfast.durable import checkpoint, disk
@@ -44,7 +44,7 @@ class Repaired(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def holding(layout: Layout, clock: Callable[[], float] = time.time) -> Iterator[None]:
+def holding(layout: Layout, clock: Callable[[], float] = wall) -> Iterator[None]:
     """Owns the data root without a run of its own, for what changes no decision. Raises Locked."""
     runs = Chain(layout.wal).runs()
     epoch_min = epoch_of(runs[-1].run) if runs else 0
@@ -56,7 +56,7 @@ def repair(
     layout: Layout,
     backlog: BacklogFolder,
     *,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = wall,
     say: Callable[[str], None] = lambda line: None,
 ) -> Repaired:
     with holding(layout, clock):

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.durable import disk, git, git_locks, process
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
@@ -266,7 +266,7 @@ class Worktrees:
         found = {os.path.relpath(file, path) for file in files_below(path) if not file.is_dir()}
         if found - tracked - {".git"}:
             disk.mkdir(self._layout.quarantine)
-            disk.rename(path, self._layout.quarantine / f"worktree-{task}-{int(time.time())}-{os.getpid()}")
+            disk.rename(path, self._layout.quarantine / f"worktree-{task}-{int(wall())}-{os.getpid()}")
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -373,6 +373,6 @@ def stale_locks(repo: Path) -> list[Path]:
 
 def _is_old(lock: Path) -> bool:
     try:
-        return time.time() - lock.stat().st_mtime > LOCK_AGE_S_MIN
+        return wall() - lock.stat().st_mtime > LOCK_AGE_S_MIN
     except OSError:
         return False

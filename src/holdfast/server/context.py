@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from starlette.requests import Request
 
+from holdfast.clock import wall
 from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
 from holdfast.durable.chain import Chain
@@ -44,7 +44,7 @@ class Api:
         self.answers = Answers(Chain(shop.layout.wal))
         self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.events_kept)
         self.room = Room(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
-        self.began = time.time()
+        self.began = wall()
         self.url = ""
         # Set once the files are taken in and what a crash left is recovered.
         self.prepared: Future[None] = Future()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.durable import disk
 from holdfast.durable.scrub import Scrubber
 from holdfast.errors import HoldfastError
@@ -52,7 +52,7 @@ class Log:
             self._dropped += 1
             return
         told = {name: value for name, value in fields.items() if value not in ("", None)}
-        self._lines.put({"ts": round(time.time(), 6), "level": level, "event": event, **told})
+        self._lines.put({"ts": round(wall(), 6), "level": level, "event": event, **told})
 
     def close(self) -> None:
         """Returns when all is written."""
@@ -69,7 +69,7 @@ class Log:
             is_last = batch[-1] is None
             if dropped := self._dropped:
                 self._dropped -= dropped
-                batch.insert(0, {"ts": time.time(), "level": "warning", "event": "lines_dropped", "count": dropped})
+                batch.insert(0, {"ts": wall(), "level": "warning", "event": "lines_dropped", "count": dropped})
             content = b"".join(self._encoded(line) for line in batch if line is not None)
             # A full disk is told of by whoever has something to lose.
             with contextlib.suppress(HoldfastError):

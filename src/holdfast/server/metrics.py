@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
@@ -20,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from holdfast import __version__
+from holdfast.clock import monotonic, wall
 from holdfast.domain import entries
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.spend import Spend
@@ -252,8 +252,8 @@ class _Scraped:
 
     def collect(self) -> Iterator[Metric]:
         with self._mutex:
-            if time.monotonic() - self._made_at >= FRESH_S:
-                self._made, self._made_at = list(self._look()), time.monotonic()
+            if monotonic() - self._made_at >= FRESH_S:
+                self._made, self._made_at = list(self._look()), monotonic()
             made = self._made
         yield from made
 
@@ -265,7 +265,7 @@ class _Scraped:
         states = Counts(map(attrgetter("state"), tasks))
         at_work, remote = loop.at_work, loop.remote
         heartbeat_s, silence_s = self._quietest(at_work)
-        position, now = ledger.position, time.time()
+        position, now = ledger.position, wall()
         spent = ledger.state.days.get(int(now // DAY_S), Spend())
         budgets = {"run": api.config.budgets.usd_per_run, "day": api.config.budgets.usd_per_day}
         yield _counter("holdfast_access_denied_total", api.denials)
@@ -299,7 +299,7 @@ class _Scraped:
             # A runner on its way has given no sign yet, so it cannot have been silent.
             heartbeat_s = max(heartbeat_s, age_s if age_s != float("inf") else 0.0)
             with contextlib.suppress(OSError):
-                silence_s = max(silence_s, time.time() - files.output.stat().st_mtime)
+                silence_s = max(silence_s, wall() - files.output.stat().st_mtime)
         return heartbeat_s, silence_s
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.clock import wall
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import State, Task
@@ -90,7 +91,7 @@ class FileLedger:
         self._take_in(started)
 
     @classmethod
-    def open(cls, layout: Layout, *, take_over: bool = False, clock: Callable[[], float] = time.time) -> FileLedger:
+    def open(cls, layout: Layout, *, take_over: bool = False, clock: Callable[[], float] = wall) -> FileLedger:
         """Becomes the owner of the data root, or raises Locked. `take_over` kills the owner that there is."""
         runs = Chain(layout.wal).runs()
         acquire = DataLock.take_over if take_over else DataLock.acquire
