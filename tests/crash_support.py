@@ -15,12 +15,15 @@ import msgspec
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state
 from holdfast.agents.runner import RUNNER_POINTS
 from holdfast.domain.entries import PAYLOADS
+from holdfast.durable.audit_key import load_key
 from holdfast.durable.chain import Chain
+from holdfast.engine.check import check
 from holdfast.engine.effects import POINTS
 from holdfast.engine.land import LAND_POINTS
 from holdfast.engine.refresh import REFRESH_POINTS
 from holdfast.engine.verify import VERIFY_POINTS
 from holdfast.engine.worktree import WORKTREE_POINTS
+from holdfast.stores.backlog import Backlog
 
 # For a machine that is busy with much else.
 RUN_S_MAX = 900
@@ -129,7 +132,8 @@ class Case:
         self.log, self.once = folder / "points.log", folder / "once"
         self.once.mkdir()
         self.log.touch()
-        self.lives = self.resolved = 0
+        # `pending`: after how many kills the next start had something to finish.
+        self.lives = self.resolved = self.pending = 0
 
     def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
         """One life of the orchestrator; whoever first comes to one of the points, `name:n`, dies there."""
@@ -152,6 +156,7 @@ class Case:
         while True:
             code = self.run(wanted, env)
             if code == -signal.SIGKILL:
+                self.expect_sound_before_restart()
                 continue
             assert code == TASKS_LEFT, self.said
             parked = [task.id for task in state(self.repo).tasks.values() if task.parked]
@@ -168,6 +173,14 @@ class Case:
         """The points, `name:n`, at which a process died."""
         assert {f"killed {path.name.rpartition(':')[0]}" for path in self.once.iterdir()} <= self.reached().keys()
         return {path.name for path in self.once.iterdir()}
+
+    def expect_sound_before_restart(self) -> None:
+        """What a crash left half done is pending, and nothing of it a finding."""
+        root = layout(self.repo)
+        report = check(root, Backlog(root.backlog), load_key(root.root, create=False), repo=self.repo)
+        found = [each.findings for each in report.sections if each.findings]
+        assert report.sound, f"after {sorted(self.killed())}: {found}"
+        self.pending += report.pending
 
     # -- what must be so --------------------------------------------------------------------------------------------
 

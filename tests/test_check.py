@@ -108,6 +108,10 @@ def findings(layout: Layout) -> dict[str, list[str]]:
     return {section.name: section.findings for section in judge(layout).sections if section.findings}
 
 
+def pending(layout: Layout) -> dict[str, list[str]]:
+    return {section.name: section.pending for section in judge(layout).sections if section.pending}
+
+
 def notes(layout: Layout, name: str) -> list[str]:
     return next(section.notes for section in judge(layout).sections if section.name == name)
 
@@ -163,7 +167,7 @@ def test_an_empty_root_is_sound(tmp_path: Path) -> None:
 
 
 def test_the_chain_alone(layout: Layout) -> None:
-    (layout.backlog_closed / "lands.yaml").unlink()
+    _first_blob(layout).unlink()
     assert [section.name for section in judge(layout, chain_only=True).sections] == ["chain"]
     assert judge(layout, chain_only=True).sound and not judge(layout).sound
 
@@ -217,21 +221,6 @@ DAMAGES: dict[str, tuple[Callable[[Layout], object], str, str]] = {
     "index with an intent too many": (_add_an_open_intent, "intents", "its open intents are not"),
     "keys damaged": (lambda at: at.idempotency.write_bytes(b""), "idempotency", "SHA-256"),
     "keys edited": (lambda at: _resign(at.idempotency, b"request-1", b"request-2"), "idempotency", "its line 3 is not"),
-    "file moved": (
-        lambda at: (at.backlog_closed / "lands.yaml").rename(at.backlog_open / "lands.yaml"),
-        "backlog", "stands in open, and lands is CLOSED, which belongs in closed",
-    ),
-    "file in two folders": (
-        lambda at: shutil.copy(at.backlog_claimed / "works.yaml", at.backlog_open / "works.yaml"),
-        "backlog", "stands in open and claimed, not in claimed",
-    ),
-    "closed file deleted": (lambda at: (at.backlog_closed / "lands.yaml").unlink(), "backlog", "missing from closed"),
-    "block edited": (
-        lambda at: (path := at.backlog_closed / "lands.yaml").write_bytes(
-            path.read_bytes().replace(b"c0ffee", b"decaf")
-        ),
-        "backlog", "does not show what the journal says of lands",
-    ),
     "blob deleted": (lambda at: _first_blob(at).unlink(), "blobs", "a definition of lands: There is no blob"),
     "blob flipped": (lambda at: flip(_first_blob(at), 1), "blobs", "does not hold the bytes its name promises"),
     "audit line edited": (
@@ -249,6 +238,47 @@ def test_each_damage_is_found_and_named_and_nothing_else_is(layout: Layout, dama
     found = findings(layout)
     assert list(found) == [section], found
     assert len(found[section]) == 1 and words in found[section][0], found
+
+
+# A start puts a file where its task's state says, whatever took it elsewhere.
+LEFT: dict[str, tuple[Callable[[Layout], object], str, str]] = {
+    "file moved": (
+        lambda at: (at.backlog_closed / "lands.yaml").rename(at.backlog_open / "lands.yaml"),
+        "backlog", "stands in open, and lands is CLOSED, which belongs in closed",
+    ),
+    "file in two folders": (
+        lambda at: shutil.copy(at.backlog_claimed / "works.yaml", at.backlog_open / "works.yaml"),
+        "backlog", "stands in open and claimed, not in claimed",
+    ),
+    "closed file deleted": (lambda at: (at.backlog_closed / "lands.yaml").unlink(), "backlog", "missing from closed"),
+    "block edited": (
+        lambda at: (path := at.backlog_closed / "lands.yaml").write_bytes(
+            path.read_bytes().replace(b"c0ffee", b"decaf")
+        ),
+        "backlog", "does not show what the journal says of lands",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_a_file_that_lags_behind_the_journal_is_pending_until_the_next_start(layout: Layout, what: str) -> None:
+    do, section, words = LEFT[what]
+    do(layout)
+    report = judge(layout)
+    assert report.sound and report.pending and findings(layout) == {}
+    assert list(pending(layout)) == [section]
+    assert len(pending(layout)[section]) == 1 and words in pending(layout)[section][0]
+    done = holdfast(layout.root.parent, "check")
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("Sound; the next start has 1 thing to")
+    with App.find(layout.root.parent, environ={}).session():
+        pass
+    assert pending(layout) == findings(layout) == {}
+
+
+def test_a_missing_file_whose_text_is_lost_too_is_a_finding(layout: Layout) -> None:
+    (layout.backlog_closed / "lands.yaml").unlink()
+    _first_blob(layout).unlink()
+    assert set(findings(layout)) == {"backlog", "blobs"} and pending(layout) == {}
 
 
 @pytest.mark.parametrize("name", PROJECTIONS)
@@ -430,15 +460,16 @@ def start_owner(layout: Layout, mode: str) -> subprocess.Popen[str]:
     return owner
 
 
-def test_what_a_dead_owner_left_open_is_found_and_the_next_session_settles_it(layout: Layout) -> None:
+def test_what_a_dead_owner_left_open_is_pending_and_the_next_session_settles_it(layout: Layout) -> None:
     start_owner(layout, "dies").wait()
-    found = findings(layout)
+    assert findings(layout) == {}
+    found = pending(layout)
     assert list(found) == ["backlog", "intents"]
     assert "task_spawn_intent of task waits" in found["intents"][0] and "holdfast run" in found["intents"][0]
     assert "tracked is CLAIMED, which belongs in claimed" in found["backlog"][0]
     with App.find(layout.root.parent, environ={}).session():
         pass
-    assert findings(layout) == {}
+    assert findings(layout) == pending(layout) == {}
 
 
 def test_what_a_living_owner_has_under_way_is_no_finding(layout: Layout) -> None:
@@ -446,7 +477,7 @@ def test_what_a_living_owner_has_under_way_is_no_finding(layout: Layout) -> None
     try:
         found = live_owner(layout.lock)
         assert found is not None and found.pid == owner.pid
-        assert findings(layout) == {}
+        assert findings(layout) == pending(layout) == {}
         assert "in flight, perhaps" in notes(layout, "backlog")[0]
         flip(layout.tasks, -5)
         assert list(findings(layout)) == ["tasks"], "damage is damage, whoever is alive"
@@ -455,7 +486,9 @@ def test_what_a_living_owner_has_under_way_is_no_finding(layout: Layout) -> None
     finally:
         owner.kill()
         owner.wait()
-    assert set(findings(layout)) == {"tasks", "backlog", "intents"}
+    assert set(findings(layout)) == {"tasks"} and set(pending(layout)) == {"backlog", "intents"}
+    report = json.loads(holdfast(layout.root.parent, "check", "--json").stdout)
+    assert not report["sound"] and not report["pending"], "what is not sound is not only pending"
 
 
 @pytest.mark.parametrize("mode", ["busy", "short"])
@@ -513,7 +546,7 @@ def test_repair_puts_each_file_back_into_its_folder_equal(layout: Layout, task: 
     (shutil.move if how == "moved" else shutil.copy)(
         layout.backlog / folder / f"{task}.yaml", layout.backlog / other / f"{task}.yaml"
     )
-    assert list(findings(layout)) == ["backlog"]
+    assert list(pending(layout)) == ["backlog"]
     assert repair(layout, Backlog(layout.backlog)).moved == [task]
     assert content(layout.backlog) == before and run_files(layout) == journal and judge(layout).sound
 
@@ -593,8 +626,13 @@ def test_check_prints_a_line_for_each_section_and_its_exit_code_tells(layout: La
     shutil.move(layout.backlog_closed / "lands.yaml", layout.backlog_open / "lands.yaml")
     done = holdfast(repo, "check", "--json")
     report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["sound"] is report["pending"] is True
+    assert [section["name"] for section in report["sections"] if section["pending"]] == ["backlog"]
+    flip(layout.tasks, -5)
+    done = holdfast(repo, "check", "--json")
+    report = json.loads(done.stdout)
     assert done.returncode == 4 and report["sound"] is False
-    assert [section["name"] for section in report["sections"] if section["findings"]] == ["backlog"]
+    assert [section["name"] for section in report["sections"] if section["findings"]] == ["tasks"]
     done = holdfast(repo, "check")
     assert done.returncode == 4 and "check --repair" in done.stdout and "Not sound: 1 finding." in done.stdout
     assert holdfast(repo, "check", "--chain").returncode == 0

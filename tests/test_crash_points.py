@@ -62,6 +62,8 @@ def crash(reference: Reference, folder: Path, points: Iterable[str], env: Mappin
     case, wanted = Case(reference.template, folder), set(points)
     case.run_to_the_end(wanted, env)
     assert case.killed() == wanted, "these did not kill anybody"
+    # A run whose runners alone are killed has nothing to recover from.
+    assert case.pending or case.lives == 1, "no kill left anything that `check` called pending"
     case.expect_all_well(reference.tree)
     return case
 
@@ -100,14 +102,17 @@ def test_each_point_kills_and_so_does_the_recovery(reference: Reference, tmp_pat
         # Its orchestrator lives on, and dies when it is about to say that the attempt is nobody's.
         second = "append.task_orphaned.before:1"
         assert case.run({*first, second}) == -signal.SIGKILL, case.said
+        case.expect_sound_before_restart()
     else:
         if name.startswith(CLOSED_BY_RECOVERY):
             first |= {"verify.begun.after:1" if "_parked." in name else f"effect.{name.split('_')[1]}.before:1"}
             env = IMPATIENT if name in ABANDONED else {}
         while not first <= case.killed():
             assert case.run(first, env) == -signal.SIGKILL, case.said
+            case.expect_sound_before_restart()
         second = f"{RECOVERED}.after:1" if name == f"{RECOVERED}.before" else f"{RECOVERED}.before:1"
         assert case.run({second}) == -signal.SIGKILL, case.said
+        case.expect_sound_before_restart()
     case.run_to_the_end()
     assert case.killed() == {*first, second}
     case.expect_all_well(reference.tree)

@@ -56,6 +56,26 @@ def test_no_commit(tmp_path: Path) -> None:
     assert type_in(repo, "run").returncode == 0
 
 
+def test_a_branch_that_was_deleted_is_not_one_without_a_commit(tmp_path: Path) -> None:
+    repo = make_work(tmp_path, one="write x hi")
+    tip = git(repo, "rev-parse", "main")
+    git(repo, "update-ref", "-d", "refs/heads/main")
+    said = type_in(repo, "run")
+    assert said.returncode == 2 and "was deleted" in said.stderr and f"`git branch main {tip}`" in said.stderr
+    git(repo, "branch", "main", tip)
+    assert type_in(repo, "run").returncode == 0
+    # With a landing on it, and another branch checked out and left again meanwhile.
+    tip = git(repo, "rev-parse", "main")
+    git(repo, "branch", "other")
+    git(repo, "update-ref", "-d", "refs/heads/main")
+    add(repo, "two", "write y hi")
+    said = type_in(repo, "run")
+    assert "was deleted" in said.stderr and f"`git branch main {tip}`" in said.stderr
+    git(repo, "branch", "main", tip)
+    git(repo, "switch", "-q", "--orphan", "new")
+    assert "has no commit yet" in type_in(repo, "run").stderr
+
+
 def test_no_identity(tmp_path: Path) -> None:
     repo = make_work(tmp_path / "repo", one="write x hi")
     for name in ("user.name", "user.email"):
@@ -101,10 +121,11 @@ def test_no_agent(tmp_path: Path) -> None:
         "agent: ghost\nagents: [{name: ghost, command: [no-such-program]}]\n"
     )
     said = type_in(repo, "run", "fix the login page")
-    assert said.returncode == 2 and "'no-such-program'" in said.stderr and "`command:` or a `script:`" in said.stderr
-    assert list((repo / ".sdd/backlog/open").iterdir()) == []
-    assert type_in(repo, "add", "--goal", "fix the login page").returncode == 0
-    assert type_in(repo, "run").returncode == 2
+    assert said.returncode == 2 and "'no-such-program'" in said.stderr
+    assert "kept as the task fix-the-login-page" in said.stderr
+    assert [path.name for path in (repo / ".sdd/backlog/open").iterdir()] == ["fix-the-login-page.yaml"]
+    said = type_in(repo, "run")
+    assert said.returncode == 2 and "`command:` or a `script:`" in said.stderr
     # One that can be worked on is worked on, and the other is told.
     add(repo, "one", "write x hi")
     said = type_in(repo, "run")

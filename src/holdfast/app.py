@@ -133,6 +133,7 @@ class App:
         from holdfast.durable.blobs import Blobs
         from holdfast.engine.intake import project, take_in
         from holdfast.engine.recover import recover
+        from holdfast.engine.turns import catch_up
 
         with self.owned(take_over=take_over, patience_s=patience_s, say=say) as (layout, ledger, _):
             backlog, blobs = Backlog(layout.backlog), Blobs(layout.cas)
@@ -140,6 +141,7 @@ class App:
             report = take_in(ledger, backlog, blobs)
             effects = self._effects(layout, blobs) if ledger.pairing.open_intents() else {}
             counts, closed = recover(ledger, effects, self.clock(), self.config.replay_age_max_s)
+            catch_up(layout, list(ledger.state.tasks.values()))
             yield Session(ledger, backlog, blobs, self.config, counts, closed, report)
             project(ledger, backlog)
 

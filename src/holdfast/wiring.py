@@ -21,7 +21,7 @@ from holdfast.engine.land import Land, lost_landings
 from holdfast.engine.recover import recover
 from holdfast.engine.refresh import Refresh
 from holdfast.engine.spawn import Spawn
-from holdfast.engine.turns import Follower
+from holdfast.engine.turns import Follower, catch_up
 from holdfast.engine.verify import Verify
 from holdfast.engine.workshop import Note, Workshop
 from holdfast.engine.worktree import Worktrees
@@ -81,6 +81,7 @@ def workshop(
             began = time.perf_counter()
             shop.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
             shop.recovery_s = time.perf_counter() - began
+            catch_up(layout, list(ledger.state.tasks.values()))
             for each in closed:
                 note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
             backlog.keep(layout.definitions)

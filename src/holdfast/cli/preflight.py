@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.domain.task import TaskState
-from holdfast.errors import DetachedHead, HoldfastError, NoAgent, NoBranch, NoCommit
+from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent, NoBranch, NoCommit
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.cli.overview import Overview
     from holdfast.domain.definition import Definition
+    from holdfast.durable.git import Repository
     from holdfast.ports import Agent
 
 CHANGED_TOLD_MAX = 3
@@ -73,9 +74,33 @@ def target(app: App) -> str:
     branch = merge.target_branch(app.repo, app.config)
     short = branch.removeprefix("refs/heads/")
     if repository.run("rev-parse", "-q", "--verify", f"{branch}^{{commit}}", codes=(0, 1, 128)).code:
+        if commit := _last_commit(app, repository, branch):
+            raise BranchDeleted(repo=app.repo, branch=short, commit=commit)
         has_commits = not repository.run("rev-parse", "-q", "--verify", "HEAD^{commit}", codes=(0, 1, 128)).code
         raise (NoBranch if named and has_commits else NoCommit)(repo=app.repo, branch=short)
     return short
+
+
+def _last_commit(app: App, repository: Repository, branch: str) -> str:
+    """The last known commit of a branch that is gone; empty for one that never had any."""
+    from holdfast.engine.land import newest_landing
+
+    landing = newest_landing(app.repo, branch, app.look().state.tasks.values()) if app.layout.root.exists() else ""
+    log = repository.git_dir / "logs" / "HEAD"
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    short = branch.removeprefix("refs/heads/")
+    switches = [line for line in lines if "\tcheckout: moving from " in line]
+    has_branches = bool(repository.run("for-each-ref", "--count=1", "refs/heads").line)
+    # Only where the log of HEAD was about this very branch: an orphan branch that is new has no commit, and no log.
+    is_about_it = switches[-1].endswith(f" to {short}") if switches else not has_branches
+    moves = [line.split(" ")[1] for line in lines if is_about_it or landing]
+    # A deletion is logged as a move to a commit of zeros only.
+    at = next((commit for commit in reversed(moves) if commit.strip("0")), "")
+    for commit in (at, landing):
+        found = repository.run("rev-parse", "-q", "--verify", f"{commit}^{{commit}}", codes=(0, 1, 128)).line
+        if commit and found:
+            return found
+    return ""
 
 
 def identity(app: App) -> str:

@@ -37,13 +37,15 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     --repair rebuilds only what follows from the journal; the journal itself is never touched. What was damaged is
     kept in quarantine/.
 
-    The exit code is 0 when all is sound, and 4 when there are findings. Notes do not count.
+    There are three answers. Sound: exit code 0. Sound, and the next start has to finish what a crash left: exit code 0,
+    and each such thing is listed as pending. Not sound: exit code 4, there are findings. Notes do not count.
 
     \b
     Examples:
       holdfast check
       holdfast check --chain
       holdfast check --json | jq '.sections[].findings[]'
+      holdfast check --json | jq '.sections[].pending[]'
       holdfast check --repair
     """
     from holdfast.engine.check import check as run_check
@@ -217,17 +219,29 @@ def _print_repaired(repaired: Repaired | None) -> None:
 
 def _print_report(report: CheckReport) -> None:
     for section in report.sections:
-        verdict = "FOUND" if section.findings else "not checked" if section.not_checked else "ok"
+        verdict = "FOUND" if section.findings else "pending" if section.pending else ""
+        verdict = verdict or ("not checked" if section.not_checked else "ok")
         counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
         click.echo(f"{section.name:<12} {verdict:<11} {counted}".rstrip())
         _print_details(section)
-    count = sum(len(section.findings) for section in report.sections)
-    click.echo("Sound." if report.sound else f"Not sound: {count} finding{'s' if count > 1 else ''}.")
+    click.echo(_answer(report))
+
+
+def _answer(report: CheckReport) -> str:
+    findings = sum(len(section.findings) for section in report.sections)
+    pending = sum(len(section.pending) for section in report.sections)
+    if not report.sound:
+        return f"Not sound: {findings} finding{'s' if findings > 1 else ''}."
+    if report.pending:
+        return f"Sound; the next start has {pending} thing{'s' if pending > 1 else ''} to finish that a crash left."
+    return "Sound."
 
 
 def _print_details(section: Section) -> None:
     for finding in section.findings:
         click.echo(f"  - {finding}")
+    for words in section.pending:
+        click.echo(f"    pending: {words}")
     if section.not_checked:
         click.echo(f"    not checked: {section.not_checked}")
     for note in section.notes:

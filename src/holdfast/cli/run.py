@@ -24,7 +24,17 @@ from holdfast.durable.lock import read_holder
 from holdfast.durable.process import is_stopped
 from holdfast.engine.check import live_owner
 from holdfast.engine.signals import AGENTS, LEAVE, Signals
-from holdfast.errors import DetachFailed, ListenFailed, Locked, NobodyRuns, NotStopped, RunsAlready, RunStopped
+from holdfast.errors import (
+    DetachFailed,
+    GoalKept,
+    ListenFailed,
+    Locked,
+    NoAgent,
+    NobodyRuns,
+    NotStopped,
+    RunsAlready,
+    RunStopped,
+)
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -75,7 +85,12 @@ def run(
     app = find_app(ctx, max_agents=max_agents)
     from holdfast.cli.preflight import preflight
 
-    remarks = preflight(app, with_goal=goal is not None)
+    try:
+        remarks = preflight(app, with_goal=goal is not None)
+    except NoAgent as error:
+        if goal is None:
+            raise
+        raise GoalKept(task=_add(app, goal), missing=error.facts["missing"]) from error
     wanted = [*only, *([_add(app, goal)] if goal else [])]
     if goal and not take_over and (holder := live_owner(app.layout.lock)) is not None:
         click.echo(f"{wanted[-1]} is added; the run with pid {holder.pid} takes it in.")

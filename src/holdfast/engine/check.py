@@ -1,11 +1,12 @@
 """The oracle: does everything in the data root fit together? It takes no lock, writes nothing and trusts no projection.
 
-What it finds is told by section. A *finding* is something that must not be: the root is not sound. A *note* is told and
-does not count: what people did to their files and no run has taken in yet, what a crash tore before it was
-acknowledged, and what cannot be judged.
+It has three answers. A *finding* is something that must not be: the root is not sound. *Pending* is what the journal
+has decided and the files do not show yet: an open intent, a task file that was not moved. A crash leaves such things,
+the next start finishes them, and the root is sound. A *note* is told and does not count: what people did to their files
+and no run has taken in yet, what a crash tore before it was acknowledged, and what cannot be judged.
 
 It is right also while somebody works. Between a decision in the journal and the file that follows from it lies a
-moment, and an effect that is under way has an open intent. So what such a moment can explain is a finding only when
+moment, and an effect that is under way has an open intent. So what such a moment can explain counts only when
 nobody owned the root and nothing moved from the beginning of the check to its end; otherwise it is a note.
 """
 
@@ -37,8 +38,11 @@ from holdfast.ports import BacklogFolder, BacklogScan, TaskFile
 
 
 class CheckReport(msgspec.Struct, frozen=True):
+    """`sound`: there are no findings. `pending`: it is sound, and the next start has something to finish."""
+
     sections: list[Section]
     sound: bool
+    pending: bool = False
 
 
 class Drift(msgspec.Struct, frozen=True):
@@ -82,7 +86,8 @@ def check(
         ]
     calm = before[0] is None and _moment(layout) == before
     sections = [draft.section(calm) for draft in drafts]
-    return CheckReport(sections, not any(section.findings for section in sections))
+    sound = not any(section.findings for section in sections)
+    return CheckReport(sections, sound, sound and any(section.pending for section in sections))
 
 
 # -- who owns the root ------------------------------------------------------------------------------------------------
@@ -186,10 +191,10 @@ def _intents(reading: Reading, owner: Holder | None) -> Draft:
         if owner is not None and owner.run in reading.recovered_runs and intent.run != owner.run:
             draft.findings.append(f"{what} ({place}) is open, though run {owner.run} has recovered; stop it, and {RUN}")
         else:
-            draft.passing.append(f"{what} ({place}) is open, and nobody owns the data root; {RUN}")
+            draft.pending.append(f"{what} ({place}) is open, and nobody owns the data root; {RUN}")
     if owner is not None:
         # The owner may be at each of them right now.
-        draft.passing.clear()
+        draft.pending.clear()
     return draft
 
 
@@ -227,7 +232,14 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
     new = [name for name in [*scan.tasks, *scan.moved] if name not in tasks]
     draft = Draft("backlog", files=len(scan.tasks) + len(scan.moved), new=len(new), problems=len(scan.problems))
     by_git = _by_git(drifts, tasks, backlog, blobs) if drifts else []
-    draft.passing += [f"{drift.words}; {REPAIR}" for drift in drifts if drift not in by_git]
+    for drift in drifts:
+        if drift.kind == "missing" and not pinned_text(tasks[drift.task], blobs):
+            draft.passing.append(f"{drift.words}, and so is its copy in cas/; {RESTORE}")
+        elif drift.task in scan.doubled:
+            # A start does not choose between files that differ, so it cannot put this right.
+            draft.passing.append(f"{drift.words}; choose one of its files, then {REPAIR}")
+        elif drift not in by_git:
+            draft.pending.append(f"{drift.words}; {RUN}, or {REPAIR}")
     draft.notes += [f"{drift.words}: git has it so in this checkout; {RUN}" for drift in by_git]
     draft.notes += [str(problem) for problem in scan.problems]
     draft.notes += [_to_choose(name, files, tasks.get(name)) for name, files in scan.doubled.items()]

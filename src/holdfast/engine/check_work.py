@@ -32,7 +32,7 @@ def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
     """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has taken."""
     draft = Draft("attempts", attempts=0, turns=0, exits=0, verdicts=0)
     for folder in leftovers.find(layout):
-        draft.passing.append(f"{folder} may hold secrets of MCP servers, and its agent has ended; {RUN}")
+        draft.pending.append(f"{folder} may hold secrets of MCP servers, and its agent has ended; {RUN}")
     for name, known in recorded.attempts.items():
         if not known.has_begun:
             continue
@@ -45,7 +45,11 @@ def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
         _exit(draft, files, known)
         _verdict(draft, files, known, is_last=task.attempt == name)
         if task.attempt == name and (not files.state.exists() or files.state.read_bytes() != turns.as_file(task)):
-            draft.passing.append(f"{files.state} is not what the journal says of {name}; {REPAIR}")
+            told = f"{files.state} is not what the journal says of {name}"
+            if turns.is_final(task):
+                draft.passing.append(f"{told}; {REPAIR}")
+            else:
+                draft.pending.append(f"{told}; {RUN}, or {REPAIR}")
     return draft
 
 

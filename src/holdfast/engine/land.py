@@ -91,6 +91,14 @@ def lost_landings(repo: Path, tasks: Iterable[Task]) -> dict[str, str]:
     return lost
 
 
+def newest_landing(repo: Path, branch: str, tasks: Iterable[Task]) -> str:
+    """The newest commit in the repository that a task has landed on this branch; empty where there is none."""
+    commits = {task.landed for task in tasks if task.landed and branch_of(task) == branch}
+    repository = git.discover(repo)
+    there = [commit for commit in _commits(repository, commits).values() if commit] if commits else []
+    return _newest(repository, there) if there else ""
+
+
 def branch_of(task: Task) -> str:
     """The branch that a task has landed on."""
     return task.landed_on or str(task.outcome.get("branch", "")) or "HEAD"

@@ -75,7 +75,7 @@ def newest(repo: Path, branch: str) -> str:
     found = git.discover(repo).run(*asked, codes=(0, 1, 128)).line
     if not found:
         short = branch.removeprefix("refs/heads/")
-        raise NoTarget(repo=repo, reason=f"the branch {short} has no commit yet")
+        raise NoTarget(repo=repo, reason=f"the branch {short} was deleted, or has no commit yet")
     return found
 
 

@@ -15,21 +15,27 @@ class Section(msgspec.Struct, frozen=True):
     counted: dict[str, int]
     findings: list[str]
     notes: list[str]
+    # What a crash left half done and the next start finishes.
+    pending: list[str] = []
     # Why it was not checked, or not all of it.
     not_checked: str = ""
 
 
 class Draft:
-    """A section in the making. `passing` holds what is a finding only if nothing moves."""
+    """A section in the making. `passing` holds findings, and `pending` unfinished work, that count only if nobody
+    owns the root and nothing moves during the check."""
 
     def __init__(self, name: str, **counted: int) -> None:
         self.name, self.counted = name, counted
         self.findings: list[str] = []
         self.passing: list[str] = []
+        self.pending: list[str] = []
         self.notes: list[str] = []
         self.not_checked = ""
 
     def section(self, calm: bool) -> Section:
-        findings = self.findings + (self.passing if calm else [])
-        in_flight = [] if calm else [f"in flight, perhaps: {words}" for words in self.passing]
-        return Section(self.name, self.counted, findings, self.notes + in_flight, self.not_checked)
+        if calm:
+            findings = self.findings + self.passing
+            return Section(self.name, self.counted, findings, self.notes, self.pending, self.not_checked)
+        in_flight = [f"in flight, perhaps: {words}" for words in (*self.passing, *self.pending)]
+        return Section(self.name, self.counted, self.findings, self.notes + in_flight, [], self.not_checked)

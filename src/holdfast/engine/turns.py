@@ -6,10 +6,13 @@ doubles nothing. A line is settled before it is journalled, so the journal never
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from holdfast.domain.attempt import TurnLine
 from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
 from holdfast.durable import attempts, disk, jsonl
 from holdfast.durable.entry import Record
 from holdfast.layout import Attempt, Layout
@@ -76,6 +79,20 @@ def project(files: Attempt, content: bytes) -> bool:
     attempts.make_folder(files)
     disk.replace(files.state, content, attempts.PRIVATE)
     return True
+
+
+def catch_up(layout: Layout, tasks: Iterable[Task]) -> None:
+    """Writes state.json of each unsettled task as the journal has it: a crash may have left it behind."""
+    for task in tasks:
+        if task.starts and not is_final(task):
+            files = layout.attempt_files(task.attempt)
+            if files.root.is_dir():
+                project(files, as_file(task))
+
+
+def is_final(task: Task) -> bool:
+    """Whether nothing of the task's attempts changes any more."""
+    return task.state in (TaskState.CLOSED, TaskState.CANCELLED)
 
 
 def as_file(task: Task) -> bytes:

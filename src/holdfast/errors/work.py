@@ -56,6 +56,11 @@ class NoBranch(NoTarget):
     changed; type `git branch {branch}`, or name another in config/settings.yaml."""
 
 
+class BranchDeleted(NoTarget):
+    """The branch {branch} of {repo} was deleted; its last known commit is {commit}. Nothing was changed; type `git
+    branch {branch} {commit}` to have it back, or check out another branch with `git switch`."""
+
+
 class DetachedHead(NoTarget):
     """No branch is checked out in {repo}, so there is none that work could land on. Nothing was changed; type `git
     switch {branch}`, or name a branch as `git.target_branch` in config/settings.yaml."""
@@ -96,6 +101,11 @@ class NoAgent(InputError):
     """No agent can work here: {missing} The tasks are kept; install an agent, name another as `agent` in
     config/settings.yaml, or give a task a `command:` or a `script:`, which need none. `holdfast doctor` lists the
     agents that are known."""
+
+
+class GoalKept(NoAgent):
+    """No agent can work here: {missing} The goal is kept as the task {task}; install an agent, or name another as
+    `agent` in config/settings.yaml, then type `holdfast run`. `holdfast doctor` lists the agents that are known."""
 
 
 class NobodyRuns(HoldfastError, exit_code=7):
