@@ -39,7 +39,7 @@ from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TurnEvent, TurnState
 from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.layout import Attempt, Layout
 
 if TYPE_CHECKING:
@@ -115,7 +115,11 @@ class Runner:
         self._next_beat = self._next_flush = 0.0
 
     def _fail(self, failure: Exception) -> None:
-        if self._child is not None:
+        if isinstance(failure, HoldfastError) and (is_environment(failure) or is_fatal(failure)):
+            self._verdict = Verdict(Ending.ENVIRONMENT, f"The runner could not go on: {failure}")
+        elif self._child is None and isinstance(failure, OSError) and failure.errno in verdicts.MACHINE_ERRORS:
+            self._verdict = Verdict(Ending.ENVIRONMENT, verdicts.not_executed(self._order, failure))
+        elif self._child is not None:
             self._verdict = Verdict(Ending.RUNNER_FAILED, f"The runner could not go on: {failure}")
         elif isinstance(failure, OSError):
             self._verdict = Verdict(Ending.NOT_STARTED, verdicts.not_executed(self._order, failure))

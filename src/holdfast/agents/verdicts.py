@@ -48,6 +48,13 @@ def not_so_soon(verdict: Verdict, before: Exit | None, start: int, now: float, *
     return msgspec.structs.replace(verdict, until=max(verdict.until, until))
 
 
+# Why a program cannot be executed through no fault of the task: it is missing, or the machine lacks something.
+MACHINE_ERRORS = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ENOENT", "EACCES", "EIO", "ENOSPC", "EDQUOT", "EROFS", "ENOMEM", "EAGAIN", "EMFILE", "ENFILE", "ETXTBSY",
+    )
+)  # fmt: skip
 _CANNOT = {REFUSED: Ending.REFUSED, AUTH: Ending.AUTH_MISSING, QUOTA: Ending.QUOTA}
 
 

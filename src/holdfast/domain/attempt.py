@@ -117,6 +117,7 @@ class Ending(StrEnum):
     QUOTA = "quota"
     RUNNER_FAILED = "runner_failed"
     WORKTREE_LOST = "worktree_lost"
+    ENVIRONMENT = "environment"
 
 
 class Exit(msgspec.Struct, frozen=True):

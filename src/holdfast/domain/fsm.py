@@ -104,6 +104,7 @@ class AbortReason(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     WORKTREE_LOST = "worktree_lost"
     RECLAIMED = "reclaimed"
+    ENVIRONMENT = "environment"
     SHUTDOWN = "shutdown"
     # What becomes of the work.
     AGENT_FAILED = "agent_failed"
@@ -156,6 +157,7 @@ class TransitionReason(StrEnum):
     CIRCUIT_OPEN = AbortReason.CIRCUIT_OPEN
     WORKTREE_LOST = AbortReason.WORKTREE_LOST
     RECLAIMED = AbortReason.RECLAIMED
+    ENVIRONMENT = AbortReason.ENVIRONMENT
     SHUTDOWN = AbortReason.SHUTDOWN
     AGENT_FAILED = AbortReason.AGENT_FAILED
     AGENT_REFUSED = AbortReason.AGENT_REFUSED

@@ -11,12 +11,13 @@ import functools
 import itertools
 import os
 import re
+import signal
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from holdfast.errors import GitFailed, GitUnusable, NotAWorktree
+from holdfast.errors import GitFailed, GitFault, GitSyncFailed, GitUnusable, NotAWorktree
 
 # The first with `merge-tree --write-tree`. Older ones without `core.fsync` would take the setting and sync nothing.
 MINIMUM = (2, 38)
@@ -28,6 +29,17 @@ _ALWAYS = {
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
+
+# How git ends its lines on standard error when the machine failed, and not what it was asked for.
+_SYNC_FAILED = re.compile(r"^(?:fatal|error): fsync error on .*$", re.MULTILINE)
+_FAULT = re.compile(
+    r"^.*: (?:No space left on device|Disk quota exceeded|Input/output error|Read-only file system"
+    r"|Cannot allocate memory|Too many open files(?: in system)?|Resource temporarily unavailable)$"
+    # A write that failed, of which git does not say why.
+    r"|^(?:fatal|error): (?:couldn't write '|unable to write (?:file|new.index|loose|sha1|object)|.* write error).*$"
+    r"|^fatal: Out of memory, .*$",
+    re.MULTILINE,
+)
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -68,7 +80,10 @@ def run(
     codes: Collection[int] = (0,),
     inherit: Sequence[int] = (),
 ) -> Result:
-    """Runs git to its end. Any code but `codes` raises; a code other than 0 comes with the error, not raised."""
+    """Runs git to its end. Any code but `codes` raises; a code other than 0 comes with the error, not raised.
+
+    A fault of the machine (a full disk, a failed sync, a signal that ended git) is no answer, and always raises.
+    """
     import subprocess
 
     try:
@@ -81,11 +96,36 @@ def run(
         raise GitUnusable(reason=f"`git` cannot be run: {error.strerror}", minimum=_dotted(MINIMUM)) from error
     failure = None
     if ended.returncode:
-        stderr = ended.stderr.decode(errors="replace").strip()
-        failure = GitFailed(command=" ".join(args), path=cwd, code=ended.returncode, stderr=stderr)
-        if ended.returncode not in codes:
+        failure = _failure(args, cwd, ended.returncode, ended.stderr.decode(errors="replace").strip())
+        if ended.returncode not in codes or isinstance(failure, GitFault):
             raise failure
     return Result(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
+
+
+def _failure(args: Sequence[str], cwd: Path, code: int, stderr: str) -> GitFailed:
+    facts = {"command": " ".join(args), "path": cwd, "code": code, "stderr": stderr}
+    if code < 0:
+        return GitFault(**facts, reason=f"it was ended by {_signal_name(-code)}")
+    if found := _SYNC_FAILED.search(stderr):
+        raise GitSyncFailed(**facts, operation="sync", reason=found[0])
+    if found := _FAULT.search(stderr):
+        return GitFault(**facts, reason=f"{found[0]} ({_room(cwd)})")
+    return GitFailed(**facts)
+
+
+def _room(folder: Path) -> str:
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        return f"{folder} cannot be looked at: {error.strerror}"
+    return f"{found.f_bavail * found.f_frsize // 1_000_000} MB and {found.f_favail} inodes are free there"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 @functools.cache

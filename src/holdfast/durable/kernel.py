@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.errors import AlreadyExists, DiskError, DiskFull, FileMissing, SyncFailed
+from holdfast.errors import AlreadyExists, DiskError, DiskFault, DiskFull, FileMissing, SyncFailed
 
 T = TypeVar("T")
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _SETTLED_MAX = 10_000
+# Of an operation that would succeed on a sound machine.
+_MACHINE = {errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENXIO, errno.ESTALE}
 # The very folders whose entries this process knows to be durable.
 _settled: set[tuple[Path, int, int]] = set()
 
@@ -124,6 +126,8 @@ def disk_error(operation: str, path: Path, error: OSError) -> DiskError:
         return FileMissing(operation=operation, path=path, reason=reason)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(operation=operation, path=path, reason=reason)
+    if error.errno in _MACHINE:
+        return DiskFault(operation=operation, path=path, reason=reason)
     return DiskError(operation=operation, path=path, reason=reason)
 
 

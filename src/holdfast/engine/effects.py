@@ -2,7 +2,8 @@
 
 An effect that raises is asked what the world shows, as after a crash: what took place all the same is confirmed, what
 did not has failed, what cannot be told is parked. So an intent is open only while its effect is under way, or after a
-crash.
+crash. After a failed sync nothing is asked: a second one would succeed without having written anything. The intent
+stays open, the process ends, and the next one looks at what the disk really has.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import msgspec
 from holdfast.domain import entries
 from holdfast.durable.entry import Record
 from holdfast.durable.pairing import OpenIntent
-from holdfast.errors import HoldfastError
+from holdfast.errors import EffectUnclear, HoldfastError, is_fatal
 from holdfast.points import point
-from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger
+from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Verdict
 
 POINTS = tuple(f"effect.{kind}.{when}" for kind in entries.EFFECTS if kind != "publish" for when in ("before", "after"))
 
@@ -33,7 +34,9 @@ def carry_out(
         result = effect.perform(intent)
         point(f"effect.{kind}.after")
     except HoldfastError as error:
-        match effect.reconcile(intent):
+        if is_fatal(error):
+            raise
+        match _look(effect, kind, intent):
             case Happened(found):
                 result = found
             case DidNotHappen():
@@ -44,6 +47,15 @@ def carry_out(
                 raise
     _close(ledger, intent, "confirmed", "", result)
     return result
+
+
+def _look(effect: Effect, kind: str, intent: OpenIntent) -> Verdict:
+    try:
+        return effect.reconcile(intent)
+    except HoldfastError as error:
+        if is_fatal(error):
+            raise
+        raise EffectUnclear(effect=kind, task=intent.entry.inputs["task"], reason=error) from error
 
 
 def _intend(ledger: Ledger, kind: str, intended: entries.EffectIntended) -> OpenIntent:

@@ -24,6 +24,9 @@ from holdfast.layout import Attempt
 # Where an agent does not say when it may spend again.
 QUOTA_S = 3600.0
 
+# After a fault of the machine in a runner (a full disk, a program that is gone).
+FAULT_PAUSE_S = 30.0
+
 # How much of an agent's output is looked at for its last words, and how much of a line is told.
 TAIL_BYTES, LINE_CHARS_MAX = 4096, 300
 
@@ -59,6 +62,9 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
             _give_back(shop, task, AbortReason.RATE_LIMITED, ended, not_before=until)
         case Ending.QUOTA:
             _give_back(shop, task, AbortReason.QUOTA_EXHAUSTED, ended, not_before=ended.until or shop.clock() + QUOTA_S)
+        case Ending.ENVIRONMENT:
+            # The machine failed, and not the task: it goes on with the same attempt.
+            _give_back(shop, task, AbortReason.ENVIRONMENT, ended, not_before=shop.clock() + FAULT_PAUSE_S)
         case Ending.AUTH_MISSING:
             _fail_for_good(shop, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
         case Ending.STOPPED:

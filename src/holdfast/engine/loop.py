@@ -13,11 +13,8 @@ import math
 import queue
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-
-import msgspec
 
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
@@ -28,6 +25,7 @@ from holdfast.engine import ending, leftovers
 from holdfast.engine.decisions import Later
 from holdfast.engine.finish import finish
 from holdfast.engine.finishing import Finisher
+from holdfast.engine.holds import FAILURES_MAX, Holds
 from holdfast.engine.plan import (
     AT_WORK,
     GIVEN_UP,
@@ -45,7 +43,7 @@ from holdfast.engine.plan import (
     Take,
     plan,
 )
-from holdfast.engine.requests import FATAL, Requests
+from holdfast.engine.requests import Requests
 from holdfast.engine.signals import AGENTS, Signals, Watch
 from holdfast.engine.start import Held, start
 from holdfast.engine.workshop import Workshop
@@ -54,21 +52,13 @@ from holdfast.errors import (
     GitLocked,
     HoldfastError,
     LandingWaits,
+    is_environment,
+    is_fatal,
 )
 
 BEAT_S = 10.0
 # Only the death of a runner that an earlier orchestrator began comes without a sign.
 LOOK_S = 1.0
-TRY_AGAIN_S = 2.0
-FAILURES_MAX = 4
-
-
-class Hold(msgspec.Struct, frozen=True):
-    """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None."""
-
-    reason: str
-    until: float | None
-
 
 # Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
 Work = Callable[["Loop"], list[str]]
@@ -97,7 +87,7 @@ class Loop:
         self.requests = Requests(shop.layout)
         self.stopping = self.full = ""
         self._finisher = shop.finisher = Finisher(self.wake)
-        self.holds: dict[str, Hold] = {}
+        self.holds = Holds(lambda task, text: shop.note(task, text), shop.clock)
         self.stays, self.works = stays, works
         self._show = show
         self._asked: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -105,8 +95,6 @@ class Loop:
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
         self._beat_at = self.ticked_at = 0.0
-        self._told: dict[str, str] = {}
-        self._failures: Counter[str] = Counter()
         self._heard: set[str] = set()
 
     # -- the outer circle ---------------------------------------------------------------------------------------------
@@ -187,11 +175,11 @@ class Loop:
         if asked := self.signals.asked_to_stop(self.shop.ledger.run):
             self.stopping = self.stopping or asked
         self._take_results()
-        self._release_holds()
+        self.holds.release()
         if self._files_changed or not self._beat_at:
             self._files_changed = False
             self._take_in()
-        self._drop_holds(self.requests.answer(self.shop, is_run=self.works, is_busy=bool(self.finishing)))
+        self.holds.drop(self.requests.answer(self.shop, is_run=self.works, is_busy=bool(self.finishing)))
         self._do_asked()
         self._beat_at = self._beat_at or self.shop.clock()
         while self._round():
@@ -208,7 +196,7 @@ class Loop:
             while True:
                 work = self._asked.get_nowait()
                 try:
-                    self._drop_holds(work(self))
+                    self.holds.drop(work(self))
                 except Later:
                     later.append(work)
         for work in later:
@@ -217,7 +205,7 @@ class Loop:
 
     def _take_in(self) -> None:
         report = self.board.take_in()
-        self._drop_holds(report.edited)
+        self.holds.drop(report.edited)
         for task, words in report.told():
             # A problem is found again at every look, and told once.
             if words not in self._heard:
@@ -250,22 +238,27 @@ class Loop:
         for command in commands:
             try:
                 self._perform(command)
-            except FATAL:
-                raise
             except HoldfastError as error:
+                if is_fatal(error):
+                    raise
                 self._take_failure(command, error)
         self.board.keep_up()
         return bool(commands)
 
     def _take_failure(self, command: Command, error: HoldfastError) -> None:
-        """What cannot be done now is tried again in a moment, and given up when it fails again and again."""
-        self._failures[command.task] += 1
+        """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
+        if is_environment(error):
+            # Where it was the journal that could not be written, this says so.
+            self.shop.append()
+            self.holds.pause(command.task, str(error), stays=self.stays)
+            return
+        self.holds.failures[command.task] += 1
         task = self.board.task(command.task)
         event = GIVEN_UP.get(task.state)
-        if event is None or self._failures[command.task] < FAILURES_MAX:
-            self._hold(command.task, str(error), soon=self._failures[command.task] < FAILURES_MAX)
+        if event is None or self.holds.failures[command.task] < FAILURES_MAX:
+            self.holds.hold(command.task, str(error), soon=self.holds.failures[command.task] < FAILURES_MAX)
             return
-        del self._failures[command.task]
+        del self.holds.failures[command.task]
         self.shop.fail(task, event, AbortReason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
 
     def _perform(self, command: Command) -> None:
@@ -309,7 +302,7 @@ class Loop:
 
     def _start(self, task: Task) -> None:
         if self.full:
-            self._hold(task.id, self.full, soon=False)
+            self.holds.hold(task.id, self.full, soon=False)
             return
         free = max(1, self.shop.config.max_agents - len(self.at_work))
         with self.board.lock:
@@ -318,9 +311,13 @@ class Loop:
             held = start(self.shop, task, max(1, sharing))
         except ClaimRefused as error:
             held = Held(str(error), soon=True)
-        if held is not None:
+        if held is None:
+            del self.holds.failures[task.id]
+        elif held.fault:
+            self.holds.pause(task.id, held.reason, stays=self.stays)
+        else:
             self.full = held.reason if held.for_all else ""
-            self._hold(task.id, held.reason, soon=held.soon)
+            self.holds.hold(task.id, held.reason, soon=held.soon)
 
     # -- the other thread ---------------------------------------------------------------------------------------------
 
@@ -332,18 +329,16 @@ class Loop:
     def _take_results(self) -> None:
         while (ended := self._finisher.take()) is not None:
             error = ended.error
-            if error is not None and (not isinstance(error, HoldfastError) or isinstance(error, FATAL)):
+            if error is not None and (not isinstance(error, HoldfastError) or is_fatal(error)):
                 raise error
             # What was asked for is told to who asked.
-            if error is not None and not ended.key:
-                self._hold(ended.task, str(error), soon=isinstance(error, (LandingWaits, GitLocked)))
-
-    def _hold(self, name: str, reason: str, *, soon: bool) -> None:
-        """Leaves a task alone for a while, or for the rest of this run; what was said already is not said again."""
-        if self._told.get(name) != reason:
-            self._told[name] = reason
-            self.shop.note(name, reason)
-        self.holds[name] = Hold(reason, self.shop.clock() + TRY_AGAIN_S if soon else None)
+            if error is None or ended.key:
+                del self.holds.failures[ended.task]
+            elif is_environment(error) and not isinstance(error, GitLocked):
+                self.shop.append()
+                self.holds.pause(ended.task, str(error), stays=self.stays)
+            else:
+                self.holds.hold(ended.task, str(error), soon=isinstance(error, (LandingWaits, GitLocked)))
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
@@ -352,14 +347,6 @@ class Loop:
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
             self._beat_at = now
-
-    def _release_holds(self) -> None:
-        now = self.shop.clock()
-        self.holds = {name: hold for name, hold in self.holds.items() if hold.until is None or hold.until > now}
-
-    def _drop_holds(self, names: list[str]) -> None:
-        for name in names:
-            self.holds.pop(name, None)
 
     def _end_agents(self) -> None:
         for task in self.at_work:

@@ -22,7 +22,7 @@ from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.durable.entry import Record
 from holdfast.durable.pairing import OpenIntent
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Verdict
 
 ACTOR = "recover"
@@ -59,6 +59,9 @@ def _judge(intent: OpenIntent, effects: Mapping[str, Effect]) -> Verdict:
     try:
         return effect.reconcile(intent)
     except HoldfastError as error:
+        if is_fatal(error) or is_environment(error):
+            # It says nothing of the intent, which stays open: the next start looks again.
+            raise
         return InDoubt(f"looking for it failed: {error}")
 
 
@@ -83,7 +86,8 @@ def _close(ledger: Ledger, intent: OpenIntent, verdict: Verdict, now: float, rep
 
 def _release_stale_claims(ledger: Ledger) -> int:
     """A task that was claimed and never started has nobody working on it: it is open again, under the same attempt."""
-    claimed = (task for task in ledger.state.tasks.values() if task.state is TaskState.CLAIMED)
+    # A copy: requests of the API add tasks meanwhile.
+    claimed = (task for task in ledger.state.tasks.copy().values() if task.state is TaskState.CLAIMED)
     # A worker that is none of ours may well live: its lease tells.
     stale = [task for task in claimed if not task.started and not task.remote]
     for task in stale:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.domain.attempt import Limits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
+from holdfast.domain.fsm import AbortReason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
@@ -23,7 +24,7 @@ from holdfast.engine.prompt import template_problem
 from holdfast.engine.rework import base_of
 from holdfast.engine.wake import Room, ready
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.ports import Agent, Work
 
 LEASE_S = 3600.0
@@ -31,11 +32,13 @@ ORDER_TYPE = "application/json"
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Why a task was not started. `soon`: an agent's end may change that. `for_all`: no other would be, either."""
+    """Why a task was not started. `soon`: an agent's end may change that. `for_all`: no other would be, either.
+    `fault`: the machine failed, and the task is open again under the same attempt."""
 
     reason: str
     soon: bool = False
     for_all: bool = False
+    fault: bool = False
 
 
 def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
@@ -62,6 +65,12 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     try:
         _begin(shop, task, agent, caps)
     except HoldfastError as error:
+        if is_fatal(error):
+            raise
+        if is_environment(error):
+            outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt}
+            shop.move(task, TaskEvent.UNCLAIM, AbortReason.ENVIRONMENT, outcome=outcome)
+            return Held(str(error), fault=True)
         shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, "not_started", "not_started", str(error))
     return None
 

@@ -17,6 +17,11 @@ class DiskFull(DiskError):
     again."""
 
 
+class DiskFault(DiskError):
+    """Could not {operation} {path}: {reason}. What was acknowledged before is kept; this is a fault of the machine:
+    check the disk, then start again."""
+
+
 class AlreadyExists(DiskError):
     """Could not {operation} {path}: it exists already. It was left as it is."""
 

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from holdfast.errors.base import HoldfastError, InputError
+from holdfast.errors.storage import (
+    DiskFault,
+    DiskFull,
+    JournalClosed,
+    JournalCorrupt,
+    Locked,
+    Poisoned,
+    StaleEpoch,
+    SyncFailed,
+)
 
 # -- git --------------------------------------------------------------------------------------------------------------
 
 
 class GitFailed(HoldfastError, exit_code=8):
     """`git {command}` failed in {path} with code {code}: {stderr}"""
+
+
+class GitFault(GitFailed):
+    """`git {command}` could not do its work in {path}: {reason}. What was acknowledged before is kept; fix the cause,
+    and it is tried again."""
+
+
+class GitSyncFailed(SyncFailed):
+    """`git {command}` could not make its work durable in {path}: {reason}. Nothing is acknowledged after a failed
+    sync, and a sync is never tried twice; stop, check the disk, and start again to go on from what is really on it."""
 
 
 class GitUnusable(HoldfastError, exit_code=8):
@@ -88,6 +108,11 @@ class SpawnFailed(HoldfastError, exit_code=8):
     """The runner of {attempt} could not be started: {reason}. The task keeps its worktree, and is tried again."""
 
 
+class EffectUnclear(HoldfastError, exit_code=8):
+    """Whether the {effect} of {task} took place cannot be told now: {reason}. Nothing was decided; fix the cause, then
+    start again: the next start looks first, and repeats nothing."""
+
+
 class DetachFailed(HoldfastError):
     """The run in the background ended at once, with code {code}. What it said is at the end of {path}."""
 
@@ -161,3 +186,20 @@ class ListenFailed(HoldfastError, exit_code=21):
 
 class NobodyServes(HoldfastError, exit_code=21):
     """No server is running for {path}. Nothing was opened; type `holdfast run` or `holdfast serve`."""
+
+
+# -- whose fault it is ------------------------------------------------------------------------------------------------
+
+# Nothing can be written or told with certainty any more: the process ends, and the next start goes on.
+FATAL = (JournalClosed, JournalCorrupt, StaleEpoch, SyncFailed, Poisoned, EffectUnclear)
+# The machine's fault, not the task's: a full disk, an I/O error, a git that was killed, a program that is missing.
+_ENVIRONMENT = (DiskFull, DiskFault, GitFault, GitUnusable, GitLocked, Locked, SpawnFailed)
+
+
+def is_fatal(error: BaseException) -> bool:
+    return isinstance(error, FATAL)
+
+
+def is_environment(error: BaseException) -> bool:
+    """Whether the error says nothing about the task: it waits, costs no attempt, and is tried again."""
+    return isinstance(error, _ENVIRONMENT) and not is_fatal(error)

@@ -1,0 +1,58 @@
+"""Tasks that are left alone for now: why, and until when.
+
+A fault of the machine (a full disk, a git that was killed) is not the task's: it is tried again after a growing pause
+and costs no attempt. A run that would otherwise be over leaves it to the next one after FAILURES_MAX tries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+TRY_AGAIN_S = 2.0
+FAILURES_MAX = 4
+PAUSE_S_MAX = 60.0
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None."""
+
+    reason: str
+    until: float | None
+
+
+class Holds(dict[str, Hold]):
+    """By task. `note` tells whoever watches; what was said of a task already is not said again."""
+
+    def __init__(self, note: Callable[[str, str], None], clock: Callable[[], float]) -> None:
+        self._note, self._clock = note, clock
+        self._told: dict[str, str] = {}
+        # Errors in a row, by task.
+        self.failures: Counter[str] = Counter()
+
+    def hold(self, name: str, reason: str, *, soon: bool, wait_s: float = TRY_AGAIN_S) -> None:
+        """Leaves a task alone for a while, or for the rest of this run."""
+        if self._told.get(name) != reason:
+            self._told[name] = reason
+            self._note(name, reason)
+        self[name] = Hold(reason, self._clock() + wait_s if soon else None)
+
+    def pause(self, name: str, reason: str, *, stays: bool) -> None:
+        """After a fault of the machine. `stays`: the run goes on by itself, so it keeps trying."""
+        self.failures[name] += 1
+        if not stays and self.failures[name] >= FAILURES_MAX:
+            self.hold(name, f"{reason} The next run goes on with it.", soon=False)
+            return
+        wait_s = min(PAUSE_S_MAX, TRY_AGAIN_S * 2 ** min(self.failures[name] - 1, 10))
+        self.hold(name, reason, soon=True, wait_s=wait_s)
+
+    def release(self) -> None:
+        """Forgets what is over by now."""
+        now = self._clock()
+        self.drop([name for name, hold in self.items() if hold.until is not None and hold.until <= now])
+
+    def drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.pop(name, None)

@@ -1,0 +1,188 @@
+"""Faults of the machine: they cost no attempt, the cause is named, and the next run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, git, landed, layout, make_repo, sound, state
+from holdfast.app import App
+from holdfast.domain.task import TaskState
+from holdfast.durable import disk
+from holdfast.durable import git as git_command
+from holdfast.durable.chain import Chain
+from holdfast.durable.kernel import Kernel
+from holdfast.engine import holds
+from holdfast.engine.loop import Loop
+from holdfast.errors import GitFault, GitSyncFailed, SyncFailed, is_environment, is_fatal
+from holdfast.wiring import workshop
+from support import cannot_trace
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(holds, "TRY_AGAIN_S", 0.01)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return make_repo(tmp_path / "repo")
+
+
+def run(repo: Path) -> list[str]:
+    """One run in this process; what it said."""
+    said: list[str] = []
+    with workshop(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as shop:
+        Loop(shop).run()
+    return said
+
+
+def moves(repo: Path) -> list[str]:
+    return [
+        str(entry.inputs.get("reason")) for _, entry in Chain(layout(repo).wal).entries() if "event" in entry.inputs
+    ]
+
+
+# -- a full disk ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A filesystem of a few megabytes. Skips where none can be mounted; where all tests must run, that is a failure."""
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)], capture_output=True, check=False
+    )
+    if made.returncode:
+        cannot_trace(f"no filesystem can be mounted ({made.stderr.decode().strip()})")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_costs_no_attempt_and_the_next_run_goes_on(repo: Path, tmp_path: Path) -> None:
+    (repo / "big.bin").write_bytes(os.urandom(6 << 20))
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "something big")
+    with small_disk(tmp_path / "disk", 48) as small:
+        here = small / "repo"
+        shutil.copytree(repo, here, symlinks=True)
+        filler = small / "filler"
+        filler.write_bytes(bytes(shutil.disk_usage(small).free - (3 << 20)))
+        for name in ("a", "b"):
+            add(here, name, f"write {name}.txt x")
+        said = run(here)
+        # Git does not say why it could not write; so the space that is left is named.
+        assert any("unable to write file big.bin" in line and "MB and" in line for line in said), said
+        for task in state(here).tasks.values():
+            assert task.state is TaskState.OPEN and task.attempts == 1 and not task.past
+            assert "unable to write file big.bin" in task.outcome["detail"]
+        assert "environment" in moves(here)
+        filler.unlink()
+        run(here)
+        assert sorted(landed(here)) == ["a", "b"]
+        assert [task.attempts for task in state(here).tasks.values()] == [1, 1]
+        sound(here)
+
+
+# -- git that is killed or missing ------------------------------------------------------------------------------------
+
+
+def faulty_git(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str, then: str) -> Path:
+    """A git that does `then` instead of its work where its arguments are `when`; the file says how often it has."""
+    real, fired = shutil.which("git"), folder / "fired"
+    wrapper = folder / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in {when}) echo x >> {fired}; if [ ! -e {folder}/mended ]; then {then}; fi;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    return fired
+
+
+@pytest.mark.parametrize(
+    ("when", "then", "told"),
+    [
+        ('"worktree add"*', "kill -KILL $$", "it was ended by SIGKILL"),
+        ('"worktree add"*', "echo 'error: unable to write file x: Input/output error' >&2; exit 128", "Input/output"),
+        ('"merge-base"*', "kill -TERM $$", "it was ended by SIGTERM"),
+        ('"update-ref -m"*', "kill -KILL $$", "it was ended by SIGKILL"),
+    ],
+    ids=["start", "start-eio", "finish", "land"],
+)
+def test_a_git_that_dies_costs_no_attempt(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, then: str, told: str
+) -> None:
+    add(repo, "t", "write t.txt x")
+    fired = faulty_git(tmp_path, monkeypatch, when, then)
+    said = run(repo)
+    assert len(fired.read_text().split()) >= holds.FAILURES_MAX
+    assert any(told in line for line in said), said
+    task = state(repo).tasks["t"]
+    assert task.state in (TaskState.OPEN, TaskState.DONE) and task.attempts == 1 and not task.past and not task.parked
+    (tmp_path / "mended").touch()
+    run(repo)
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1
+    sound(repo)
+
+
+def test_faults_of_the_machine_are_told_from_those_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failure(stderr: str, code: int) -> Exception:
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        program = tmp_path / "bin" / "git"
+        program.write_text(f'#!/bin/sh\necho "{stderr}" >&2\nexit {code}\n')
+        program.chmod(0o755)
+        with pytest.raises(Exception) as caught:
+            git_command.run("x", cwd=tmp_path, env=git_command.environment({}), codes=(0, 128) if code == 128 else (0,))
+        return caught.value
+
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    full = failure("error: unable to create temporary file: No space left on device", 128)
+    assert isinstance(full, GitFault) and is_environment(full) and not is_fatal(full)
+    unsynced = failure("fatal: fsync error on 'loose object file': Input/output error", 128)
+    assert isinstance(unsynced, GitSyncFailed) and is_fatal(unsynced) and not is_environment(unsynced)
+    own = failure("error: 'No space left on device: x' does not match", 1)
+    assert not is_environment(own) and not is_fatal(own)
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(Exception, match="cannot be run") as missing:
+        git_command.run("x", cwd=tmp_path, env=git_command.environment({}))
+    assert is_environment(missing.value)
+
+
+# -- a sync that fails ------------------------------------------------------------------------------------------------
+
+
+class FailingOnce(Kernel):
+    """The sync of one file fails, once; a second one would succeed, as Linux has it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.fired, self.later = path, 0, 0
+
+    def fsync(self, fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}") == str(self.path):
+            self.fired += 1
+            if self.fired == 1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().fsync(fd)
+
+
+def test_a_failed_sync_of_the_landing_ends_the_run_and_is_not_tried_again(repo: Path) -> None:
+    add(repo, "t", "write t.txt x")
+    failing = FailingOnce(repo / ".git" / "refs" / "heads" / "main")
+    with disk.use_kernel(failing), pytest.raises(SyncFailed):
+        run(repo)
+    assert failing.fired == 1, "the sync that failed was tried again in the same process"
+    kinds = [entry.decision_type for _, entry in Chain(layout(repo).wal).entries()]
+    assert kinds.count("task_land_intent") == 1
+    assert not {"task_land_confirmed", "task_land_failed", "task_land_parked"} & set(kinds)
+    # The next process looks at what the disk has.
+    run(repo)
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].state is TaskState.CLOSED
+    sound(repo)
