@@ -35,7 +35,7 @@ class Child:
         def name_myself() -> None:
             point("runner.process.before")
             me = process.current()
-            running = Running(order.attempt, order.start, runner, me, os.getpgid(0))
+            running = Running(order.attempt, order.start, runner, me, os.getpgid(0), order.intent)
             disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
             point("runner.process.after")
 

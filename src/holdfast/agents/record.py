@@ -115,6 +115,7 @@ class Record:
             spend=spend,
             provenance=provenance,
             output=self._output.size,
+            intent=self._order.intent,
         )
         with step("turn_line"):
             self._turns.append(msgspec.to_builtins(line))

@@ -1,8 +1,9 @@
 """The runner: one process that lets one agent work on one attempt, and makes each of its turns durable.
 
-    python -m holdfast.agents.runner DATA_ROOT ATTEMPT START ORDER
+    python -m holdfast.agents.runner DATA_ROOT ATTEMPT START ORDER [INTENT]
 
-ORDER is the digest of the blob with the `Order`. Whoever starts it gives it a process group of its own, /dev/null to
+ORDER is the digest of the blob with the `Order`. INTENT names the journal entry that the start was intended with, and
+is in every file that says what became of it. Whoever starts it gives it a process group of its own, /dev/null to
 read from, and a log for its own words; it reports to nobody, and everything it has to say is in the attempt's folder.
 
 - It takes `alive.lock`, then `start-<n>`. Where another was first, it does nothing.
@@ -310,7 +311,7 @@ class Runner:
         exit = self._exit(snapshot)
         # With the folder the start was lost: it is taken again, unless recovery was first.
         is_ours = self._files.start(self._order.start).exists()
-        if not is_ours and not attempts.claim_start(self._files, self._order.start, attempts.RUNNER):
+        if not is_ours and not _claim(self._files, self._order):
             return exit
         write_exit(self._files, exit)
         if exit.ending is Ending.STOPPED:
@@ -351,20 +352,26 @@ class Runner:
             snapshot=snapshot,
             turn=self._talk.turn,
             spent=self._talk.spent + Spend(seconds=seconds),
+            intent=self._order.intent,
         )
 
 
 # -- the process ------------------------------------------------------------------------------------------------------
 
 
+def _claim(files: Attempt, order: Order) -> bool:
+    return attempts.claim_start(files, order.start, attempts.RUNNER, order.intent)
+
+
 def main(arguments: list[str]) -> int:
-    root, attempt, number, digest = arguments
+    root, attempt, number, digest, *intent = arguments
     os.nice(NICE)
     attempts.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     layout, start = Layout(Path(root)), int(number)
     files = layout.attempt_files(attempt)
     order = msgspec.json.decode(Blobs(layout.cas).get(digest), type=Order)
+    order = msgspec.structs.replace(order, intent=intent[0] if intent else "")
     with step("lock"):
         lock = attempts.take_alive(files, start, LOCK_WAIT_S_MAX)
     if lock is None and not files.start(start).exists():
@@ -373,7 +380,7 @@ def main(arguments: list[str]) -> int:
     if lock is None:
         return EXIT_NOT_OURS
     with step("start"):
-        is_ours = attempts.claim_start(files, start, attempts.RUNNER)
+        is_ours = _claim(files, order)
     if not is_ours:
         return EXIT_NOT_OURS
     Runner(layout, files, order, lock).run()

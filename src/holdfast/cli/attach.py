@@ -260,7 +260,8 @@ def _over(app: App, name: str, attempt: str) -> str | None:
         return f"{attempt} is over; the task goes on with {task.attempt}: `holdfast attach {name}`"
     files = app.layout.attempt_files(attempt)
     start = max(task.starts, _newest_start(files))
-    seen = attempts.look(files, start)
+    intent = task.intent if start == task.starts else ""
+    seen = attempts.look(files, start, intent)
     if seen in (Seen.ALIVE, Seen.HEADLESS):
         return None
     holder = read_holder(app.layout.lock)
@@ -268,7 +269,7 @@ def _over(app: App, name: str, attempt: str) -> str | None:
     goes_on = task.state in _GOES_ON or (task.state is TaskState.OPEN and task.continues)
     if is_run and goes_on:
         return None
-    ended = attempts.read_exit(files, start)
+    ended = attempts.read_exit(files, start, intent)
     how = f"{ended.ending}: {ended.detail}" if ended is not None else "nobody said how"
     told = f"{attempt} has ended ({how}); the task is {task.state}"
     return f"{told}, and nobody runs: `holdfast run` goes on with it" if goes_on and not is_run else told

@@ -78,6 +78,7 @@ class Order(msgspec.Struct, frozen=True):
     folder for the snapshots' own files. `passed_on`: names of variables that reach the agent. `exclude`: paths in the
     worktree that are never part of a snapshot.
     `prices`: of models, in place of those that are known, as in agents/prices.py.
+    `intent`: the entry that the start was intended with. That names the order, so it is told to the runner beside it.
     """
 
     task: str
@@ -97,6 +98,7 @@ class Order(msgspec.Struct, frozen=True):
     sandbox: str = "none"
     prices: dict[str, tuple[float, float, float, float]] = {}
     sandbox_writable: tuple[str, ...] = ()
+    intent: str = ""
 
 
 class Ending(StrEnum):
@@ -123,8 +125,8 @@ class Ending(StrEnum):
 class Exit(msgspec.Struct, frozen=True):
     """exit.json: written once all processes of the start have ended and the last snapshot is on disk.
 
-    `detail` is a sentence. `limit` names what was used up. `snapshot` is the commit of the tree at the end, empty where
-    none could be taken.
+    `intent` names the entry that the start was intended with. `detail` is a sentence. `limit` names what was used up.
+    `snapshot` is the commit of the tree at the end, empty where none could be taken.
     """
 
     attempt: str
@@ -140,6 +142,7 @@ class Exit(msgspec.Struct, frozen=True):
     snapshot: str = ""
     turn: int = 0
     spent: Spend = Spend()
+    intent: str = ""
 
 
 class TurnLine(msgspec.Struct, frozen=True):
@@ -160,3 +163,4 @@ class TurnLine(msgspec.Struct, frozen=True):
     spend: int
     provenance: int
     output: int
+    intent: str = ""

@@ -74,7 +74,7 @@ def claim(task: Task, moved: TaskMoved) -> None:
             _end(task, Past(task.attempt, task.turn, undos=task.undos))
         task.attempts, task.resumes = task.attempts + 1, 0
         task.starts = task.turn = task.offset = task.undone = 0
-        task.worked_on, task.failed, task.undos = task.definition, "", ()
+        task.worked_on, task.failed, task.undos, task.intent = task.definition, "", (), ""
     # A worker from elsewhere is none of our agents: what it gives back is anybody's.
     agent = "" if moved.remote else moved.agent
     if agent != task.worked_by != "":

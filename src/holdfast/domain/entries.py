@@ -31,12 +31,19 @@ class EntryLike(Protocol):
     def inputs(self) -> dict[str, Any]: ...
     @property
     def output(self) -> dict[str, Any]: ...
+    @property
+    def entry_hash(self) -> str: ...
 
 
 class Reference(msgspec.Struct, frozen=True):
     run: str
     seq: int
     entry_hash: str
+
+
+def entry_name(run: str, seq: int, entry_hash: str) -> str:
+    """Names one entry in one word: in the files of an attempt, and in what its runner is called with."""
+    return f"{run}:{seq}:{entry_hash}"
 
 
 class RunStarted(msgspec.Struct, frozen=True):
@@ -203,7 +210,10 @@ class EffectIntended(msgspec.Struct, frozen=True):
 
 
 class SpawnIntended(EffectIntended, frozen=True):
-    """`order` is the blob with all that the runner needs; `reserved` what the start may spend."""
+    """`order` is the blob with all that the runner needs; `reserved` what the start may spend.
+
+    `names_files`: every file of this start names this entry. Files of starts from before that was so name none.
+    """
 
     start: int = 0
     order: str = ""
@@ -211,6 +221,7 @@ class SpawnIntended(EffectIntended, frozen=True):
     worktree: str = ""
     base: str = ""
     reserved: Caps = Caps()
+    names_files: bool = False
 
 
 class VerifyIntended(EffectIntended, frozen=True):

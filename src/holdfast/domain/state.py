@@ -7,7 +7,6 @@ machine does not know, a task that was never added), the fold stops with an erro
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +15,7 @@ import msgspec
 from holdfast.domain import before, entries
 from holdfast.domain.before import Left, Past, Undos
 from holdfast.domain.entries import EntryLike
+from holdfast.domain.overlay import Overlay
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, IllegalTransition
@@ -28,6 +28,7 @@ class Task(msgspec.Struct):
     `continues` says that the next claim goes on with `attempt`, which was orphaned or given back, and begins no other.
     `approved` says that a person has granted what this attempt made.
     `claims` counts all claims, `starts` those of this attempt's runner; `started`: the last claim's start took place.
+    `intent` names the entry that the last start was intended with, and so its files; empty where those name none.
     `turn` and `offset` are the last turn of this attempt and where its line ends. `used` is what this start has spent
     of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else. `worked_on` is the
     definition with which this attempt began. `again`: it failed, and the next attempt follows by itself.
@@ -94,6 +95,7 @@ class Task(msgspec.Struct):
     left: Left | None = None
     made: str = ""
     past: tuple[Past, ...] = ()
+    intent: str = ""
 
     @property
     def stands(self) -> int:
@@ -159,13 +161,14 @@ class State:
     turn, so they are counted in place, and made into records for who asks.
     """
 
-    version = 7
+    version = 8
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
         self._run = _nothing()
         self._days: dict[int, _Tally] = {}
+        self._applied_run = ""
 
     @property
     def run(self) -> Spend:
@@ -182,6 +185,7 @@ class State:
         handler = _HANDLERS.get(type(payload))
         if handler is None:
             return
+        self._applied_run = run
         try:
             handler(self, entry, payload)
         except (IllegalTransition, _Contradiction) as error:
@@ -191,7 +195,7 @@ class State:
         """A state to try entries on: it begins as this one, and leaves this one as it is."""
         trial = State()
         # What was spent allows or forbids no entry.
-        trial.tasks, trial.epoch = _Overlay(self.tasks), self.epoch
+        trial.tasks, trial.epoch = Overlay(self.tasks), self.epoch
         return trial
 
     def dump(self) -> Iterable[bytes]:
@@ -343,6 +347,7 @@ class State:
         task = self._task(spawn.task)
         task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
         task.reserved, task.used, task.began = spawn.reserved, Spend(), entry.timestamp
+        task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
 
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
         """What could not be decided, or was too old to repeat, waits for a person."""
@@ -356,22 +361,6 @@ class State:
                 task.landed, task.landed_on = str(result["new"]), str(result.get("branch", ""))
             case kind if kind.endswith(("_parked", "_abandoned")):
                 task.parked = f"{kind}: {closed.reason}"
-
-
-class _Overlay(dict[str, Task]):
-    """Copies a task when it is first asked for, so that a trial costs what it touches."""
-
-    def __init__(self, below: dict[str, Task]) -> None:
-        super().__init__()
-        self._below = below
-
-    def get(self, name: str, default: Any = None) -> Any:
-        if name not in self.keys() and name in self._below:
-            self[name] = copy.copy(self._below[name])
-        return super().get(name, default)
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self._below
 
 
 def fold(items: Iterable[tuple[str, EntryLike]]) -> State:

@@ -1,10 +1,12 @@
 """Who is alive in an attempt's folder, and how all of an attempt is ended.
 
     alive.lock     flocked by the runner, and by the agent, which inherits it; its time of change is the heartbeat
-    start-<n>      one line of JSON: who took the start with this number, and which process that was
+    start-<n>      one line of JSON: who took the start with this number, for which intent, and which process that was
     process.json   the agent's process, written by itself before it became the agent
 
 - A runner takes `alive.lock` first and only then `start-<n>`: who sees a runner's start sees its lock held, too.
+- A name is no identity: `t5.1` may be of a journal that was put back from a backup since. So each of these files names
+  the journal entry that its start was intended with, and one that names another is of no use to whoever asks for it.
 - An attempt is dead only when the lock is free, whatever its files say.
 - A process is of an attempt when it says so in its environment (the attempt, and a worktree of this data root), when it
   is in the group of the very agent that `process.json` names, or when the kernel shows the lock in its hands; to its
@@ -55,6 +57,7 @@ class Started(process.Identity, frozen=True):
     """The line in `start-<n>`."""
 
     who: str
+    intent: str = ""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -65,20 +68,23 @@ class Running(msgspec.Struct, frozen=True):
     runner: process.Identity
     agent: process.Identity
     group: int
+    intent: str = ""
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-def look(files: Attempt, start: int) -> Seen:
-    """What has become of the attempt's newest start."""
+def look(files: Attempt, start: int, intent: str = "") -> Seen:
+    """What has become of the attempt's newest start. Without an `intent`, of whichever start has this number."""
     if not files.start(start).exists():
         return Seen.ABSENT
     owner = read_start(files, start)
+    if owner is not None and not is_of(owner, intent):
+        return Seen.ABSENT
     # In this order: a runner that ends between two of these answers is then seen as ended, never as something else.
     is_alive = owner is not None and owner.who == RUNNER and owner.is_alive()
     is_held = not _is_free(files.alive)
-    if read_exit(files, start) is not None:
+    if read_exit(files, start, intent) is not None:
         return Seen.ENDED
     if not is_held:
         return Seen.DEAD
@@ -93,10 +99,27 @@ def read_process(files: Attempt) -> Running | None:
     return _read(files.process, Running)
 
 
-def read_exit(files: Attempt, start: int) -> Exit | None:
+def read_exit(files: Attempt, start: int, intent: str = "") -> Exit | None:
     """How that very start ended; None while it has not, and where the file tells of another one."""
     found = last_exit(files)
-    return found if found is not None and found.start == start else None
+    return found if found is not None and found.start == start and is_of(found, intent) else None
+
+
+def is_of(found: Started | Running | Exit, intent: str) -> bool:
+    """Whether a file is of the start that was intended with this entry; any is where that is not known."""
+    return not intent or found.intent == intent
+
+
+def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
+    """What stands in the way of a start and is of none that the journal has: files of a later one, or of another one
+    with its number. With the first start of an attempt in the way, nothing in the folder is the attempt's."""
+    numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
+    later = [int(number) for number in numbers if number.isdigit() and int(number) >= start]
+    taken = ((files.start(number), read_start(files, number)) for number in sorted(later))
+    told = ((files.exit, last_exit(files)), (files.process, read_process(files)))
+    found = [path for path, each in taken if each is not None and each.intent != intent]
+    found += [path for path, each in told if each is not None and each.start >= start and each.intent != intent]
+    return [files.root] if found and start == 1 else found
 
 
 def last_exit(files: Attempt) -> Exit | None:
@@ -144,10 +167,10 @@ def make_folder(files: Attempt) -> None:
     disk.mkdir(files.root, 0o700)
 
 
-def claim_start(files: Attempt, start: int, who: str) -> bool:
+def claim_start(files: Attempt, start: int, who: str, intent: str = "") -> bool:
     """Takes the start for good; False: somebody was first, and it is theirs."""
     me = process.current()
-    line = msgspec.json.encode(Started(me.pid, me.start_ticks, me.boot_id, me.host, who)) + b"\n"
+    line = msgspec.json.encode(Started(me.pid, me.start_ticks, me.boot_id, me.host, who, intent)) + b"\n"
     make_folder(files)
     try:
         disk.create(files.start(start), line, PRIVATE)

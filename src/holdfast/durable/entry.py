@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.entries import entry_name
 from holdfast.errors import InputError
 
 GENESIS = "0" * 64
@@ -32,6 +33,10 @@ class Ref(msgspec.Struct, frozen=True):
     run: str
     seq: int
     entry_hash: str
+
+    @property
+    def name(self) -> str:
+        return entry_name(self.run, self.seq, self.entry_hash)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

@@ -65,7 +65,7 @@ def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
             made = msgspec.convert(line.record, TurnLine)
         except msgspec.ValidationError:
             continue
-        if made.turn > last:
+        if made.turn > last and known.is_own(made.intent):
             count, last = count + 1, made.turn
             pin = pinned(pin, last, line.cursor, made.snapshot, made.usd, made.tokens, made.seconds)
     draft.counted["turns"] += count
@@ -94,6 +94,8 @@ def _exit(draft: Draft, files: Attempt, known: Attempted) -> None:
     else:
         if found.start < known.ended:
             draft.findings.append(f"{files.exit} tells of start {found.start}, {taken}")
+        elif not known.is_own(found.intent):
+            draft.findings.append(f"{files.exit} is of a start that is not in this journal, {taken}")
 
 
 def _verdict(draft: Draft, files: Attempt, known: Attempted, *, is_last: bool) -> None:

@@ -258,7 +258,7 @@ def end_attempt(desk: Desk, task: Task) -> None:
         return
     files = desk.layout.attempt_files(task.attempt)
     # A runner that is on its way to its start finds it taken, and does nothing.
-    attempts.claim_start(files, task.starts, attempts.RECOVERY)
+    attempts.claim_start(files, task.starts, attempts.RECOVERY, task.intent)
     attempts.end_all(files, task.attempt, desk.config.grace_s)
     leftovers.remove(desk.layout)
     Follower(desk.ledger, desk.layout).follow(task)

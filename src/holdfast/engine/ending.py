@@ -126,7 +126,7 @@ def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
     files = shop.layout.attempt_files(task.attempt)
     attempts.end_all(files, task.attempt, shop.config.grace_s)
     # It may have come to its end just now, and said so.
-    ended = attempts.read_exit(files, task.starts)
+    ended = attempts.read_exit(files, task.starts, task.intent)
     if ended is not None and ended.ending is not Ending.STOPPED:
         take(shop, task, ended)
         return

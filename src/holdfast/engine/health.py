@@ -132,7 +132,7 @@ def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
     for attempt in sorted(_folders(layout.attempts) | current.keys()):
         files, task = layout.attempt_files(attempt), current.get(attempt)
         start = task.starts if task else _last_start(files.root)
-        seen = attempts.look(files, start)
+        seen = attempts.look(files, start, task.intent if task else "")
         living += seen is Seen.ALIVE
         if task is None and seen in (Seen.ALIVE, Seen.HEADLESS):
             findings.append(Finding(f"{attempt} is alive, though no task is in it any more", _ending(files, start)))

@@ -292,10 +292,10 @@ class Loop:
         if task.state is not TaskState.IN_PROGRESS or task.remote:
             return None
         files = self.shop.layout.attempt_files(task.attempt)
-        seen = self.shop.spawn.look(task.attempt, task.starts)
+        seen = self.shop.spawn.look(task)
         self.shop.turns.follow(task)
         if seen is Seen.ENDED:
-            return Sight(seen, attempts.read_exit(files, task.starts))
+            return Sight(seen, attempts.read_exit(files, task.starts, task.intent))
         silent_s = attempts.heartbeat_age(files) if seen is Seen.ALIVE else 0.0
         # A runner on its way has not made its lock yet, so it cannot have been silent.
         return Sight(seen, silent_s=silent_s if silent_s < math.inf else 0.0)
@@ -350,8 +350,8 @@ class Loop:
 
     def _end_agents(self) -> None:
         for task in self.at_work:
-            if task.state is TaskState.IN_PROGRESS and self.shop.spawn.look(task.attempt, task.starts) is Seen.ALIVE:
-                self.shop.spawn.ask_to_stop(task.attempt, task.starts)
+            if task.state is TaskState.IN_PROGRESS and self.shop.spawn.look(task) is Seen.ALIVE:
+                self.shop.spawn.ask_to_stop(task)
 
     def _is_over(self) -> bool:
         if self.finishing:

@@ -74,10 +74,16 @@ class Attempted(msgspec.Struct):
     pin: int = 0
     snapshots: int = 0
     trail: bytearray | None = None
+    # The hashes of the entries that its starts were intended with; an empty one where the files of a start name none.
+    intents: set[str] = msgspec.field(default_factory=set)
 
     @property
     def has_begun(self) -> bool:
         return bool(self.start or self.turns)
+
+    def is_own(self, intent: str) -> bool:
+        """Whether a file that names this intent is of this attempt, and not of another of its name."""
+        return intent.rpartition(":")[2] in self.intents
 
     def trailed(self) -> Iterator[tuple[int, str]]:
         """Each turn that has a snapshot, with its commit."""
@@ -152,6 +158,7 @@ class Recorded:
         match entry.decision_type:
             case "task_spawn_intent":
                 attempt.intended = entry.inputs.get("start", 0)
+                attempt.intents.add(entry.entry_hash if entry.inputs.get("names_files") else "")
             case "task_spawn_confirmed":
                 attempt.start = attempt.intended
             case "task_verify_intent":

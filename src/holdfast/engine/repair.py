@@ -9,8 +9,6 @@ file that says why, before its place is taken.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -18,16 +16,17 @@ import msgspec
 from holdfast.clock import wall
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
-from holdfast.durable import checkpoint, disk
+from holdfast.durable import checkpoint
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.journal import epoch_of, run_id
 from holdfast.durable.lock import DataLock
+from holdfast.durable.quarantine import set_aside
 from holdfast.engine import turns
 from holdfast.engine.auditing import without_run
 from holdfast.engine.check import Drift, drift_of
 from holdfast.engine.intake import block_of
-from holdfast.engine.reading import Projection, Reading
+from holdfast.engine.reading import Reading
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder
@@ -72,7 +71,7 @@ def repair(
 
 def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repaired:
     damaged = [projection for projection in reading.projections if projection.flaw]
-    quarantined = [_set_aside(layout, projection) for projection in damaged]
+    quarantined = [str(set_aside(layout.quarantine, each.path, each.flaw)) for each in damaged]
     rebuilt = []
     if reading.chain.end is not None:
         files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
@@ -103,16 +102,3 @@ def _put_right(backlog: BacklogFolder, blobs: Blobs, drift: Drift, task: Task) -
     if drift.kind == "missing":
         backlog.add(blobs.get(task.definition), task.id, folder)
     backlog.move(task.id, folder, block_of(task))
-
-
-def _set_aside(layout: Layout, projection: Projection) -> str:
-    """Moves a damaged projection away. Its reason goes first: a crash leaves one too many, never one too few."""
-    disk.mkdir(layout.quarantine)
-    for number in itertools.count(1):
-        target = layout.quarantine / f"{projection.path.name}.{number}"
-        reason = target.with_name(f"{target.name}.reason.txt")
-        if not os.path.lexists(target) and not os.path.lexists(reason):
-            break
-    disk.create(reason, f"{projection.path}: {projection.flaw}\n".encode())
-    disk.rename(projection.path, target)
-    return str(target)

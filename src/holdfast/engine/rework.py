@@ -139,7 +139,7 @@ def _settle(desk: Desk, task: Task) -> None:
         hint = f"its worker can give it back, and `holdfast cancel {task.id}` gives it up."
         raise refused(task, "put back", hint, f"{task.agent} works on it elsewhere")
     if task.state is not TaskState.ORPHANED:
-        seen = shop.spawn.look(task.attempt, task.starts)
+        seen = shop.spawn.look(task)
         if seen in _ALIVE and task.parked == STOPPED:
             raise refused(task, "put back", "ask again in a moment.", "its agent is just being ended")
         if seen in _ALIVE:
@@ -147,7 +147,7 @@ def _settle(desk: Desk, task: Task) -> None:
             raise refused(task, "put back", hint, "its agent is at work")
         if task.state is TaskState.CLAIMED:
             shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
-        ended = attempts.read_exit(shop.layout.attempt_files(task.attempt), task.starts)
+        ended = attempts.read_exit(shop.layout.attempt_files(task.attempt), task.starts, task.intent)
         if ended is not None:
             ending.take(shop, task, ended)
         else:

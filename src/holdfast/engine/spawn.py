@@ -2,6 +2,9 @@
 
 Whether a start took place is decided by one file, `attempts/<id>/start-<n>`, which the runner and recovery race to
 create. Once recovery has it, a runner that was slow does nothing, however late it comes.
+
+That file and all others of the start name the intent. Files of an intent that this journal does not have are left by a
+journal that is gone: they are set aside before the start, never taken for it.
 """
 
 from __future__ import annotations
@@ -13,12 +16,17 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.domain.state import Task
 from holdfast.durable import attempts, disk
 from holdfast.durable.attempts import Seen
 from holdfast.durable.pairing import OpenIntent
+from holdfast.durable.quarantine import set_aside
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+
+# What a runner of a lost journal is given to end by itself.
+GRACE_S = 5.0
 
 
 class Spawn:
@@ -34,8 +42,10 @@ class Spawn:
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         attempt, start = intent.entry.inputs["attempt"], intent.entry.inputs["start"]
+        name = _name(intent)
+        self._clear(attempt, start, name)
         attempts.make_folder(self._layout.attempt_files(attempt))
-        argv = [*self._runner, str(self._layout.root), attempt, str(start), intent.entry.inputs["order"]]
+        argv = [*self._runner, str(self._layout.root), attempt, str(start), intent.entry.inputs["order"], name]
         log = disk.open_log(self._layout.logs / f"{attempt}.log")
         try:
             # In our session, and in a group of its own: see DESIGN on nice values and autogroups.
@@ -58,25 +68,37 @@ class Spawn:
         attempt, start = intent.entry.inputs.get("attempt", ""), intent.entry.inputs.get("start", 0)
         if not attempt or not start:
             return InDoubt("its intent does not say which start it was")
-        if not self.has_begun(attempt, start):
+        if not self.has_begun(attempt, start, _name(intent)):
             return DidNotHappen()
         return Happened({"attempt": attempt, "start": start})
 
-    def has_begun(self, attempt: str, start: int) -> bool:
+    def has_begun(self, attempt: str, start: int, intent: str) -> bool:
         """Whether the start is a runner's. If nobody has it yet, it is ours from now on, and will never be."""
         files = self._layout.attempt_files(attempt)
+        self._clear(attempt, start, intent)
         attempts.make_folder(files)
-        return not attempts.claim_start(files, start, attempts.RECOVERY) and self._is_runners(files, start)
+        return not attempts.claim_start(files, start, attempts.RECOVERY, intent) and self._is_runners(files, start)
+
+    def _clear(self, attempt: str, start: int, intent: str) -> None:
+        """Sets aside what is in the way of the start and is not of it; whoever works there is ended first."""
+        files = self._layout.attempt_files(attempt)
+        if not intent or not attempts.strangers(files, start, intent):
+            return
+        attempts.end_all(files, attempt, GRACE_S)
+        reason = f"it is not of the start that this journal intended ({intent})"
+        for path in attempts.strangers(files, start, intent):
+            name = attempt if path == files.root else f"{attempt}-{path.name}"
+            set_aside(self._layout.quarantine, path, reason, name)
 
     @staticmethod
     def _is_runners(files: Attempt, start: int) -> bool:
         owner = attempts.read_start(files, start)
         return owner is not None and owner.who == attempts.RUNNER
 
-    def ask_to_stop(self, attempt: str, start: int) -> None:
+    def ask_to_stop(self, task: Task) -> None:
         """Asks the runner to end its agent and then itself; it says so in exit.json."""
-        owner = attempts.read_start(self._layout.attempt_files(attempt), start)
-        if owner is None or owner.who != attempts.RUNNER:
+        owner = attempts.read_start(self._layout.attempt_files(task.attempt), task.starts)
+        if owner is None or owner.who != attempts.RUNNER or not attempts.is_of(owner, task.intent):
             return
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(owner.pid)
@@ -87,15 +109,21 @@ class Spawn:
             finally:
                 os.close(pidfd)
 
-    def look(self, attempt: str, start: int) -> Seen:
+    def look(self, task: Task) -> Seen:
         """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
+        attempt, start, intent = task.attempt, task.starts, task.intent
         files = self._layout.attempt_files(attempt)
-        seen = attempts.look(files, start)
+        seen = attempts.look(files, start, intent)
         child = self._children.get(attempt)
         if seen is Seen.ABSENT:
             if child is not None and child.poll() is None:
                 return Seen.ALIVE
-            return attempts.look(files, start) if self.has_begun(attempt, start) else Seen.DEAD
+            return attempts.look(files, start, intent) if self.has_begun(attempt, start, intent) else Seen.DEAD
         if child is not None and seen is not Seen.ALIVE and child.poll() is not None:
             del self._children[attempt]
         return seen
+
+
+def _name(intent: OpenIntent) -> str:
+    """What the files of the start are to name; nothing where the intent is from before they did."""
+    return intent.ref.name if intent.entry.inputs.get("names_files") else ""

@@ -114,7 +114,9 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         prices={name: price.per_million for name, price in shop.config.prices.items()},
     )
     digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
-    intended = SpawnIntended(task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps)
+    intended = SpawnIntended(
+        task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps, names_files=True
+    )
     carry_out(shop.ledger, shop.effects, "spawn", intended)
     shop.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
     shop.note(

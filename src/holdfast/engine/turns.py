@@ -1,7 +1,9 @@
 """Following an attempt: each line of its `turns.jsonl` becomes one `turn_completed`, and then `state.json`.
 
 The journal's own offset says where to go on, and a turn that it knows is passed over: following again from anywhere
-doubles nothing. A line is settled before it is journalled, so the journal never names what a power cut could take.
+doubles nothing. A line that names another intent than the start that the journal has was left by a journal that is
+gone, and is passed over. A line is settled before it is journalled, so the journal never names what a power cut could
+take.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Follower:
     def follow(self, task: Task) -> int:
         """Journals what the attempt has completed since last time, and projects it; returns how many turns."""
         files = self._layout.attempt_files(task.attempt)
-        new = new_turns(files, task.offset, task.turn)
+        new = new_turns(files, task.offset, task.turn, task.intent)
         if new:
             jsonl.Ledger(files.turns).settle()
             self._ledger.append(self._ledger.epoch, [_completed(task, line, end) for end, line in new])
@@ -55,14 +57,18 @@ class Follower:
         return len(new)
 
 
-def new_turns(files: Attempt, offset: int, turn: int) -> list[tuple[int, TurnLine]]:
-    """The turns behind `offset`, each with the offset of its end, but for those up to number `turn`."""
+def new_turns(files: Attempt, offset: int, turn: int, intent: str = "") -> list[tuple[int, TurnLine]]:
+    """The turns behind `offset`, each with the offset of its end, but for those up to number `turn`.
+
+    `intent`: only those of the start that was intended with this entry. The turns of every start before it are in the
+    journal, because a start is intended only once the one before was followed to its end.
+    """
     if not files.turns.exists() or files.turns.stat().st_size <= offset:
         return []
     found = []
     for line in jsonl.Ledger(files.turns).read(offset):
         made = msgspec.convert(line.record, TurnLine)
-        if made.turn > turn:
+        if made.turn > turn and intent in ("", made.intent):
             turn = made.turn
             found.append((line.cursor, made))
     return found

@@ -102,7 +102,7 @@ def row_of(api: Api, task: Task) -> AgentRow:
             task.usd, task.tokens, 0, task.changed_at, age, age, True, task.agent, until,
         )  # fmt: skip
     files = api.layout.attempt_files(task.attempt)
-    seen, at = attempts.look(files, task.starts), glance(files, task)
+    seen, at = attempts.look(files, task.starts, task.intent), glance(files, task)
     running = attempts.read_process(files)
     age = attempts.heartbeat_age(files)
     return AgentRow(
@@ -151,7 +151,7 @@ def stop(desk: Desk, ask: Ask) -> Changed:
         # Parked first: a run would go on with the attempt at once.
         flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before}
         desk.append([desk.record("task_flagged", 0, flag)])
-    desk.shop.spawn.ask_to_stop(task.attempt, task.starts)
+    desk.shop.spawn.ask_to_stop(task)
     note = f"its runner was asked to end it; `holdfast resume {task.id}` goes on with the attempt, also after an undo"
     return Changed(rows_of(desk, [task.id])[0], note)
 
