@@ -60,7 +60,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
     with Terminal(repo, "run") as terminal:
         terminal.read_until("long.1")
         os.kill(terminal.process.pid, signal.SIGINT)
-        assert terminal.end() == 20
+        assert terminal.end() == 130
     assert "next: holdfast attach long" in last_picture(terminal.seen)
     shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None

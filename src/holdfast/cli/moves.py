@@ -170,6 +170,10 @@ def _decide(ctx: click.Context, kind: str, app: App | None = None, /, **params: 
     return (app or find_app(ctx)).decide(kind, params, lambda line: click.echo(plain(line), err=True))
 
 
+def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> None:
+    _tell(_decide(ctx, kind, **params), as_json)
+
+
 def _tell(answer: Answer, as_json: bool) -> None:
     if as_json:
         print_json([{"id": task.id, "state": task.state, "note": task.note, **answer.facts} for task in answer.tasks])

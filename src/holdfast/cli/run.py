@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,14 @@ from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic
 from holdfast.domain.task import TaskState
-from holdfast.durable.lock import read_holder
+from holdfast.durable.at_work import at_work
+from holdfast.durable.lock import Holder, read_holder
 from holdfast.durable.process import is_stopped
 from holdfast.engine.check import live_owner
 from holdfast.engine.signals import AGENTS, LEAVE, Signals
 from holdfast.errors import (
+    AgentsAlone,
+    AgentsNotStopped,
     DetachFailed,
     GoalKept,
     ListenFailed,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 
 SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
 TASKS_LEFT = 20
+INTERRUPTED = 130
 
 
 @click.command(
@@ -79,8 +84,9 @@ def run(
 ) -> None:
     """Work on the tasks until nothing is left to do.
 
-    Agents outlive this command: end it, kill it, start it again, and it goes on with those that still work. Exit code 0
-    says that every task is closed, 20 that some are left.
+    Agents outlive this command: end it, kill it, start it again, and it goes on with those that still work;
+    `holdfast stop --agents` ends them. Exit code 0 says that every task is closed, 20 that some are left, and 130 that
+    Ctrl-C ended it.
     """
     app = find_app(ctx, max_agents=max_agents)
     from holdfast.cli.preflight import preflight
@@ -110,12 +116,12 @@ def run(
             shown.note("", remark)
         _expect_known(shop.board, wanted)
         loop = Loop(shop, only=wanted or None, show=shown.show, stays=stay)
-        with server(shop, loop, shown.note, app.config.server.enabled), stopping(loop):
+        with server(shop, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
             loop.run()
         left = _left(loop, wanted)
         shown.end(loop, left)
         is_all = not left and not loop.board.problems
-    ctx.exit(0 if is_all else TASKS_LEFT)
+    ctx.exit(INTERRUPTED if asked.interrupted else 0 if is_all else TASKS_LEFT)
 
 
 @contextlib.contextmanager
@@ -172,15 +178,18 @@ class stopping:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
+        self.interrupted = False
 
     def _asked(self, number: int, frame: Any) -> None:
+        self.interrupted = self.interrupted or number == signal.SIGINT
         if self._loop.stopping:
             raise KeyboardInterrupt
         # Nothing is printed here: the signal may have come in the middle of a line.
         self._loop.stop(LEAVE)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> stopping:
         self._before = {each: signal.signal(each, self._asked) for each in (signal.SIGINT, signal.SIGTERM)}
+        return self
 
     def __exit__(self, *_: object) -> None:
         for each, handler in self._before.items():
@@ -217,19 +226,48 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
 # -- stopping ---------------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example:  holdfast stop --agents")
+@click.command(epilog="Examples:  holdfast stop  ·  holdfast stop --agents  ·  holdfast stop fix-login")
+@click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
 @click.option("--agents", "agents_too", is_flag=True, help="End the agents that work, too; they can be continued.")
 @click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS")
 @as_json
 @click.pass_context
-def stop(ctx: click.Context, agents_too: bool, wait_s: float, as_json: bool) -> None:
-    """End the run that works here. Its agents go on working, unless you say otherwise."""
+def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: float, as_json: bool) -> None:
+    """End the run that works here, its agents, or the agents of some tasks.
+
+    Without TASK the run ends, and its agents go on working unless you say --agents. Where no run is alive, --agents
+    ends the agents that an earlier run left at work. The next run continues them.
+
+    With TASK only the agents of these tasks end, and a run goes on with the rest. Such a task waits for
+    `holdfast resume`.
+    """
     app = find_app(ctx)
     app.expect_initialised()
-    holder = read_holder(app.layout.lock)
-    if holder is None or not holder.is_alive():
-        raise NobodyRuns(path=app.layout.root)
-    Signals(app.layout).ask_to_stop(holder.run, AGENTS if agents_too else LEAVE)
+    if tasks:
+        from holdfast.cli.moves import decide_and_tell
+
+        decide_and_tell(ctx, "stop", as_json, tasks=list(tasks))
+        return
+    holder = live_owner(app.layout.lock)
+    if holder is not None:
+        _stop_run(app, holder, AGENTS if agents_too else LEAVE, wait_s)
+        ended: dict[str, Any] = {"stopped": {"pid": holder.pid, "run": holder.run}}
+        told = [f"Run {plain(holder.run)} (pid {holder.pid}) has ended."]
+    else:
+        left = [each.attempt for each in at_work(app.layout, app.look().state.tasks.values()) if not each.ended]
+        if not left:
+            raise NobodyRuns(path=app.layout.root)
+        if not agents_too:
+            raise AgentsAlone(path=app.layout.root, attempts=", ".join(left[:5]))
+        ended, told = {"stopped": None, "agents": left}, _stop_agents(app, wait_s)
+    if as_json:
+        print_json(ended)
+    else:
+        click.echo("\n".join(told))
+
+
+def _stop_run(app: App, holder: Holder, how: str, wait_s: float) -> None:
+    Signals(app.layout).ask_to_stop(holder.run, how)
     deadline = monotonic() + wait_s
     while holder.is_alive():
         if is_stopped(holder.pid):
@@ -237,7 +275,26 @@ def stop(ctx: click.Context, agents_too: bool, wait_s: float, as_json: bool) -> 
         if monotonic() >= deadline:
             raise NotStopped(pid=holder.pid, seconds=wait_s)
         time.sleep(0.02)
-    if as_json:
-        print_json({"stopped": {"pid": holder.pid, "run": holder.run}})
-    else:
-        click.echo(f"Run {plain(holder.run)} (pid {holder.pid}) has ended.")
+
+
+def _stop_agents(app: App, wait_s: float) -> list[str]:
+    """Owns the data root until the agents that an earlier run left have ended, and journals what they said."""
+    from holdfast.engine.loop import Loop
+    from holdfast.wiring import workshop
+
+    told: list[str] = []
+    note = lambda task, text: told.append(plain(f"{task}: {text}" if task else text))  # noqa: E731
+    with alone(app), workshop(app, note) as shop:
+        loop = Loop(shop, works=False)
+        loop.stop(AGENTS)
+        # Whoever does not end in time is left to the next run.
+        timer = threading.Timer(wait_s, loop.stop, [LEAVE])
+        timer.start()
+        try:
+            with stopping(loop):
+                loop.run()
+        finally:
+            timer.cancel()
+        if loop.at_work:
+            raise AgentsNotStopped(attempts=", ".join(task.attempt for task in loop.at_work), seconds=wait_s)
+    return [*told, "The agents have ended; `holdfast run` continues them."]

@@ -69,7 +69,16 @@ def _owner(runs: Holder | None) -> str:
 def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
     if not agents:
         return
-    click.echo("\nat work" + ("" if is_run else ", or left behind; `holdfast run` goes on with them"))
+    ended = [each for each in agents if each.ended]
+    agents = [each for each in agents if not each.ended]
+    if ended:
+        click.echo("\nended" + ("" if is_run else "; the next `holdfast run` takes the results"))
+    for each in ended[:SHOWN_MAX]:
+        click.echo(plain(f"  {each.attempt}  {each.agent}")[:200])
+    _tell_more(len(ended), "holdfast list")
+    if agents:
+        alone = "; no run is alive: `holdfast run` goes on with them, `holdfast stop --agents` ends them"
+        click.echo("\nat work" + ("" if is_run else alone))
     now = wall()
     for each in agents[:SHOWN_MAX]:
         told = (

@@ -5,6 +5,7 @@ An attempt's ledgers are read as plain lines: what is no whole line yet is left 
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class AtWork(msgspec.Struct, frozen=True):
     tokens: int
     since: float
     tool_runs: bool = False
+    # The start has ended or died, and no run has taken its result yet.
+    ended: bool = False
 
 
 def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
@@ -58,7 +61,27 @@ def glance(files: Attempt, task: Task) -> AtWork:
         task.tokens + sum(line.get("tokens", 0) for line in ahead),
         task.changed_at,
         runs,
+        not task.remote and has_ended(files, task.starts),
     )
+
+
+def has_ended(files: Attempt, start: int) -> bool:
+    """Whether the start has said how it ended, or nobody holds its lock; one that is on its way has not made it yet."""
+    try:
+        if _decode(files.exit.read_bytes()).get("start") == start:
+            return True
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    if not files.start(start).exists():
+        return False
+    try:
+        with open(files.alive, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    return True
 
 
 def last_tool(files: Attempt) -> tuple[str, bool]:

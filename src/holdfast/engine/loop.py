@@ -101,6 +101,7 @@ class Loop:
 
     def run(self) -> None:
         """Works until nothing is left to do, or until asked to stop."""
+        self._tell_adopted()
         with self._awake():
             while True:
                 self._tick()
@@ -111,6 +112,16 @@ class Loop:
             self._do_asked()
         if self.at_work:
             self.shop.note("", f"stopped; {len(self.at_work)} agents go on working, and the next run goes on with them")
+
+    def _tell_adopted(self) -> None:
+        """Says which attempts an earlier run left, and what becomes of them."""
+        self.board.keep_up()
+        for task in self.at_work:
+            seen = self.shop.spawn.look(task) if task.starts else Seen.DEAD
+            if seen is Seen.ALIVE:
+                self.shop.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
+            elif seen is Seen.ENDED:
+                self.shop.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
 
     def wake(self) -> None:
         """Has the loop look again, from any thread."""

@@ -40,6 +40,7 @@ from holdfast.engine.decisions import (
 )
 from holdfast.engine.promote import promote
 from holdfast.engine.rework import Fork, Turn, fork, undo
+from holdfast.engine.stopping import stop
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
     AlreadyExists,
@@ -76,9 +77,10 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[Desk, Any], Answer]]]
     "promote": (One, promote),
     "undo": (Turn, undo),
     "fork": (Fork, fork),
+    "stop": (Several, stop),
 }
 # Those that may have work to do: a short session makes itself ready for it.
-WORKS = {"promote", "undo"}
+WORKS = {"promote", "undo", "stop"}
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -121,7 +121,7 @@ def _last_undo(desk: Desk, task: Task) -> str:
 def _expect_undoable(desk: Desk, task: Task) -> None:
     """Only where nobody works, and where the next start goes on with the worktree as it stands."""
     expect_decided(task, "put back", or_stopped=True)
-    _settle(desk, task)
+    settle(desk, task)
     if not task.attempt:
         raise refused(task, "put back", "there is nothing to undo.", "nobody has worked on it yet")
     if task.state is not TaskState.FAILED and not (task.state is TaskState.OPEN and task.continues):
@@ -130,7 +130,7 @@ def _expect_undoable(desk: Desk, task: Task) -> None:
         raise refused(task, "put back", f"use `holdfast fork {task.id} --turn N`.", "its worktree is gone")
 
 
-def _settle(desk: Desk, task: Task) -> None:
+def settle(desk: Desk, task: Task) -> None:
     """An attempt that ended, or died, while nobody ran is taken for what it is before anything is put back."""
     shop = desk.shop
     if shop is None or task.state not in (TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED):
@@ -143,7 +143,7 @@ def _settle(desk: Desk, task: Task) -> None:
         if seen in _ALIVE and task.parked == STOPPED:
             raise refused(task, "put back", "ask again in a moment.", "its agent is just being ended")
         if seen in _ALIVE:
-            hint = "`holdfast stop --agents` ends it, and `holdfast cancel` gives it up."
+            hint = f"`holdfast stop {task.id}` ends it, and `holdfast cancel` gives it up."
             raise refused(task, "put back", hint, "its agent is at work")
         if task.state is TaskState.CLAIMED:
             shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)

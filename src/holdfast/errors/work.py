@@ -137,6 +137,16 @@ class NobodyRuns(HoldfastError, exit_code=7):
     """Nobody runs in {path}. `holdfast status` tells how the tasks stand."""
 
 
+class AgentsAlone(NobodyRuns):
+    """Nobody runs in {path}, but agents that an earlier run left are at work: {attempts}. Nothing was changed;
+    `holdfast stop --agents` ends them, and `holdfast run` goes on with them."""
+
+
+class AgentsNotStopped(HoldfastError, exit_code=7):
+    """These agents were asked to end, and have not within {seconds:g} s: {attempts}. They end when they come to it;
+    what they did is kept, and `holdfast run` takes it."""
+
+
 class NotStopped(HoldfastError, exit_code=7):
     """The run with pid {pid} has been asked to end, and has not within {seconds:g} s. It ends when it comes to it;
     `holdfast run --take-over` ends it at once, and loses nothing."""

@@ -14,13 +14,13 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
 from holdfast.durable import attempts
 from holdfast.durable.at_work import glance, tail
 from holdfast.durable.attempts import Seen
 from holdfast.engine.decisions import Desk, refused
 from holdfast.engine.plan import AT_WORK
+from holdfast.engine.stopping import flag
 from holdfast.layout import Attempt
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, NoBody, Operation
@@ -148,9 +148,7 @@ def stop(desk: Desk, ask: Ask) -> Changed:
     if task.remote or desk.shop is None:
         raise refused(task, "stopped", "it can be cancelled.", "its worker is none of ours")
     if not desk.has_done("task_flagged", 0):
-        # Parked first: a run would go on with the attempt at once.
-        flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before}
-        desk.append([desk.record("task_flagged", 0, flag)])
+        desk.append([flag(desk, task)])
     desk.shop.spawn.ask_to_stop(task)
     note = f"its runner was asked to end it; `holdfast resume {task.id}` goes on with the attempt, also after an undo"
     return Changed(rows_of(desk, [task.id])[0], note)

@@ -1,0 +1,66 @@
+"""`stop`: a person ends the agents of some tasks, with or without a run. What they did is kept, and can be resumed.
+
+The task is parked first, so that no run goes on with the attempt at once; then its runner is asked to end the agent in
+order. A loop that lives takes the result by itself. Without one, this waits for the runner and journals what it said.
+"""
+
+from __future__ import annotations
+
+import time
+
+from holdfast.clock import monotonic
+from holdfast.domain.entries import STOPPED
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.durable.attempts import POLL_S, Seen
+from holdfast.durable.entry import Record
+from holdfast.engine import ending
+from holdfast.engine.decisions import Answer, Desk, Now, Several, expect_decided, refused
+from holdfast.engine.rework import settle
+from holdfast.engine.workshop import Workshop
+
+AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+# Beyond its grace period a runner takes a snapshot and writes its ledgers.
+SPARE_S = 30.0
+
+
+def stop(desk: Desk, asked: Several) -> Answer:
+    """Every task is checked before the first agent is asked to end."""
+    tasks = [desk.task(name) for name in dict.fromkeys(asked.tasks)]
+    todo = [(number, task) for number, task in enumerate(tasks) if not desk.has_done("task_flagged", number)]
+    for _, task in todo:
+        _expect_stoppable(task)
+    desk.append([flag(desk, task, number) for number, task in todo])
+    for task in tasks:
+        if task.state in AT_WORK and desk.shop is not None:
+            desk.shop.spawn.ask_to_stop(task)
+    if desk.shop is not None and desk.shop.finisher is None:
+        for task in tasks:
+            _await_end(desk.shop, task)
+            settle(desk, task)
+    note = "its runner was asked to end the agent; `holdfast resume {}` goes on with the attempt"
+    return Answer([Now(task.id, task.state, note.format(task.id)) for task in tasks])
+
+
+def flag(desk: Desk, task: Task, number: int = 0) -> Record:
+    """Parks the task: a run would go on with the attempt at once."""
+    return desk.record("task_flagged", number, {"task": task.id, "parked": STOPPED, "not_before": task.not_before})
+
+
+def _expect_stoppable(task: Task) -> None:
+    if task.state not in AT_WORK:
+        raise refused(task, "stopped", f"nobody works on it; `holdfast cancel {task.id}` gives it up.")
+    if task.remote:
+        hint = f"`holdfast cancel {task.id}` gives it up."
+        raise refused(task, "stopped", hint, f"{task.agent} works on it elsewhere")
+    expect_decided(task, "stopped", or_stopped=True)
+
+
+def _await_end(shop: Workshop, task: Task) -> None:
+    """Returns when the runner has ended; one that does not in time is ended like any other process of the attempt."""
+    deadline = monotonic() + shop.config.grace_s + SPARE_S
+    while task.state in AT_WORK and shop.spawn.look(task) is Seen.ALIVE:
+        if monotonic() > deadline:
+            ending.orphan(shop, task, TaskEvent.CRASH)
+            return
+        time.sleep(POLL_S)

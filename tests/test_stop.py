@@ -1,0 +1,119 @@
+"""Stopping agents, with and without a run: after Ctrl-C they go on, and a person can end each of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from holdfast.domain.entries import STOPPED
+from holdfast.domain.task import TaskState
+from holdfast.durable import attempts
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    repo = make_repo(tmp_path / "repo")
+    settings(repo, grace_s=0.5)
+    return repo
+
+
+def alive(repo: Path, attempt: str) -> bool:
+    running = attempts.read_process(layout(repo).attempt_files(attempt))
+    return running is not None and running.agent.is_alive()
+
+
+def begin_two(repo: Path) -> tuple[subprocess.Popen[str], Path]:
+    go = repo.parent / "go"
+    for name in ("one", "two"):
+        add(repo, name, f"write {name}.txt x\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite {name}-2.txt x")
+    process = begin(repo)
+    for name in ("one", "two"):
+        wait_for(lambda name=name: alive(repo, f"{name}.1"), f"the agent of {name}")
+        wait_for(lambda name=name: state(repo).tasks[name].turns >= 1, f"the first turn of {name}")
+    return process, go
+
+
+def interrupted(repo: Path) -> Path:
+    """Agents at work whose run was ended by Ctrl-C."""
+    process, go = begin_two(repo)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130 and alive(repo, "one.1") and alive(repo, "two.1")
+    return go
+
+
+def test_agents_that_outlived_their_run_are_ended_and_continued(repo: Path) -> None:
+    go = interrupted(repo)
+    said = holdfast(repo, "stop", code=7)
+    assert "one.1, two.1" in said and "`holdfast stop --agents`" in said
+    ended = json.loads(holdfast(repo, "stop", "--agents", "--json"))
+    assert ended["agents"] == ["one.1", "two.1"]
+    assert not alive(repo, "one.1") and not alive(repo, "two.1")
+    tasks = state(repo).tasks
+    assert all(task.state is TaskState.OPEN and task.continues and not task.parked for task in tasks.values())
+    assert "Nobody runs" in holdfast(repo, "stop", "--agents", code=7)
+    sound(repo)
+    go.touch()
+    holdfast(repo, "run")
+    assert sorted(landed(repo)) == ["one", "two"]
+    assert {task.attempts for task in state(repo).tasks.values()} == {1}
+
+
+@pytest.mark.parametrize("with_run", [True, False])
+def test_the_agent_of_one_task_is_ended_and_waits_for_resume(repo: Path, with_run: bool) -> None:
+    process, go = begin_two(repo)
+    if not with_run:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert "holdfast resume one" in holdfast(repo, "stop", "one")
+    wait_for(lambda: state(repo).tasks["one"].state is TaskState.OPEN, "what its runner said")
+    assert not alive(repo, "one.1") and alive(repo, "two.1")
+    assert state(repo).tasks["one"].parked == STOPPED and state(repo).tasks["one"].continues
+    assert "cannot be stopped" in holdfast(repo, "stop", "one", code=9)
+    go.touch()
+    if with_run:
+        process.communicate()
+    holdfast(repo, "run", code=20)
+    assert landed(repo) == ["two"]
+    holdfast(repo, "resume", "one")
+    holdfast(repo, "run")
+    assert landed(repo) == ["two", "one"] and state(repo).tasks["one"].attempts == 1
+    sound(repo)
+
+
+def test_what_has_ended_is_not_shown_at_work_and_the_next_run_says_whom_it_adopted(repo: Path) -> None:
+    process, go = begin_two(repo)
+    process.kill()
+    process.communicate()
+    shown = holdfast(repo, "status")
+    assert "at work" in shown and "ended" not in shown and "`holdfast stop --agents` ends them" in shown
+    assert not any(each["ended"] for each in json.loads(holdfast(repo, "status", "--json"))["at_work"])
+    again = begin(repo)
+    assert again.stdout is not None
+    told = []
+    while sum("adopted" in line for line in told) < 2:
+        told.append(again.stdout.readline())
+        assert told[-1], told
+    go.touch()
+    again.communicate()
+    assert again.returncode == 0
+    assert any("one: adopted one.1: scripted is at work since an earlier run" in line for line in told), told
+
+
+def test_a_result_that_nobody_has_taken_is_shown_as_ended(repo: Path) -> None:
+    _, go = begin_two(repo)[0].kill(), repo.parent / "go"
+    go.touch()
+    for name in ("one.1", "two.1"):
+        files = layout(repo).attempt_files(name)
+        wait_for(lambda files=files: attempts.look(files, 1) is attempts.Seen.ENDED, "its end")
+    shown = holdfast(repo, "status")
+    assert "at work" not in shown and "ended; the next `holdfast run` takes the results" in shown
+    assert all(each["ended"] for each in json.loads(holdfast(repo, "status", "--json"))["at_work"])
+    said = holdfast(repo, "run")
+    assert "one: one.1 has ended while nobody ran; its result is taken" in said
+    assert sorted(landed(repo)) == ["one", "two"]
