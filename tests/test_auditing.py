@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,12 +14,15 @@ import pytest
 
 from cli_support import type_in
 from engine_support import add, begin, holdfast, layout, make_repo
-from holdfast.durable.audit_chain import Record, read
+from holdfast.app import App
+from holdfast.durable.audit_chain import Record as AuditRecord
+from holdfast.durable.audit_chain import read
 from holdfast.durable.audit_key import Key, load_key
 from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Ref
+from holdfast.durable.entry import Record, Ref
 from holdfast.durable.process import user
 from holdfast.engine.auditing import RUN_ENDED, ref_of, told
+from holdfast.errors import StaleEpoch
 from work_support import wait_for
 
 
@@ -31,7 +35,7 @@ def key_of(repo: Path) -> Key:
     return load_key(layout(repo).root, environ={"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}, create=False)
 
 
-def records(repo: Path) -> list[Record]:
+def records(repo: Path) -> list[AuditRecord]:
     return list(read(layout(repo).audit, key_of(repo)))
 
 
@@ -39,7 +43,7 @@ def events(repo: Path) -> list[str]:
     return [record.event for record in records(repo)]
 
 
-def day_of(record: Record) -> str:
+def day_of(record: AuditRecord) -> str:
     return datetime.fromtimestamp(record.timestamp, UTC).date().isoformat()
 
 
@@ -149,3 +153,23 @@ def test_a_journal_that_lost_what_is_on_record_is_told(repo: Path) -> None:
     assert "which the journal does not have" in holdfast(repo, "run", code=None)
     assert "journal_differs" in events(repo)
     assert "which the journal does not have" not in holdfast(repo, "run", code=None)
+
+
+def test_an_owner_whose_lock_file_is_gone_writes_nothing_beside_another(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(repo.parent))
+    said: list[str] = []
+    with contextlib.ExitStack() as first:
+        _, ledger, auditor = first.enter_context(App.find(repo).owned(say=said.append))
+        ledger.append(ledger.epoch, [Record("task_added", {"task": "a", "definition": "0" * 64})])
+        layout(repo).lock.unlink()
+        with App.find(repo).owned() as (_, second, _):
+            assert second.epoch == ledger.epoch + 1
+        kept = {path: path.read_bytes() for path in layout(repo).root.rglob("*") if path.is_file()}
+        with pytest.raises(StaleEpoch):
+            ledger.append(ledger.epoch, [Record("task_added", {"task": "b", "definition": "0" * 64})])
+        auditor.record("let_in", {})
+    assert {path: path.read_bytes() for path in layout(repo).root.rglob("*") if path.is_file()} == kept
+    assert any("audit log" in line and "epoch" in line for line in said), said
+    assert_all_on_record(repo)

@@ -63,6 +63,26 @@ def test_a_lock_file_that_is_gone_ends_the_epoch(tmp_path: Path) -> None:
     crash(ledger)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_journal_file_that_is_gone_is_noticed_at_the_next_append(tmp_path: Path, how: str) -> None:
+    ledger = reopen(tmp_path, Clock())
+    ledger.append(ledger.epoch, [added("a")])
+    [path] = ledger.layout.wal.glob("*.wal.jsonl")
+    content = path.read_bytes()
+    path.unlink()
+    if how == "replaced":
+        path.write_bytes(b"somebody else's\n")
+    with pytest.raises(errors.JournalRemoved, match="put back" if how == "removed" else "Another file"):
+        ledger.append(ledger.epoch, [added("b")])
+    with pytest.raises(errors.Poisoned):
+        ledger.append(ledger.epoch, [added("b")])
+    assert path.read_bytes() == (content if how == "removed" else b"somebody else's\n")
+    ledger.close()
+    if how == "removed":
+        with reopen(tmp_path, Clock()) as after:
+            assert list(after.state.tasks) == ["a"]
+
+
 def test_a_start_reads_only_what_stands_behind_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "CHECKPOINT_EVERY", 10)
     clock = Clock()

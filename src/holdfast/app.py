@@ -205,7 +205,7 @@ class App:
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
         with self._ledger(layout, take_over, patience_s) as ledger:
-            auditor = Auditor(layout, say, self.clock)
+            auditor = Auditor(layout, say, self.clock, ledger.expect_owned)
             with running(auditor), following(layout, self.config.ledgers, ledger, say) as ledgers:
                 auditor.open(ledger.found.end)
 

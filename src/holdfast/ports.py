@@ -62,6 +62,9 @@ class Ledger(Protocol):
         must be good by itself, with those before it.
         """
 
+    def expect_owned(self) -> None:
+        """Raises StaleEpoch where somebody else may own the data root: for what an owner writes beside the journal."""
+
     def together(self) -> AbstractContextManager[None]:
         """What is appended in here becomes durable at its end, for one sync."""
 

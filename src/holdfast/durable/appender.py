@@ -9,14 +9,17 @@ from pathlib import Path
 
 from holdfast.durable import kernel
 from holdfast.durable.kernel import (
+    FOLDER,
     changing,
     close,
     disk_error,
     forget_cached,
     perform,
+    perform_sync,
     retried,
     settle,
     sync_failed,
+    sync_path,
     write_all,
 )
 from holdfast.errors import DiskError, InUse, Poisoned
@@ -59,6 +62,27 @@ class Appender:
             forget_cached(self._fd)
             raise failure from error
         self._unsure = ""
+
+    def is_in_place(self) -> bool:
+        """False once the file was removed, or another stands under its name: what is appended then is lost."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def put_back(self) -> str:
+        """Gives a removed file its name again, with what it held; says what came of it."""
+        if os.path.lexists(self.path):
+            return "Another file stands in its place, and was left."
+        content = Path(f"/proc/self/fd/{self._fd}").read_bytes()[: self.size]
+        fd = perform("create", self.path, kernel.calls.open, self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            write_all(fd, content, self.path)
+            perform_sync(kernel.calls.fsync, fd, "sync", self.path)
+        finally:
+            close(fd, self.path)
+        sync_path(self.path.parent, FOLDER)
+        return "What it held is put back: every entry that was acknowledged is there."
 
     def _poisoned(self) -> Poisoned:
         return Poisoned(path=self.path, reason=self._unsure)

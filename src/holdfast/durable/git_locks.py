@@ -1,4 +1,5 @@
-"""Git's lock files: whose one is, and removing one that a dead process left.
+"""Git's lock files: whose one is, and removing one that a dead process left. Every git call of ours that takes locks on
+refs is made inside `freed`, so that this is the one place that removes any.
 
 Git makes `<file>.lock` exclusively, writes it, closes it and renames it over the file. So a lock is taken for living
 while a process has it open, while a git process is at work in one of the folders named, or while it belongs to somebody
@@ -7,19 +8,44 @@ whose processes we cannot look into. A lock of our own says inside who made it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from holdfast.clock import monotonic
 from holdfast.durable import disk, process
-from holdfast.errors import AlreadyExists
+from holdfast.errors import AlreadyExists, GitLocked
 
 WAIT_S_MAX = 3.0
 POLL_S = 0.02
+
+
+@contextlib.contextmanager
+def freed(common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]) -> Iterator[None]:
+    """Around a git call that changes these refs: what a dead process left locked is free before and after it, also
+    where that git was killed. Raises GitLocked where a living process holds a lock."""
+    locks = _taken_for(common_dir, git_dir, refs)
+    for lock in locks:
+        if os.path.lexists(lock) and (owner := free(lock, folders)):
+            raise GitLocked(path=lock, holder=owner)
+    try:
+        yield
+    finally:
+        for lock in locks:
+            if os.path.lexists(lock):
+                free(lock, folders, wait_s=0.0)
+
+
+def _taken_for(common_dir: Path, git_dir: Path, refs: Iterable[str]) -> list[Path]:
+    """The files that git makes while it changes these refs, and that stand in the way of the next git."""
+    found = [common_dir / f"{ref}.lock" for ref in refs]
+    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is somebody's.
+    shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
+    return [*found, git_dir / "HEAD.lock", *(common_dir / name for name in shared)]
 
 
 def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
@@ -64,7 +90,7 @@ def holder(lock: Path, folders: Sequence[Path]) -> str:
         return "a process of another user"
     tops = [os.path.realpath(folder) for folder in folders]
     for pid in _pids():
-        if _has_open(pid, owner) or (_is_git(pid) and _works_in(pid, tops)):
+        if _has_open(pid, owner) or (_is_git(pid) and (_works_in(pid, tops) or _is_told_of(pid, tops))):
             return f"process {pid}"
     return ""
 
@@ -109,3 +135,13 @@ def _works_in(pid: int, tops: Sequence[str]) -> bool:
     except OSError:
         return False
     return any(where == top or where.startswith(top + "/") for top in tops)
+
+
+def _is_told_of(pid: int, tops: Sequence[str]) -> bool:
+    """Whether a git that works elsewhere was pointed to one of the folders, by its arguments or its environment."""
+    for name in ("cmdline", "environ"):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
+            if any(os.fsencode(top) in word for word in words for top in tops):
+                return True
+    return False

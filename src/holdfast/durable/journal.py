@@ -32,7 +32,7 @@ from holdfast import __version__
 from holdfast.clock import wall
 from holdfast.durable import disk
 from holdfast.durable.entry import GENESIS, Head, Record, Ref, encode, encode_checked, encode_middle, put_together, seal
-from holdfast.errors import DiskError, HoldfastError, InputError, InvalidName, JournalClosed, Poisoned
+from holdfast.errors import DiskError, HoldfastError, InputError, InvalidName, JournalClosed, JournalRemoved, Poisoned
 
 FORMAT = 1
 SUFFIX = ".wal.jsonl"
@@ -292,6 +292,9 @@ class Journal:
             raise self._poisoned()
         if not data:
             return
+        if not self._file.is_in_place():
+            self._unsure = "the journal file was removed"
+            raise JournalRemoved(run=self.run, path=self._file.path, kept=self._file.put_back())
         # Stays set when anything below raises: how much was written is then unknown, and nothing may follow.
         self._unsure = "a write was interrupted"
         try:

@@ -40,6 +40,8 @@ _WORDS_MAX = 400
 
 Say = Callable[[str], None]
 Clock = Callable[[], float]
+# Raises where the data root is no longer ours.
+Expect = Callable[[], None]
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -76,8 +78,9 @@ def _short(value: object) -> Any:
 class Auditor:
     """Writes the log of one data root, for who owns that. `say` is told once when it cannot."""
 
-    def __init__(self, layout: Layout, say: Say, clock: Clock = wall) -> None:
+    def __init__(self, layout: Layout, say: Say, clock: Clock = wall, expect_owned: Expect = lambda: None) -> None:
         self._layout = layout
+        self._expect_owned = expect_owned
         self._say = say
         self._clock = clock
         self._mutex = threading.Lock()
@@ -160,6 +163,7 @@ class Auditor:
         if log is None:
             return
         try:
+            self._expect_owned()
             log.append(event, actor, {**details, "journal": journal})
         except HoldfastError as error:
             log.close()

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import archive, blob_meta, disk, git
+from holdfast.durable import archive, blob_meta, disk, git, git_locks
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.engine.land import lost_landings
@@ -180,7 +180,10 @@ class Collector:
 
     def _remove_refs(self, refs: dict[str, str]) -> None:
         lines = "".join(f"delete {ref} {commit}\n" for ref, commit in refs.items())
-        git.discover(self._repo).run("update-ref", "--stdin", stdin=lines.encode())
+        repository = git.discover(self._repo)
+        folders = [repository.worktree, repository.common_dir]
+        with git_locks.freed(repository.common_dir, repository.git_dir, folders, refs):
+            repository.run("update-ref", "--stdin", stdin=lines.encode())
 
 
 def _digests_in(path: Path) -> Iterator[str]:

@@ -8,8 +8,8 @@ itself tells afterwards what happened, so no landing is made twice.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from holdfast.domain.task import TaskState
 from holdfast.durable import disk, git, git_locks
 from holdfast.durable.pairing import OpenIntent
 from holdfast.engine import merge
-from holdfast.errors import FileMissing, GitFailed, GitLocked, LandingLost
+from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
 from holdfast.points import point
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
 
@@ -55,9 +55,11 @@ class Land:
         if not wanted.branch or not wanted.new:
             return InDoubt("its intent does not say what was to land where")
         repository = git.discover(self._repo)
-        if not _reaches(repository, wanted.branch, wanted.new):
+        # Whoever moved it may have died before it let go of its locks, or before the sync.
+        with _freed(repository, wanted.branch):
+            has_moved = _reaches(repository, wanted.branch, wanted.new)
+        if not has_moved:
             return DidNotHappen()
-        # Whoever moved it may have died before the sync.
         _sync(repository, wanted.branch)
         return Happened(_result(wanted))
 
@@ -173,9 +175,13 @@ def _swap(repository: git.Repository, wanted: LandIntended) -> None:
     """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto."""
     command = ("update-ref", "-m", f"holdfast: {wanted.task}", wanted.branch, wanted.new, wanted.old)
     env = repository.env | git.environment(_SYNCED)
-    failure = git.run(*command, cwd=repository.worktree, env=env, codes=(0, 1, 128)).failure
-    if failure is not None and _free_locks(repository, wanted.branch):
-        failure = git.run(*command, cwd=repository.worktree, env=env, codes=(0, 1, 128)).failure
+    failure: GitFailed | None
+    with _freed(repository, wanted.branch):
+        try:
+            failure = git.run(*command, cwd=repository.worktree, env=env, codes=(0, 1, 128)).failure
+        except GitFault as fault:
+            # Killed, it may have moved the branch all the same.
+            failure = fault
     at = _commit_at(repository, wanted.branch)
     if at == wanted.new:
         return
@@ -185,16 +191,10 @@ def _swap(repository: git.Repository, wanted: LandIntended) -> None:
     raise failure or GitFailed(command=" ".join(command), path=repository.worktree, code=0, stderr="nothing has moved")
 
 
-def _free_locks(repository: git.Repository, branch: str) -> bool:
-    """Removes what a git that died has left locked; True where there was a lock."""
-    ref = _real_name(repository, branch)
-    locks = [repository.common_dir / f"{ref}.lock", repository.git_dir / "HEAD.lock"]
-    locks.append(repository.common_dir / "reftable" / "tables.list.lock")
-    found = [lock for lock in locks if os.path.lexists(lock)]
-    for lock in found:
-        if owner := git_locks.free(lock, [repository.worktree, repository.common_dir]):
-            raise GitLocked(path=lock, holder=owner)
-    return bool(found)
+def _freed(repository: git.Repository, branch: str) -> AbstractContextManager[None]:
+    folders = [repository.worktree, repository.common_dir]
+    refs = [_real_name(repository, branch)]
+    return git_locks.freed(repository.common_dir, repository.git_dir, folders, refs)
 
 
 def _real_name(repository: git.Repository, branch: str) -> str:

@@ -60,6 +60,8 @@ class Journalled(Protocol):
     @property
     def state(self) -> State: ...
 
+    def expect_owned(self) -> None: ...
+
 
 class Reached(msgspec.Struct, frozen=True):
     """All lines that follow from the entries up to `position` are there; `ends` is where each ledger ended then."""
@@ -166,12 +168,14 @@ class Ledgers:
         self._made: dict[str, list[dict[str, Any]]] = {name: [] for name in paths}
         self._heard: deque[tuple[str, Entry]] = deque()
         self._position: Ref | None = None
+        self._journal: Journalled | None = None
         self._is_usable = False
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ledgers", daemon=True)
 
     def open(self, journal: Journalled) -> None:
         """Adds what is missing up to where the journal is now, and goes on from there."""
+        self._journal = journal
         try:
             self._begin(journal)
         except HoldfastError as error:
@@ -270,6 +274,8 @@ class Ledgers:
 
     def _write(self, at_end: bool) -> None:
         """Writes what there is, and then how far that goes."""
+        if self._journal is not None:
+            self._journal.expect_owned()
         made = [name for name, lines in self._made.items() if lines]
         for name in made:
             self._write_out(name)

@@ -180,6 +180,8 @@ class Loop:
     # -- one round ----------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        # Much is written in a round beside the journal: signals, files of tasks, answers.
+        self.shop.ledger.expect_owned()
         self.ticked_at = self.shop.clock()
         self._beat()
         # Asked first and set then: a signal that comes while the file is looked for must not be overwritten.

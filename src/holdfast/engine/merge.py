@@ -26,7 +26,7 @@ from holdfast.domain.definition import Definition
 from holdfast.durable import disk, git, git_locks
 from holdfast.durable.shadow import GITLINK, RAW_ATTRIBUTES
 from holdfast.durable.snapshot import files_below
-from holdfast.errors import GitFailed, GitLocked, NoIdentity, NoTarget
+from holdfast.errors import NoIdentity, NoTarget
 
 TITLE_MAX = 72
 # The data root's place unless it is configured.
@@ -196,15 +196,8 @@ def keep(repo: Path, kind: str, attempt: str, commit: str) -> None:
     """Lets a ref lead to the commit, so that `git gc` never takes it while somebody may need it."""
     repository = git.discover(repo)
     ref = f"refs/holdfast/{kind}/{attempt}"
-    lock = repository.common_dir / f"{ref}.lock"
-    try:
-        repository.run("update-ref", ref, commit)
-    except GitFailed:
-        # Nobody but us writes here: a lock is what a killed process left, unless its git is still at work.
-        if not lock.exists():
-            raise
-        if owner := git_locks.free(lock, [repository.worktree, repository.common_dir]):
-            raise GitLocked(path=lock, holder=owner) from None
+    folders = [repository.worktree, repository.common_dir]
+    with git_locks.freed(repository.common_dir, repository.git_dir, folders, [ref]):
         repository.run("update-ref", ref, commit)
     for folder in [repository.common_dir / ref, *(repository.common_dir / ref).parents][1:]:
         if folder.is_dir():

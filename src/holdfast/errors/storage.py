@@ -71,6 +71,11 @@ class JournalClosed(HoldfastError):
     """The journal of run {run} is closed and takes no more records."""
 
 
+class JournalRemoved(JournalClosed):
+    """The journal file {path} of this living run was removed or replaced. {kept} Nothing more was written, and the run
+    ends; type `holdfast check`, then start again."""
+
+
 class PairingBroken(JournalCorrupt):
     """The journal contradicts itself at entry {seq} of run {run}: {reason}. Nothing was changed or deleted; restore
     this file from a backup, or look at it with `holdfast log`."""

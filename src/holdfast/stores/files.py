@@ -110,6 +110,11 @@ class FileLedger:
     def run(self) -> str:
         return self._lock.run
 
+    def expect_owned(self) -> None:
+        """Raises StaleEpoch where the lock file is gone or another's: then somebody else may own the data root."""
+        if not self._lock.is_intact():
+            raise StaleEpoch(epoch=self.epoch, current="of somebody else")
+
     @property
     def state(self) -> State:
         return self._state
@@ -164,8 +169,7 @@ class FileLedger:
             if self._staged is not None:
                 yield
                 return
-            if not self._lock.is_intact():
-                raise StaleEpoch(epoch=self.epoch, current="of somebody else")
+            self.expect_owned()
             self._staged = staged = self._journal.stage()
             try:
                 yield
@@ -272,6 +276,7 @@ class FileLedger:
     def save(self) -> None:
         """Writes the checkpoint for the journal's end, so that the next start reads only what comes behind it."""
         with self._mutex:
+            self.expect_owned()
             chain, files = Chain(self.layout.wal), checkpoint_files(self.layout)
             checkpoint.write(chain, files, self._journal.position(), self._state, self._pairing)
             self._unsaved, self._save_at = 0, CHECKPOINT_EVERY
@@ -280,6 +285,8 @@ class FileLedger:
         """What was appended is durable without it: that it cannot be written now costs a later start some reading."""
         try:
             self.save()
+        except StaleEpoch:
+            return  # The checkpoint is the next owner's to write.
         except DiskError as error:
             self._save_at = self._unsaved + CHECKPOINT_EVERY
             self.on_unsaved(error)
