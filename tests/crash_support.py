@@ -17,6 +17,7 @@ from holdfast.agents.runner import RUNNER_POINTS
 from holdfast.domain.entries import PAYLOADS
 from holdfast.durable.audit_key import load_key
 from holdfast.durable.chain import Chain
+from holdfast.engine.chains import CHAIN_POINTS
 from holdfast.engine.check import check
 from holdfast.engine.effects import POINTS
 from holdfast.engine.land import LAND_POINTS
@@ -51,6 +52,7 @@ APPENDS = tuple(
 )
 ALL_POINTS = (
     *APPENDS, *POINTS, *RUNNER_POINTS, *VERIFY_POINTS, *LAND_POINTS, *REFRESH_POINTS, *WORKTREE_POINTS,
+    *CHAIN_POINTS,
 )  # fmt: skip
 
 STEP = f"run exec {sys.executable} {Path(__file__).parent / 'one_agent.py'}"
@@ -67,6 +69,9 @@ def make_template(folder: Path) -> Path:
     settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5)
     for name in ("gone", "changed", "never"):
         add(repo, name, "write never.txt x")
+    # They go with `gone`, whose file is deleted.
+    add(repo, "gone-part", "write never.txt x", parent="gone")
+    add(repo, "gone-leaf", "write never.txt x", parent="gone-part")
     # Takes them all in, so that what is done to their files now is a change of known tasks.
     holdfast(repo, "cancel", "never")
     (layout(repo).backlog_open / "gone.yaml").unlink()
@@ -91,7 +96,7 @@ def make_template(folder: Path) -> Path:
 LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "limited", "part", "unrepeatable")
 FINAL = {
     **dict.fromkeys((*LANDING, "whole"), "CLOSED"),
-    **dict.fromkeys(("gone", "never"), "CANCELLED"),
+    **dict.fromkeys(("gone", "gone-part", "gone-leaf", "never"), "CANCELLED"),
     "asks": "PENDING_APPROVAL",
 }
 

@@ -43,6 +43,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "verify-and-worktree": named("verify.", "worktree."),
     "land-and-refresh": (*named("land.", "refresh."), BATCHED[0]),
     "effects": (*POINTS, BATCHED[1]),
+    "chain": named("chain."),
 }
 # What must be killed first, so that recovery comes to a group's points.
 ALSO = {

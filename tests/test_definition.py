@@ -35,6 +35,7 @@ max_attempts: 3
 max_resumes: 0
 timeout_s: 90.5
 subtask_timeout_s: 60
+on_dependency_failed: cancel
 paths: [src/parser.py]
 verify:
   - pytest -q
@@ -68,7 +69,7 @@ def test_every_key_is_read() -> None:
         id="parser-2", title="Mend the parser", goal="It must read\nall of it.\n", role="backend", priority=2,
         depends_on=("lexer", "12"), parent="epic", agent="claude", model="opus", command=("make", "all"),
         script="tools/x.sh", sandbox="strict", budget_usd=3.0, max_attempts=3, max_resumes=0, timeout_s=90.5,
-        subtask_timeout_s=60.0, paths=("src/parser.py",),
+        subtask_timeout_s=60.0, on_dependency_failed="cancel", paths=("src/parser.py",),
         verify=(Check("pytest -q"), Check(("ruff", "check"), "lint", 60.0, repeatable=False)), approve=True,
         not_before=1769857200.0, labels=("bug",), forked_from="parser",
         context={"free": [1, {"form": "2026-01-01"}], "yes": None}, claim={"agent": "claude"}, result={},

@@ -70,8 +70,9 @@ TASK_DRAWN = """
     CLOSED --> [*]
     CANCELLED --> [*]
 """
-# Where that drawing is silent: approval is governed by the table too.
+# Where that drawing is silent: approval is governed by the table too, and an orphan can be cancelled.
 TASK_DECIDED = """
+    ORPHANED --> CANCELLED : manual cancel
     DONE --> PENDING_APPROVAL : approval requested
     PENDING_APPROVAL --> DONE : approval granted
     PENDING_APPROVAL --> FAILED : approval rejected

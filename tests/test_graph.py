@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies
 
 from holdfast.domain.graph import Graph, Node
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import TaskEvent, TaskState, cancel_event
 
 NAMES = "abcdef"
 nodes = strategies.builds(
@@ -15,10 +15,12 @@ nodes = strategies.builds(
     priority=strategies.integers(1, 3),
     number=strategies.integers(0, 2),
     state=strategies.sampled_from(
-        [TaskState.OPEN, TaskState.OPEN, TaskState.CLOSED, TaskState.FAILED, TaskState.CLAIMED]
+        [*[TaskState.OPEN] * 3, TaskState.CLOSED, TaskState.FAILED, TaskState.CLAIMED, TaskState.CANCELLED]
     ),
     parked=strategies.sampled_from(["", "", "why"]),
     not_before=strategies.sampled_from([0.0, 0.0, 5.0, 10.0]),
+    again=strategies.booleans(),
+    cancels=strategies.booleans(),
 )
 
 
@@ -35,8 +37,36 @@ def expected(known: dict[str, Node], now: float) -> list[str]:
         and not node.parked
         and node.not_before <= now
         and all(map(settled, node.depends_on))
+        and not (node.parent in known and known[node.parent].state is TaskState.CANCELLED)
     ]
     return [node.id for node in sorted(ready, key=lambda node: (node.priority, node.number, node.id))]
+
+
+def expected_cancels(known: dict[str, Node]) -> set[str]:
+    """What is to be cancelled, by going through all tasks until nothing is found any more."""
+    found: set[str] = set()
+
+    def came_to_nothing(name: str) -> bool:
+        return name in known and (
+            known[name].state is TaskState.CANCELLED
+            or (known[name].state is TaskState.FAILED and not known[name].again)
+        )
+
+    while True:
+        more = {
+            node.id
+            for node in known.values()
+            if node.id not in found
+            and cancel_event(node.state) is not None
+            and (
+                node.parent in found
+                or (node.parent in known and known[node.parent].state is TaskState.CANCELLED)
+                or (node.cancels and node.state is TaskState.OPEN and any(map(came_to_nothing, node.depends_on)))
+            )
+        }
+        if not more:
+            return found
+        found |= more
 
 
 @given(
@@ -58,6 +88,7 @@ def test_the_graph_finds_what_a_pass_over_all_tasks_finds(steps: list[tuple[Node
         want = expected(known, now)
         assert list(graph.ready(now)) == want
         assert graph.next_ready(now) == (want[0] if want else None)
+        assert {abort.task for abort in graph.due_cancels()} == expected_cancels(known)
         for name, node in known.items():
             if node.state is TaskState.OPEN:
                 assert (graph.reasons_to_wait(name, now) == []) == (name in want)
@@ -86,10 +117,47 @@ def test_a_task_that_waits_for_one_that_failed_says_so(state: TaskState) -> None
     graph.put(Node("first", state=state))
     graph.put(Node("second", depends_on=["first", "gone"]))
     assert graph.hopeless("second") == ["first"]
+    ways = {
+        TaskState.FAILED: "`holdfast retry first` tries that again, `holdfast cancel second` gives this up",
+        TaskState.CANCELLED: "`holdfast edit second` takes it out of depends_on, "
+        "`holdfast cancel second` gives this up",
+    }
     assert graph.reasons_to_wait("second", 0.0) == [
-        f"it depends on first, which is {state}",
+        f"it depends on first, which is {state}: {ways[state]}",
         "it depends on gone, which there is not",
     ]
+
+
+def test_a_task_that_waits_far_behind_one_that_failed_names_it() -> None:
+    graph = Graph()
+    graph.put(Node("a", state=TaskState.FAILED))
+    graph.put(Node("b", depends_on=["a"]))
+    graph.put(Node("c", depends_on=["b"]))
+    graph.put(Node("d", depends_on=["c"]))
+    assert graph.reasons_to_wait("d", 0.0) == [
+        "it waits for c, which is OPEN and waits for a, which is FAILED: `holdfast retry a` tries that again"
+    ]
+    graph.put(Node("a", state=TaskState.FAILED, again=True))
+    assert graph.reasons_to_wait("d", 0.0) == ["it waits for c, which is OPEN"]
+    assert graph.hopeless("b") == []
+
+
+def test_cancelling_goes_depth_first_and_leaves_what_has_landed() -> None:
+    graph = Graph()
+    graph.put(Node("z", state=TaskState.CANCELLED))
+    for name, parent in (("b", "z"), ("a", "z"), ("a2", "a"), ("a1", "a"), ("a1x", "a1"), ("b1", "b")):
+        graph.put(Node(name, parent=parent))
+    graph.put(Node("done", parent="z", state=TaskState.CLOSED))
+    graph.put(Node("below-done", parent="done"))
+    aborts = graph.due_cancels()
+    assert [abort.task for abort in aborts] == ["a", "a1", "a1x", "a2", "b", "b1"]
+    assert {abort.reason for abort in aborts} == {"parent_cancelled"}
+    assert [abort.cause for abort in aborts] == ["z", "a", "a1", "a", "z", "b"]
+    # Cut off anywhere, the rest is still due.
+    for number, name in enumerate(["a", "a1", "a1x", "a2", "b", "b1"]):
+        assert [abort.task for abort in graph.due_cancels()] == ["a", "a1", "a1x", "a2", "b", "b1"][number:]
+        graph.put(Node(name, parent=graph._nodes[name].parent, state=TaskState.CANCELLED))
+    assert graph.due_cancels() == [] and graph.next_ready(0.0) == "below-done"
 
 
 def test_parents_wait_for_their_subtasks() -> None:
@@ -131,3 +199,5 @@ def test_a_task_with_a_time_waits_for_it() -> None:
     graph.put(Node("sooner", state=TaskState.CLAIMED))
     assert graph.next_ready(60.0) is None and graph.next_moment() == 100.0
     assert graph.next_ready(100.0) == "later"
+    graph.put(Node("later", not_before=100.0, state=TaskState.CANCELLED))
+    assert graph.next_moment() is None, "a run would wait for what nobody works on any more"

@@ -108,7 +108,8 @@ def _definition(blobs: Blobs, task: Task) -> Definition:
 def _node(task: Task, definition: Definition) -> Node:
     return Node(
         task.id, definition.depends_on, definition.parent or "", number=task.number, state=task.state,
-        parked=task.parked, not_before=task.not_before,
+        parked=task.parked, not_before=task.not_before, again=task.again,
+        cancels=definition.on_dependency_failed == "cancel",
     )  # fmt: skip
 
 

@@ -48,6 +48,10 @@ _OPTIONS = (
         "--depends-on", multiple=True, metavar="TASK", shell_complete=complete_task,
         help="Begin once this task is closed; repeatable.",
     ),
+    click.option(
+        "--on-dependency-failed", type=click.Choice(["wait", "cancel"]),
+        help="When such a task fails or is cancelled: wait for you, or be cancelled, too.",
+    ),
     click.option("--parent", metavar="TASK", shell_complete=complete_task, help="The task that this one is a part of."),
     click.option("--agent", help="Which agent works on it."),
     click.option("--model", help="Which model that agent uses."),

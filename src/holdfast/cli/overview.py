@@ -112,8 +112,16 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
 
 def _node(name: str, task: Task | None, file: Found | None) -> Node:
     """Without the time: the graph would tell it in Unix seconds."""
-    depends_on, parent = (file.definition.depends_on, file.definition.parent or "") if file else ((), "")
-    return Node(name, depends_on, parent, state=_state(task, file), parked=task.parked if task else "")
+    made = file.definition if file else None
+    return Node(
+        name,
+        made.depends_on if made else (),
+        (made.parent or "") if made else "",
+        state=_state(task, file),
+        parked=task.parked if task else "",
+        again=task is not None and task.again,
+        cancels=made is not None and made.on_dependency_failed == "cancel",
+    )
 
 
 def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now: float) -> Row:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -54,6 +54,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     role: Text | None = None
     priority: int | None = None
     depends_on: tuple[str, ...] = ()
+    # What becomes of it when a task that it depends on fails for good or is cancelled; it waits unless it says.
+    on_dependency_failed: Literal["wait", "cancel"] | None = None
     parent: str | None = None
     agent: Text | None = None
     model: Text | None = None

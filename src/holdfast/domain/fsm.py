@@ -88,6 +88,7 @@ class AbortReason(StrEnum):
     SUPERSEDED = "superseded"
     DEFINITION_DELETED = "definition_deleted"
     DEPENDENCY_FAILED = "dependency_failed"
+    PARENT_CANCELLED = "parent_cancelled"
     SUBTASK_TIMEOUT = "subtask_timeout"
     # The limits that a runner keeps.
     BUDGET_EXHAUSTED = "budget_exhausted"
@@ -143,6 +144,7 @@ class TransitionReason(StrEnum):
     SUPERSEDED = AbortReason.SUPERSEDED
     DEFINITION_DELETED = AbortReason.DEFINITION_DELETED
     DEPENDENCY_FAILED = AbortReason.DEPENDENCY_FAILED
+    PARENT_CANCELLED = AbortReason.PARENT_CANCELLED
     SUBTASK_TIMEOUT = AbortReason.SUBTASK_TIMEOUT
     BUDGET_EXHAUSTED = AbortReason.BUDGET_EXHAUSTED
     TOKENS_EXHAUSTED = AbortReason.TOKENS_EXHAUSTED

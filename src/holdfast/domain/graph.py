@@ -11,15 +11,18 @@ when they come up.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.task import TaskEvent, TaskState, cancel_event
 
 SETTLED = TaskState.CLOSED
-HOPELESS = {TaskState.FAILED, TaskState.CANCELLED}
+# States in which nobody has begun: only these are cancelled by a dependency that came to nothing.
+_NOT_BEGUN = {TaskState.PLANNED, TaskState.OPEN, TaskState.BLOCKED}
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -39,6 +42,23 @@ class Node(msgspec.Struct, frozen=True):
     # Until when its subtasks may take, where it waits for them; 0 without a limit.
     subtasks_until: float = 0.0
     role: str = ""
+    # It failed, and another attempt follows by itself.
+    again: bool = False
+    # `on_dependency_failed: cancel`.
+    cancels: bool = False
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it will not be closed unless a person does something."""
+        return self.state is TaskState.CANCELLED or (self.state is TaskState.FAILED and not self.again)
+
+
+class Abort(NamedTuple):
+    """A task that is to be cancelled because of what became of `cause`."""
+
+    task: str
+    reason: AbortReason
+    cause: str
 
 
 class Graph:
@@ -51,6 +71,11 @@ class Graph:
         self._ready: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
         self._timed: list[tuple[float, str]] = []
         self._waiting: set[str] = set()
+        # May have to be cancelled because of what became of a parent or a dependency.
+        self._doomed: set[str] = set()
+        self._hopeless: set[str] = set()
+        # For each task that waits, the task that failed or was cancelled behind all that it waits for; None: not known.
+        self._roots: dict[str, str] | None = None
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
@@ -61,6 +86,7 @@ class Graph:
         if before is not None:
             self._unlink(before)
         self._nodes[node.id] = node
+        self._roots = None
         if node.state in (TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):
             self._waiting.add(node.id)
         for name in node.depends_on:
@@ -72,9 +98,22 @@ class Graph:
         was_settled = before is not None and before.state is SETTLED
         if was_settled != (node.state is SETTLED):
             self._tell_dependents(node.id, -1 if node.state is SETTLED else 1)
+        self._suspect(node)
+
+    def _suspect(self, node: Node) -> None:
+        """Notes whom this change may cancel: `due_cancels` looks at those alone."""
+        (self._hopeless.add if node.is_hopeless else self._hopeless.discard)(node.id)
+        if node.parent or node.cancels:
+            self._doomed.add(node.id)
+        if node.state is TaskState.CANCELLED:
+            self._doomed |= self._children.get(node.id, set())
+        if node.is_hopeless:
+            self._doomed |= {name for name in self._dependents.get(node.id, ()) if self._nodes[name].cancels}
 
     def remove(self, name: str) -> None:
         node = self._nodes.pop(name)
+        self._roots = None
+        self._hopeless.discard(name)
         self._unlink(node)
         del self._unmet[name]
         if node.state is SETTLED:
@@ -109,7 +148,7 @@ class Graph:
         while self._timed:
             moment, name = self._timed[0]
             node = self._nodes.get(name)
-            if node is not None and node.not_before == moment:
+            if node is not None and node.not_before == moment and self._is_ready(node, moment):
                 return moment
             heapq.heappop(self._timed)
         return None
@@ -117,6 +156,8 @@ class Graph:
     def reasons_to_wait(self, name: str, now: float) -> list[str]:
         """Why a task is not ready, in words; empty for one that is."""
         node = self._nodes[name]
+        if self._is_cancelled(node.parent) and node.state not in (TaskState.CLOSED, TaskState.CANCELLED):
+            return [f"its parent {node.parent} was cancelled: the next `holdfast run` cancels it, too"]
         if node.state is TaskState.WAITING_FOR_SUBTASKS:
             return [f"its subtask {child} is {self._nodes[child].state}" for child in self.open_subtasks(name)]
         reasons = [] if node.state is TaskState.OPEN else [f"it is {node.state}"]
@@ -124,7 +165,7 @@ class Graph:
             reasons.append(f"a person must decide: {node.parked}")
         if node.not_before > now:
             reasons.append(f"not before {node.not_before:.0f}")
-        return reasons + [self._word(dependency) for dependency in node.depends_on if not self._is_settled(dependency)]
+        return reasons + [self._word(node, each) for each in node.depends_on if not self._is_settled(each)]
 
     def due_moves(self, now: float) -> list[tuple[str, TaskEvent]]:
         """Moves that follow from what became of other tasks: who waited for them may go on, or has waited too long."""
@@ -140,6 +181,39 @@ class Graph:
                     moves.append((name, TaskEvent.SUBTASK_TIMEOUT_ESCALATION))
         return moves
 
+    def due_cancels(self) -> list[Abort]:
+        """What to cancel because of what became of other tasks, depth-first.
+
+        Each task stands before its own subtasks, and these before its siblings: whoever works on a task may add more
+        subtasks until it is ended.
+        """
+        found: dict[str, Abort] = {}
+        for name in sorted(self._doomed):
+            abort = self._abort(name)
+            if abort is None:
+                self._doomed.discard(name)
+                continue
+            todo = [abort]
+            while todo:
+                abort = todo.pop()
+                node = self._nodes[abort.task]
+                if abort.task in found or cancel_event(node.state) is None:
+                    continue
+                found[abort.task] = abort
+                below = sorted(self._children.get(node.id, ()), reverse=True)
+                todo += [Abort(child, AbortReason.PARENT_CANCELLED, node.id) for child in below]
+        return list(found.values())
+
+    def _abort(self, name: str) -> Abort | None:
+        node = self._nodes.get(name)
+        if node is None or node.state in (TaskState.CLOSED, TaskState.CANCELLED):
+            return None
+        if self._is_cancelled(node.parent):
+            return Abort(name, AbortReason.PARENT_CANCELLED, node.parent)
+        if node.cancels and node.state in _NOT_BEGUN and (causes := self.hopeless(name)):
+            return Abort(name, AbortReason.DEPENDENCY_FAILED, causes[0])
+        return None
+
     def has_subtasks(self, name: str) -> bool:
         return bool(self._children.get(name))
 
@@ -152,22 +226,47 @@ class Graph:
     def hopeless(self, name: str) -> list[str]:
         """The dependencies of a task that failed or were cancelled, so that it cannot go on by itself."""
         known = (self._nodes.get(dependency) for dependency in self._nodes[name].depends_on)
-        return [node.id for node in known if node is not None and node.state in HOPELESS]
+        return [node.id for node in known if node is not None and node.is_hopeless]
 
-    def _word(self, dependency: str) -> str:
-        node = self._nodes.get(dependency)
-        if node is None:
-            return f"it depends on {dependency}, which there is not"
-        if node.state in HOPELESS:
-            return f"it depends on {dependency}, which is {node.state}"
-        return f"it waits for {dependency}, which is {node.state}"
+    def _word(self, node: Node, name: str) -> str:
+        """Why a task waits for a dependency, and what to type where waiting alone does not help."""
+        other = self._nodes.get(name)
+        if other is None:
+            return f"it depends on {name}, which there is not"
+        if other.is_hopeless:
+            then = "it is cancelled, too" if node.cancels else _way_out(node.id, other)
+            return f"it depends on {name}, which is {other.state}: {then}"
+        root = self._nodes.get(self._root(name))
+        if root is None:
+            return f"it waits for {name}, which is {other.state}"
+        is_failed = root.state is TaskState.FAILED
+        hint = (
+            f"`holdfast retry {root.id}` tries that again" if is_failed else f"`holdfast show {name}` says what to type"
+        )
+        return f"it waits for {name}, which is {other.state} and waits for {root.id}, which is {root.state}: {hint}"
+
+    def _root(self, name: str) -> str:
+        """The task that failed or was cancelled behind what this one waits for; empty where there is none."""
+        if self._roots is None:
+            self._roots, todo = {}, deque(sorted(self._hopeless))
+            while todo:
+                found = todo.popleft()
+                for each in sorted(self._dependents.get(found, ())):
+                    if each not in self._roots and each not in self._hopeless and not self._is_settled(each):
+                        self._roots[each] = self._roots.get(found, found)
+                        todo.append(each)
+        return self._roots.get(name, "")
 
     def _is_settled(self, name: str) -> bool:
         node = self._nodes.get(name)
         return node is not None and node.state is SETTLED
 
+    def _is_cancelled(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and node.state is TaskState.CANCELLED
+
     def _is_ready(self, node: Node, now: float) -> bool:
-        waits = node.parked or node.not_before > now or self._unmet[node.id]
+        waits = node.parked or node.not_before > now or self._unmet[node.id] or self._is_cancelled(node.parent)
         return node.state is TaskState.OPEN and not waits
 
     def _offer(self, node: Node) -> None:
@@ -198,3 +297,10 @@ class Graph:
             self._dependents[name].discard(node.id)
         if node.parent:
             self._children[node.parent].discard(node.id)
+
+
+def _way_out(name: str, hopeless: Node) -> str:
+    """What to type for a task that waits for one which came to nothing."""
+    if hopeless.state is TaskState.FAILED:
+        return f"`holdfast retry {hopeless.id}` tries that again, `holdfast cancel {name}` gives this up"
+    return f"`holdfast edit {name}` takes it out of depends_on, `holdfast cancel {name}` gives this up"

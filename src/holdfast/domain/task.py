@@ -98,6 +98,7 @@ TASK: Machine[TaskState, TaskEvent] = Machine(
         Transition(_S.ORPHANED, _E.PARTIAL_WORK_MERGED, _S.DONE),
         Transition(_S.ORPHANED, _E.UNRECOVERABLE, _S.FAILED),
         Transition(_S.ORPHANED, _E.REQUEUED_FOR_RETRY, _S.OPEN),
+        Transition(_S.ORPHANED, _E.MANUAL_CANCEL, _S.CANCELLED),
         Transition(_S.BLOCKED, _E.DEPENDENCY_RESOLVED, _S.OPEN),
         Transition(_S.BLOCKED, _E.MANUAL_CANCEL, _S.CANCELLED),
         Transition(_S.WAITING_FOR_SUBTASKS, _E.ALL_SUBTASKS_COMPLETED, _S.DONE),
@@ -129,3 +130,9 @@ FOLDER_OF: dict[TaskState, str] = {
     _S.CANCELLED: "closed",
     _S.FAILED: "failed",
 }
+
+
+def cancel_event(state: TaskState) -> TaskEvent | None:
+    """How a task in this state is cancelled; None where it cannot be."""
+    legal = TASK.legal(state)
+    return next((event for event in (_E.MANUAL_CANCEL, _E.REJECTED) if legal.get(event) is _S.CANCELLED), None)

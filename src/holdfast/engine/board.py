@@ -192,5 +192,7 @@ class Board:
                 max(task.not_before, (made.not_before or 0.0) if made else 0.0),
                 task.changed_at + wait_s if wait_s else 0.0,
                 (made.role or "") if made else "",
+                task.again,
+                made is not None and made.on_dependency_failed == "cancel",
             )
         )

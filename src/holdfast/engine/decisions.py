@@ -22,7 +22,7 @@ from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
-from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task import TASK, TaskEvent, TaskState, cancel_event
 from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
@@ -226,7 +226,7 @@ def cancel(desk: Desk, asked: Several) -> Answer:
     tasks = _each_once(desk, asked)
     before = {task.id for task in tasks if task.state is TaskState.CANCELLED}
     records = [
-        desk.moved(task, _cancel_event(task), AbortReason.CANCELLED, number)
+        desk.moved(task, cancel_event(task.state) or TaskEvent.MANUAL_CANCEL, AbortReason.CANCELLED, number)
         for number, task in enumerate(tasks)
         if task.id not in before
     ]
@@ -266,10 +266,6 @@ def end_attempt(desk: Desk, task: Task) -> None:
 
 def _each_once(desk: Desk, asked: Several) -> list[Task]:
     return [desk.task(name) for name in dict.fromkeys(asked.tasks)]
-
-
-def _cancel_event(task: Task) -> TaskEvent:
-    return TaskEvent.REJECTED if task.state is TaskState.PLANNED else TaskEvent.MANUAL_CANCEL
 
 
 # -- resolve ----------------------------------------------------------------------------------------------------------

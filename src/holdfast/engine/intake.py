@@ -31,7 +31,7 @@ from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
-from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
+from holdfast.domain.task import FOLDER_OF, TASK, TaskState, cancel_event
 from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
@@ -225,6 +225,7 @@ def _outcome(definition: Definition) -> dict[str, Any]:
 
 
 def _cancelled(task: Task) -> Record:
-    event = TaskEvent.REJECTED if task.state is TaskState.PLANNED else TaskEvent.MANUAL_CANCEL
+    event = cancel_event(task.state)
+    assert event is not None, f"{task.id} is {task.state}"
     inputs = {"task": task.id, "event": event, "reason": AbortReason.DEFINITION_DELETED}
     return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor=ACTOR)

@@ -22,7 +22,8 @@ from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
 from holdfast.engine import ending, leftovers
-from holdfast.engine.decisions import Later
+from holdfast.engine.chains import cancel_with, words_for
+from holdfast.engine.decisions import Desk, Later
 from holdfast.engine.finish import finish
 from holdfast.engine.finishing import Finisher
 from holdfast.engine.holds import FAILURES_MAX, Holds
@@ -31,6 +32,7 @@ from holdfast.engine.plan import (
     GIVEN_UP,
     REASONS,
     Begin,
+    Cancel,
     Command,
     Continue,
     Finish,
@@ -242,8 +244,9 @@ class Loop:
                 sights,
                 self.shop.clock(),
                 self.shop.config,
-                finishing=bool(self.finishing),
+                finishing=self.finishing,
                 held=self.holds.keys(),
+                failing={name for name in self.holds if self.holds.failures[name]},
                 stopping=bool(self.stopping) or not self.works,
                 only=self.only,
                 lapsed=lapsed,
@@ -290,6 +293,9 @@ class Loop:
                 self.shop.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, **more)
             case Follow(_, event):
                 self.shop.move(task, event, REASONS[event])
+            case Cancel(_, reason, cause):
+                cancel_with(Desk.of(self.shop, ""), task, reason, cause)
+                self.shop.note(task.id, f"cancelled: {words_for(reason, cause)}")
             case Lapse():
                 event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
                 self.shop.move(task, event, AbortReason.HEARTBEAT_LOST)

@@ -65,6 +65,14 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
     event: TaskEvent
 
 
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Its parent was cancelled, or a dependency came to nothing and it does not wait for that."""
+
+    task: str
+    reason: AbortReason
+    cause: str
+
+
 class Finish(msgspec.Struct, frozen=True, tag=True):
     """It is done: verify and land it."""
 
@@ -81,7 +89,7 @@ class Lapse(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-Command = Begin | Take | Orphan | Continue | Retry | Follow | Finish | Start | Lapse
+Command = Begin | Take | Orphan | Continue | Retry | Follow | Cancel | Finish | Start | Lapse
 
 AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _STEPS = AT_WORK | {TaskState.ORPHANED, TaskState.FAILED}
@@ -95,22 +103,28 @@ def plan(
     now: float,
     config: Config,
     *,
-    finishing: bool = False,
+    finishing: str = "",
     held: Collection[str] = (),
+    failing: Collection[str] = (),
     stopping: bool = False,
     only: Collection[str] | None = None,
     lapsed: Collection[str] = (),
 ) -> list[Command]:
     """The commands for now, in the order in which to perform them.
 
-    `active` are the tasks that are neither waiting nor at rest. `finishing`: one is being verified or landed, and the
-    next waits its turn. `held` are tasks that are left alone for now, `lapsed` those whose lease has run out. When
-    `stopping`, nothing begins; where `only` is given, nothing but those.
+    `active` are the tasks that are neither waiting nor at rest. `finishing`: this one is being verified or landed, and
+    the next waits its turn. `held` are tasks that are left alone for now, `failing` those of them for which a step
+    failed; `lapsed` those whose lease has run out. When `stopping`, nothing begins; where `only` is given, nothing but
+    those.
     """
-    free = [name for name in active if name not in held]
-    steps: list[Command] = [Lapse(name) for name in lapsed if state.tasks[name].remote]
+    # Before all else: what is cancelled is neither continued nor retried on its way.
+    aborts = [each for each in graph.due_cancels() if each.task != finishing and each.task not in failing]
+    doomed = {each.task for each in aborts}
+    free = [name for name in active if name not in held and name not in doomed]
+    steps: list[Command] = [Cancel(*each) for each in aborts]
+    steps += [Lapse(name) for name in lapsed if state.tasks[name].remote and name not in doomed]
     steps += [step for name in free if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
-    steps += [Follow(name, event) for name, event in graph.due_moves(now)]
+    steps += [Follow(name, event) for name, event in graph.due_moves(now) if name not in doomed]
     if stopping:
         return steps
     if not finishing:

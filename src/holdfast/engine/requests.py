@@ -21,8 +21,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast import errors
+from holdfast.domain.task import TaskState
 from holdfast.durable import disk, process
 from holdfast.durable.lock import is_held_by, read_holder
+from holdfast.engine.chains import finish_chains
 from holdfast.engine.decisions import (
     Answer,
     Desk,
@@ -112,7 +114,11 @@ def decide(desk: Desk, kind: str, params: dict[str, Any]) -> Answer:
         asked = msgspec.convert(params, shape)
     except msgspec.ValidationError as error:
         raise InputError(detail=f"{kind}: {error}") from error
-    return function(dataclasses.replace(desk, kind=kind), asked)
+    answer = function(dataclasses.replace(desk, kind=kind), asked)
+    if not any(task.state is TaskState.CANCELLED for task in answer.tasks):
+        return answer
+    # At once, so that whoever asked is told of them, too. After a crash in between the next start does the rest.
+    return msgspec.structs.replace(answer, tasks=[*answer.tasks, *finish_chains(desk)])
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -93,6 +93,7 @@ class NewTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: str | None = None
     priority: int | None = None
     depends_on: tuple[str, ...] = ()
+    on_dependency_failed: Literal["wait", "cancel"] | None = None
     parent: str | None = None
     agent: str | None = None
     model: str | None = None
