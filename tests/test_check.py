@@ -35,7 +35,7 @@ from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch, some_disks
 
 SECRET = "a key for tests, not for anything else"
-SECTIONS = ["chain", "tasks", "backlog", "attempts", "snapshots", "landings"]
+SECTIONS = ["chain", "tasks", "backlog", "attempts", "witnesses", "snapshots", "landings"]
 SECTIONS += ["intents", "idempotency", "closings", "blobs", "audit"]
 PROJECTIONS = ["runtime/tasks.jsonl", "runtime/wal/uncommitted.idx.json", "runtime/wal/idempotency.jsonl"]
 SECTION_OF = dict(zip(PROJECTIONS, ["tasks", "intents", "idempotency"], strict=True))
@@ -334,8 +334,10 @@ def test_an_edit_of_a_closed_task_is_told_and_counts_for_nothing(layout: Layout)
 
 
 def test_a_journal_that_is_missing_beside_closed_files_is_told(layout: Layout) -> None:
-    for path in [*layout.wal.rglob("*.jsonl*"), layout.uncommitted, layout.tasks]:
+    for path in [*layout.wal.rglob("*.jsonl*"), layout.uncommitted, layout.tasks, layout.lock]:
         path.unlink(missing_ok=True)
+    assert "metrics/position.json" in findings(layout)["witnesses"][0]
+    layout.metrics_position.unlink()
     assert judge(layout).sound
     assert any("there is no journal" in note and "imports 2 files" in note for note in notes(layout, "backlog"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine_support import add, git, holdfast, landed, layout, make_repo, sound, state
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.attempt import Ending, Exit, TurnLine
 from holdfast.durable import attempts, disk
 from holdfast.durable.attempts import Seen
@@ -42,15 +42,76 @@ def with_lost_future(repo: Path) -> str:
     shutil.copytree(layout(repo).wal, backup)
     holdfast(repo, "run")
     assert landed(repo) == ["t5", "t6"]
+    shutil.copytree(layout(repo).wal, repo.parent / "lost")
     put_back(repo, backup)
     assert not state(repo).tasks["t5"].attempts
     return git(repo, "rev-parse", "main")
 
 
-def test_no_landed_work_is_deleted(repo: Path) -> None:
+def test_a_journal_shorter_than_its_witnesses_is_not_worked_on(repo: Path) -> None:
     at = with_lost_future(repo)
-    holdfast(repo, "run", code=None)
+    out = holdfast(repo, "run", code=4)
     assert git(repo, "rev-parse", "main") == at and git(repo, "show", "main:b.txt") == "b"
+    assert "is older than what lies beside it" in out and "holdfast resolve --journal-restored" in out
+    assert "runtime/lock" in out and "audit" in out and "metrics/position.json" in out and "t5.1/start-1" in out
+    assert "older than" in holdfast(repo, "gc", code=4) and "older than" in holdfast(repo, "retry", "t5", code=4)
+    assert "t5.1/start-1" in holdfast(repo, "check", code=4)
+
+
+@pytest.mark.parametrize("witness", ["lock", "audit", "metrics", "attempts"])
+def test_each_witness_is_enough(repo: Path, witness: str) -> None:
+    with_lost_future(repo)
+    where = layout(repo)
+    if witness != "lock":
+        where.lock.unlink()
+    if witness != "metrics":
+        where.metrics_position.unlink()
+    for folder in {"audit": where.audit, "attempts": where.attempts}.items():
+        if folder[0] != witness:
+            shutil.rmtree(folder[1])
+    runs = sorted(where.wal.iterdir())
+    assert "is older than what lies beside it" in holdfast(repo, "run", code=4)
+    assert sorted(where.wal.iterdir()) == runs
+
+
+def test_what_the_lost_journal_knew_is_set_aside_once_a_person_says_so(repo: Path) -> None:
+    with_lost_future(repo)
+    out = holdfast(repo, "resolve", "--journal-restored")
+    assert "t5.1/start-1" in out and (layout(repo).quarantine / "t5.1.1" / "exit.json").exists()
+    started = [entry.inputs for _, entry in Chain(layout(repo).wal).entries() if entry.decision_type == "run_started"]
+    assert any("t5.1/start-1" in words for words in started[-1]["restored"])
+    # The work is on the branch already: done again, it changes nothing there.
+    settings(repo, max_attempts=1)
+    assert "it changes nothing" in holdfast(repo, "run", code=20)
+    assert git(repo, "show", "main:a.txt") == "a" and git(repo, "show", "main:b.txt") == "b"
+    sound(repo)
+
+
+def test_a_newer_journal_that_is_put_back_is_worked_on(repo: Path) -> None:
+    with_lost_future(repo)
+    lost = repo.parent / "lost"
+    assert lost.is_dir()
+    holdfast(repo, "run", code=4)
+    shutil.rmtree(layout(repo).wal)
+    shutil.copytree(lost, layout(repo).wal)
+    add(repo, "t7", "write c.txt c")
+    holdfast(repo, "run")
+    assert landed(repo) == ["t5", "t6", "t7"]
+    sound(repo)
+
+
+def test_a_kill_at_any_point_leaves_no_witness_ahead(repo: Path) -> None:
+    """Also where the last owner was killed, what lies beside the journal knows no more than it."""
+    go = repo.parent / "go"
+    add(repo, "t", f"write a.txt a\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite b.txt b")
+    run = begin(repo)
+    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns > 0, "a turn")
+    run.kill()
+    run.communicate()
+    go.touch()
+    holdfast(repo, "run")
+    assert landed(repo) == ["t"]
+    sound(repo)
 
 
 # -- files of another intent ------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from holdfast.config.layers import Loaded, load
 from holdfast.config.settings import DEFAULT_SETTINGS, Config
 from holdfast.domain.state import State
 from holdfast.durable import disk
+from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Recovered
 from holdfast.durable.root import (
     create_root,
@@ -31,13 +32,14 @@ from holdfast.errors import BacklogAlone, GitUnusable, Locked, NotInitialised, N
 from holdfast.layout import Layout
 from holdfast.ports import Effect
 from holdfast.stores.backlog import Backlog
-from holdfast.stores.files import FileLedger, read_state
+from holdfast.stores.files import FileLedger, Judge, read_state
 
 # What only a session uses is loaded by it: looking is what people wait for.
 if TYPE_CHECKING:
     from holdfast.domain.entries import ReplayCompleted
     from holdfast.durable.blobs import Blobs
-    from holdfast.durable.entry import Entry
+    from holdfast.durable.entry import Entry, Ref
+    from holdfast.durable.lock import Holder
     from holdfast.engine.auditing import Auditor
     from holdfast.engine.decisions import Answer
     from holdfast.engine.intake import Report
@@ -197,14 +199,28 @@ class App:
         patience_s: float = PATIENCE_S,
         say: Say = lambda line: None,
         sweeps: bool = True,
+        is_restored: bool = False,
     ) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
-        """Owns the data root, and nothing more: what an earlier run left open is still open."""
+        """Owns the data root, and nothing more: what an earlier run left open is still open.
+
+        `is_restored`: a person says that a newer journal is lost, and what only that knew is let go.
+        """
+        from holdfast.engine import witnesses
         from holdfast.engine.auditing import Auditor, running
         from holdfast.engine.ledgers import following
 
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
-        with self._ledger(layout, take_over, patience_s) as ledger:
+
+        def judge(state: State, end: Ref | None, before: Holder | None) -> dict[str, Any]:
+            if not is_restored:
+                witnesses.expect_whole(layout, state, end, before)
+                return {}
+            return {"restored": witnesses.contradictions(layout, state, end, before)}
+
+        with self._ledger(layout, take_over, patience_s, judge) as ledger:
+            for moved in witnesses.let_go(layout, ledger.state) if is_restored else ():
+                say(f"moved to {moved}")
             auditor = Auditor(layout, say, self.clock, ledger.expect_owned)
             with running(auditor), following(layout, self.config.ledgers, ledger, say) as ledgers:
                 auditor.open(ledger.found.end)
@@ -224,11 +240,17 @@ class App:
 
         return build_effects(self.repo, layout, self.config, blobs)
 
-    def _ledger(self, layout: Layout, take_over: bool, patience_s: float) -> FileLedger:
+    def accept_journal(self, say: Say) -> list[str]:
+        """A person says that a newer journal is lost; returns what bore witness to it."""
+        with self.owned(say=say, is_restored=True) as (layout, ledger, _):
+            started = next(Chain(layout.wal).entries(ledger.found.end))[1]
+            return list(started.inputs["restored"])
+
+    def _ledger(self, layout: Layout, take_over: bool, patience_s: float, judge: Judge) -> FileLedger:
         deadline = monotonic() + patience_s
         while True:
             try:
-                return FileLedger.open(layout, take_over=take_over, clock=self.clock)
+                return FileLedger.open(layout, take_over=take_over, clock=self.clock, judge=judge)
             except Locked as held:
                 if not _is_worth_waiting(held, patience_s) or monotonic() >= deadline:
                     raise

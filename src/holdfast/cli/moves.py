@@ -47,17 +47,33 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command(epilog="Example:  holdfast show fix-login   tells what is in doubt;  holdfast resolve fix-login --retry")
-@click.argument("task", shell_complete=complete_task)
+@click.argument("task", default="", shell_complete=complete_task)
 @click.option("--happened", "decision", flag_value="happened", help="It took place; go on from there.")
 @click.option("--retry", "decision", flag_value="retry", help="It did not take place, or may be repeated.")
 @click.option("--abandon", "decision", flag_value="abandon", help="Give it up: the task is cancelled or fails.")
+@click.option(
+    "--journal-restored",
+    "decision",
+    flag_value="journal-restored",
+    help="Without a task: the journal was put back from a backup, and the newer one is lost.",
+)
 @as_json
 @click.pass_context
 def resolve(ctx: click.Context, task: str, decision: str | None, as_json: bool) -> None:
     """Decide what is parked or abandoned.
 
     After a crash Holdfast could not tell whether something took place, or found it too old to repeat. You say.
+
+    --journal-restored is about no task: the journal is older than what lies beside it, and you have no newer one. What
+    only the lost journal knew is moved to quarantine/, and the next run goes on from the journal as it is.
     """
+    if decision == "journal-restored":
+        if task:
+            raise click.UsageError("--journal-restored is about the whole data root: leave the task out.")
+        _accept_journal(find_app(ctx), as_json)
+        return
+    if not task:
+        raise click.UsageError("Name the task to decide about.")
     if decision is None:
         raise click.UsageError("Say one of --happened, --retry and --abandon.")
     _tell(_decide(ctx, "resolve", task=task, decision=decision), as_json)
@@ -180,3 +196,17 @@ def _tell(answer: Answer, as_json: bool) -> None:
         return
     for task in answer.tasks:
         click.echo(plain(f"{task.id}: {task.state}" + (f" ({task.note})" if task.note else "")))
+
+
+def _accept_journal(app: App, as_json: bool) -> None:
+    moved: list[str] = []
+    found = app.accept_journal(moved.append)
+    if as_json:
+        print_json({"witnesses": found, "told": moved})
+        return
+    for line in [*found, *moved]:
+        click.echo(plain(line))
+    told = (
+        "nothing knew more than the journal" if not found else "the journal is taken as it is; `holdfast run` goes on"
+    )
+    click.echo(told)

@@ -293,3 +293,18 @@ def _sound_part(line: bytes) -> Entry | None:
             return entry
         start = line.find(b'{"seq":', start + 1)
     return None
+
+
+def find(chain: Chain, ref: Ref) -> Position | None:
+    """Where an entry stands in the journal; None where it does not."""
+    ending = b'"entry_hash":"%s"}\n' % ref.entry_hash.encode()
+    for file in chain.runs():
+        if file.run != ref.run:
+            continue
+        with disk.reading(file.path), file.open()[0] as stream:
+            offset = 0
+            for line in stream:
+                if line.endswith(ending):
+                    return Position(ref, offset, offset + len(line))
+                offset += len(line)
+    return None

@@ -1,7 +1,7 @@
 """One owner per data root: `runtime/lock` is flocked for its owner's life, and says inside who that is.
 
-The file holds one JSON line: pid, start_ticks, boot_id, host, run, epoch, since. It is written in place, because the
-lock is on the inode and a renamed file would be another lock.
+The file holds one JSON line: pid, start_ticks, boot_id, host, run, epoch, since, journal. It is written in place,
+because the lock is on the inode and a renamed file would be another lock.
 
 - The kernel's flock alone decides who owns the root; the line only says who to talk about. A crash may tear it, so of
   what it says only the epoch is used again, and only above the floor that the caller takes from the run files.
@@ -30,6 +30,7 @@ import msgspec
 
 from holdfast.clock import monotonic, wall
 from holdfast.durable import disk, process
+from holdfast.durable.entry import Ref
 from holdfast.errors import DiskError, Locked, TakeOverFailed, TakeOverRefused
 
 # A new owner has the lock a moment before its name is in the file; for so long nobody draws conclusions from the line.
@@ -40,11 +41,16 @@ NameRun = Callable[[int], str]
 
 
 class Holder(process.Identity, frozen=True):
-    """The line in the lock file. `since` is in Unix seconds."""
+    """The line in the lock file. `since` is in Unix seconds.
+
+    `journal`: an entry that was on stable storage when this was written, the last one where the owner let go in order.
+    A journal that does not have it was put back from an older backup.
+    """
 
     run: str
     epoch: int
     since: Annotated[float, msgspec.Meta(ge=0, le=253402300799)]
+    journal: Ref | None = None
 
 
 def flock_within(fd: int, seconds: float, poll_s: float) -> bool:
@@ -64,6 +70,8 @@ class DataLock:
     """The lock, held until `release` or the end of the process. Dropping the object does not let go."""
 
     holder: Holder
+    # What the file said before.
+    before: Holder | None = None
     # The run whose process was killed for it.
     took_over = ""
 
@@ -129,6 +137,11 @@ class DataLock:
         except FileNotFoundError:
             return False
 
+    def note(self, journal: Ref) -> None:
+        """Writes down how far the journal reaches, which is on stable storage."""
+        self.holder = msgspec.structs.replace(self.holder, journal=journal)
+        disk.rewrite(self._fd, msgspec.json.encode(self.holder) + b"\n", self.path)
+
     def release(self) -> None:
         """Lets go; does nothing when that was done already. The line stays, for its epoch."""
         with _gate:
@@ -158,10 +171,10 @@ class DataLock:
     def _signed(self, name_run: NameRun, epoch_min: int) -> DataLock:
         """Makes the new epoch and the owner's name durable."""
         try:
-            before = read_holder(self.path)
+            self.before = before = read_holder(self.path)
             epoch = max(before.epoch if before else 0, epoch_min) + 1
-            me = process.current()
-            self.holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch, wall())
+            me, journal = process.current(), before.journal if before else None
+            self.holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch, wall(), journal)
             disk.rewrite(self._fd, msgspec.json.encode(self.holder) + b"\n", self.path)
             disk.sync_folder(self.path.parent)
         except BaseException:

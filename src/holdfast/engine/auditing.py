@@ -26,7 +26,7 @@ from holdfast.durable import disk, process
 from holdfast.durable.audit import Log
 from holdfast.durable.audit_chain import Record, in_order, parse
 from holdfast.durable.audit_key import Key, load_key
-from holdfast.durable.chain import Chain
+from holdfast.durable.chain import Chain, find
 from holdfast.durable.entry import Entry, Ref
 from holdfast.durable.journal import RUN_STARTED, Position
 from holdfast.errors import HoldfastError, InputError
@@ -62,6 +62,7 @@ def told(entry: Entry) -> Told | None:
         took_over = inputs.get("took_over")
         event = "run_taken_over" if took_over else RUN_STARTED
         more = {"took_over": _short(took_over)} if took_over else {}
+        more |= {name: inputs[name] for name in ("restored", "copied_from") if inputs.get(name)}
         return Told(event, _short(inputs.get("by") or entry.actor), {"epoch": inputs.get("epoch"), **more})
     if kind == "task_land_confirmed":
         landing = {name: _short(entry.output.get(name, "")) for name in ("branch", "old", "new")}
@@ -128,7 +129,7 @@ class Auditor:
             self._last = ref = ref_of(last)
             assert ref is not None
             self._ended = ref.run if last.event in _AFTER_THE_END else ""
-            after = known if known is not None and known.ref == ref else _find(chain, ref)
+            after = known if known is not None and known.ref == ref else find(chain, ref)
             if after is None:
                 self._append("journal_differs", process.user(), {"missing": ref}, known.ref if known else None)
                 self._say(f"the audit log names entry {ref.seq} of run {ref.run}, which the journal does not have")
@@ -230,7 +231,7 @@ def ref_of(record: Record) -> Ref | None:
         return None
 
 
-def last_audited(layout: Layout, key: Key) -> Record | None:
+def last_audited(layout: Layout, key: Key | None) -> Record | None:
     """The last record that names a journal entry."""
     for name in reversed(in_order(layout.audit, key)):
         path = layout.audit / name
@@ -240,20 +241,6 @@ def last_audited(layout: Layout, key: Key) -> Record | None:
             record = parse(line, key)
             if record is not None and ref_of(record) is not None:
                 return record
-    return None
-
-
-def _find(chain: Chain, ref: Ref) -> Position | None:
-    """Where an entry stands in the journal; None where it does not."""
-    ending, offset = b'"entry_hash":"%s"}\n' % ref.entry_hash.encode(), 0
-    for file in chain.runs():
-        if file.run != ref.run:
-            continue
-        with disk.reading(file.path), file.open()[0] as stream:
-            for line in stream:
-                if line.endswith(ending):
-                    return Position(ref, offset, offset + len(line))
-                offset += len(line)
     return None
 
 

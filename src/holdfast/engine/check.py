@@ -26,7 +26,7 @@ from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
-from holdfast.engine import check_work
+from holdfast.engine import check_work, witnesses
 from holdfast.engine.absence import carried_off, only_away, without_file
 from holdfast.engine.intake import block_of, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
@@ -76,6 +76,7 @@ def check(
             _unless_flawed(reading, "tasks", lambda: _tasks(reading)),
             _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
             _unless_flawed(reading, "attempts", lambda: check_work.attempts(reading.state, reading.recorded, layout)),
+            _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout)),
             _in_git(reading, "snapshots", repo, lambda at: check_work.snapshots(reading.state, reading.recorded, at)),
             _in_git(reading, "landings", repo, lambda at: check_work.landings(reading.state, at)),
             _unless_flawed(reading, "intents", lambda: _intents(reading, before[0])),
@@ -215,6 +216,16 @@ def _closings(reading: Reading) -> Draft:
     draft.findings += [f"{words}; {LOOK}" for words in reading.facts_repeated]
     if reading.intents != reading.closings + len(reading.pairing.open_intents()):
         draft.findings.append(f"the numbers of intents and closings do not agree; {LOOK}")
+    return draft
+
+
+def _witnesses(reading: Reading, layout: Layout) -> Draft:
+    """What lies beside the journal was written after it, and so must know no more."""
+    draft = Draft("witnesses")
+    end = reading.chain.end.ref if reading.chain.end else None
+    found = witnesses.contradictions(layout, reading.state, end, read_holder(layout.lock))
+    way = "put the newer journal back, or type `holdfast resolve --journal-restored`"
+    draft.passing += [f"the journal is older than this: {words}; {way}" for words in found]
     return draft
 
 

@@ -27,6 +27,7 @@ from holdfast.engine.auditing import without_run
 from holdfast.engine.check import Drift, drift_of
 from holdfast.engine.intake import block_of
 from holdfast.engine.reading import Reading
+from holdfast.engine.witnesses import expect_whole_root
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder
@@ -44,10 +45,11 @@ class Repaired(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def holding(layout: Layout, clock: Callable[[], float] = wall) -> Iterator[None]:
-    """Owns the data root without a run of its own, for what changes no decision. Raises Locked."""
+    """Owns the data root without a run of its own, for what changes no decision. Raises Locked, and JournalShorter."""
     runs = Chain(layout.wal).runs()
     epoch_min = epoch_of(runs[-1].run) if runs else 0
     with DataLock.acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_min):
+        expect_whole_root(layout)
         yield
 
 

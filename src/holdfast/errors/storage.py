@@ -53,6 +53,12 @@ class JournalCorrupt(HoldfastError, exit_code=4):
     from a backup, or look at it with `holdfast log`."""
 
 
+class JournalShorter(HoldfastError, exit_code=4):
+    """The journal in {wal} is older than what lies beside it: {witnesses}. It seems to have been put back from a
+    backup. Nothing was changed, and nothing is worked on: put the newer journal back into that folder or, where it is
+    lost, type `holdfast resolve --journal-restored`, which moves what the journal does not know to quarantine/."""
+
+
 class EntryUnknown(HoldfastError, exit_code=2):
     """Entry {seq} of run {run} is a {decision_type}, which this Holdfast does not know. Nothing was changed; use the
     newer Holdfast that wrote it."""

@@ -28,7 +28,7 @@ from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, Recovered
 from holdfast.durable.entry import GENESIS, Entry, Record, Ref, encode, encode_middle
 from holdfast.durable.journal import Journal, Staged, epoch_of, run_id
-from holdfast.durable.lock import DataLock
+from holdfast.durable.lock import DataLock, Holder
 from holdfast.durable.pairing import Pairing
 from holdfast.errors import (
     ClaimLost,
@@ -45,6 +45,8 @@ from holdfast.points import point
 from holdfast.ports import Claim
 
 CHECKPOINT_EVERY = 5000
+# The state as it was read, the last entry, and what the lock said of its last owner; gives facts for `run_started`.
+Judge = Callable[[State, Ref | None, Holder | None], dict[str, Any]]
 _HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 
 
@@ -60,7 +62,7 @@ def read_state(layout: Layout) -> tuple[State, Recovered]:
 
 
 class FileLedger:
-    def __init__(self, layout: Layout, lock: DataLock, clock: Callable[[], float]) -> None:
+    def __init__(self, layout: Layout, lock: DataLock, clock: Callable[[], float], judge: Judge) -> None:
         self.layout = layout
         self._lock = lock
         self._clock = clock
@@ -86,18 +88,30 @@ class FileLedger:
         previous = self.found.end.ref if self.found.end else None
         # The journal asks for the time while an append of ours is under way, and gets the moment that we fold with.
         facts = {"by": process.user(), **({"took_over": lock.took_over} if lock.took_over else {})}
+        facts |= judge(fold, previous, lock.before)
         self._journal = Journal.start(layout.wal, lock.run, previous, facts=facts, clock=lambda: self._now)
         started = next(entry for _, entry in Chain(layout.wal).entries(self.found.end) if entry.seq == 0)
         self._take_in(started)
+        lock.note(self.position)
 
     @classmethod
-    def open(cls, layout: Layout, *, take_over: bool = False, clock: Callable[[], float] = wall) -> FileLedger:
-        """Becomes the owner of the data root, or raises Locked. `take_over` kills the owner that there is."""
+    def open(
+        cls,
+        layout: Layout,
+        *,
+        take_over: bool = False,
+        clock: Callable[[], float] = wall,
+        judge: Judge = lambda state, end, before: {},
+    ) -> FileLedger:
+        """Becomes the owner of the data root, or raises Locked. `take_over` kills the owner that there is.
+
+        `judge` sees what was read before anything is written: it may raise, and what it returns `run_started` says.
+        """
         runs = Chain(layout.wal).runs()
         acquire = DataLock.take_over if take_over else DataLock.acquire
         lock = acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_of(runs[-1].run) if runs else 0)
         try:
-            return cls(layout, lock, clock)
+            return cls(layout, lock, clock, judge)
         except BaseException:
             lock.release()
             raise
@@ -295,6 +309,8 @@ class FileLedger:
         with self._mutex, contextlib.ExitStack() as whatever_happens:
             whatever_happens.callback(self._lock.release)
             whatever_happens.callback(self._journal.close)
+            if not self._is_apart and self._lock.is_intact():
+                self._lock.note(self.position)
             if self._unsaved and not self._is_apart:
                 self._save_if_possible()
 
