@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, landed, layout, make_repo, sound, state
+from engine_support import add, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.durable import disk
@@ -21,6 +21,7 @@ from holdfast.durable.chain import Chain
 from holdfast.durable.kernel import Kernel
 from holdfast.engine import holds
 from holdfast.engine.loop import Loop
+from holdfast.engine.signals import AGENTS
 from holdfast.errors import GitFault, GitSyncFailed, SyncFailed, is_environment, is_fatal
 from holdfast.wiring import workshop
 from support import cannot_trace
@@ -186,3 +187,39 @@ def test_a_failed_sync_of_the_landing_ends_the_run_and_is_not_tried_again(repo: 
     run(repo)
     assert landed(repo) == ["t"] and state(repo).tasks["t"].state is TaskState.CLOSED
     sound(repo)
+
+
+# -- a definition that is damaged -------------------------------------------------------------------------------------
+
+
+def damage(repo: Path, digest: str) -> None:
+    path = layout(repo).cas / digest[:2] / digest
+    path.chmod(0o644)
+    path.write_bytes(b"damaged")
+
+
+def test_a_damaged_definition_is_mended_from_its_file(repo: Path) -> None:
+    add(repo, "a", "write a.txt x")
+    add(repo, "b", "write b.txt x")
+    holdfast(repo, "cancel", "b")
+    damage(repo, state(repo).tasks["a"].definition)
+    run(repo)
+    assert landed(repo) == ["a"]
+    sound(repo)
+
+
+def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
+    add(repo, "a", f"run while [ ! -e {repo.parent}/go ]; do sleep 0.05; done\nwrite a.txt x")
+    with workshop(App.find(repo), lambda task, text: None) as shop:
+        Loop(shop, show=lambda loop: loop.stop(AGENTS) if loop.at_work else None).run()
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.OPEN and task.continues
+    # Edited since, so that its file does not say any more what the attempt began with.
+    add(repo, "a", "write a.txt edited")
+    add(repo, "b", "write b.txt x")
+    damage(repo, task.worked_on)
+    said = run(repo)
+    assert landed(repo) == ["b"]
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.OPEN and "cannot be read" in task.parked and task.attempts == 1, said
+    assert any("resolve a --retry" in line for line in said)

@@ -5,8 +5,10 @@ The graph follows the ledger entry by entry, so that nothing ever looks at all t
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+from hashlib import sha256
 from pathlib import Path
 
 from holdfast.config.settings import Config
@@ -16,8 +18,8 @@ from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TaskState
 from holdfast.durable.blobs import Blobs
-from holdfast.engine.intake import Report, block_of, file_new, take_in
-from holdfast.errors import HoldfastError, TaskFileMissing
+from holdfast.engine.intake import DEFINITION_TYPE, Report, block_of, file_new, take_in
+from holdfast.errors import BlobCorrupt, BlobMissing, DefinitionLost, HoldfastError, TaskFileChanged, TaskFileMissing
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 _ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
@@ -87,10 +89,23 @@ class Board:
         task = self.tasks[name]
         if task.unfiled and digest == task.definition and (early := self.unfiled(task)) is not None:
             return early
-        made = parse(self.blobs.get(digest), name)
+        made = parse(self._pinned_text(name, digest), name)
         if isinstance(made, Definition):
             return made
         raise TaskFileMissing(task=name, path=digest)
+
+    def _pinned_text(self, name: str, digest: str) -> bytes:
+        """A blob that is damaged or gone is mended from the task's file, where that still says the same."""
+        try:
+            return self.blobs.get(digest)
+        except (BlobMissing, BlobCorrupt) as flaw:
+            file = self.files.get(name)
+            with contextlib.suppress(TaskFileChanged):
+                text = self.backlog.bare(file) if file is not None else b""
+                if sha256(text).hexdigest() == digest:
+                    self.blobs.put(text, content_type=DEFINITION_TYPE)
+                    return text
+            raise DefinitionLost(task=name, reason=flaw) from flaw
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 

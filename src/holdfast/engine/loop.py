@@ -51,6 +51,7 @@ from holdfast.engine.start import Held, start
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
     ClaimRefused,
+    DefinitionLost,
     GitLocked,
     HoldfastError,
     LandingWaits,
@@ -268,6 +269,10 @@ class Loop:
             self.shop.append()
             self.holds.pause(command.task, str(error), stays=self.stays)
             return
+        if isinstance(error, DefinitionLost):
+            self.shop.park(self.board.task(command.task), str(error))
+            self.holds.hold(command.task, str(error), soon=False)
+            return
         self.holds.failures[command.task] += 1
         task = self.board.task(command.task)
         event = GIVEN_UP.get(task.state)
@@ -356,6 +361,8 @@ class Loop:
             elif is_environment(error) and not isinstance(error, GitLocked):
                 self.shop.append()
                 self.holds.pause(ended.task, str(error), stays=self.stays)
+            elif isinstance(error, DefinitionLost):
+                self.shop.park(self.board.task(ended.task), str(error))
             else:
                 self.holds.hold(ended.task, str(error), soon=isinstance(error, (LandingWaits, GitLocked)))
 

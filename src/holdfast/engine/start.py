@@ -24,7 +24,7 @@ from holdfast.engine.prompt import template_problem
 from holdfast.engine.rework import base_of
 from holdfast.engine.wake import Room, ready
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import HoldfastError, is_environment, is_fatal
+from holdfast.errors import DefinitionLost, HoldfastError, is_environment, is_fatal
 from holdfast.ports import Agent, Work
 
 LEASE_S = 3600.0
@@ -64,6 +64,8 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why)
     try:
         _begin(shop, task, agent, caps)
+    except DefinitionLost as error:
+        shop.park(task, str(error))
     except HoldfastError as error:
         if is_fatal(error):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from typing import Any
 
 from holdfast.config.settings import Config
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted
+from holdfast.domain.fsm import AbortReason
 from holdfast.domain.state import Task
-from holdfast.domain.task import TASK, TaskEvent
+from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.entry import Record
 from holdfast.engine import merge
@@ -20,6 +22,7 @@ from holdfast.engine.finishing import Finisher
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
 from holdfast.engine.worktree import Worktrees
+from holdfast.errors import DefinitionLost
 from holdfast.layout import Layout
 from holdfast.ports import Agent, Effect, Ledger
 
@@ -80,12 +83,23 @@ class Workshop:
     def append(self, *records: Record) -> None:
         self.ledger.append(self.ledger.epoch, records)
 
+    def park(self, task: Task, reason: str) -> None:
+        """Leaves a task to a person; one that was claimed and not started is nobody's again."""
+        if task.parked:
+            return
+        flag = Record("task_flagged", {"task": task.id, "parked": reason, "not_before": task.not_before}, actor="loop")
+        is_unstarted = task.state is TaskState.CLAIMED and not task.started
+        back = [self.moved(task, TaskEvent.UNCLAIM, AbortReason.PARKED)] if is_unstarted else []
+        self.append(*back, flag)
+        self.note(task.id, reason)
+
     def fail(
         self, task: Task, event: TaskEvent, reason: str, kind: str, detail: str, feedback: str = "", **more: Any
     ) -> None:
         """A failure with a name. Another attempt follows by itself while there are any left."""
-        made = self.board.worked_on(task)
-        most = made.max_attempts or self.config.max_attempts
+        most = self.config.max_attempts
+        with contextlib.suppress(DefinitionLost):
+            most = self.board.worked_on(task).max_attempts or most
         again = task.attempts < most
         told = self.blobs.put(feedback.encode(), content_type="text/plain") if feedback else ""
         outcome = {"kind": kind, "detail": detail, "attempt": task.attempt}

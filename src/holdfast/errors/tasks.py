@@ -46,6 +46,12 @@ class DefinitionInvalid(InputError):
     """The task file {name} cannot be used: {problems}. Nothing was written; mend what is named, then try again."""
 
 
+class DefinitionLost(HoldfastError, exit_code=4):
+    """The definition that {task} is worked on with cannot be read: {reason} The task waits, and all others go on;
+    restore that file and type `holdfast resolve {task} --retry`, or give the task up with `holdfast resolve {task}
+    --abandon`."""
+
+
 class TaskExists(InputError):
     """There is a task {task!r} already, in {path}. Nothing was written; choose another id, or edit that task."""
 
