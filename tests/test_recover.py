@@ -187,6 +187,27 @@ def test_stale_claims_are_released_and_cost_no_attempt(tmp_path: Path) -> None:
         assert again.claim("other", "a", lease_s=60).attempt == "a.1" and again.state.tasks["a"].attempts == 1
 
 
+class _Growing(dict[str, Any]):
+    """A task is added by another thread whenever somebody walks over the tasks."""
+
+    def values(self) -> Any:
+        for each in super().values():
+            self[f"new-{len(self)}"] = each
+            yield each
+
+
+def test_tasks_that_are_added_while_recovery_looks_are_no_trouble(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.append(ledger.epoch, [added("a"), added("b")])
+    ledger.claim("someone", "a", lease_s=1)
+    ledger.state.tasks = _Growing(ledger.state.tasks)
+    with pytest.raises(RuntimeError, match="changed size"):
+        list(ledger.state.tasks.values())
+    counts, _ = recover(ledger, {}, 0.0, 1.0)
+    assert counts.released == 1
+    ledger.close()
+
+
 def test_recovery_survives_a_power_cut_at_every_operation_and_closes_each_intent_once() -> None:
     with scratch() as base:
         ledger = open_ledger(base)

@@ -69,6 +69,7 @@ def _parts(app: App) -> Iterator[Part]:
             break
     layout = read_root(app.layout.root)
     yield health.disk_part(layout)
+    yield health.filesystems_part(layout, app.repo)
     yield health.watches_part()
     yield health.clock_part(layout, app.clock())
     yield health.lock_part(layout)

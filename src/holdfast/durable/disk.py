@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from holdfast.durable import kernel, process
+from holdfast.durable import filesystems, kernel, process
 from holdfast.durable.appender import Appender as Appender
 from holdfast.durable.appender import open_append as open_append
 from holdfast.durable.kernel import (
@@ -48,6 +48,10 @@ _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})(?:-(
 
 # Before Linux 5.8 syncfs could swallow a write-back error, so older kernels sync file by file.
 _SYNCFS_REPORTS_ERRORS = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 8)
+
+
+def _syncs_whole(folder: Path) -> bool:
+    return _SYNCFS_REPORTS_ERRORS and filesystems.syncs_whole(folder)
 
 
 @contextlib.contextmanager
@@ -181,7 +185,7 @@ class Batch:
         self._grown.add(path.parent)
 
     def publish(self) -> None:
-        if _SYNCFS_REPORTS_ERRORS:
+        if _syncs_whole(self._filesystem):
             perform_sync(kernel.calls.syncfs, self._fd, "sync the filesystem of", self._filesystem)
             self._name_all()
             perform_sync(kernel.calls.syncfs, self._fd, "sync the filesystem of", self._filesystem)
@@ -290,9 +294,10 @@ def sync_file(path: Path) -> None:
 def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
     """Makes all that other processes wrote on the filesystem of `folder` durable, by one call.
 
-    A kernel that would hide an error from it gets `paths` instead, files and folders, one by one.
+    A kernel that would hide an error from it, or a filesystem on which it does nothing, gets `paths` instead, files and
+    folders, one by one.
     """
-    if not _SYNCFS_REPORTS_ERRORS:
+    if not _syncs_whole(folder):
         for path in paths:
             sync_file(path)
         return

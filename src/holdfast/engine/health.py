@@ -17,7 +17,7 @@ import msgspec
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts, audit_chain, audit_key
+from holdfast.durable import attempts, audit_chain, audit_key, filesystems
 from holdfast.durable.attempts import Seen
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import boot_id
@@ -62,6 +62,25 @@ def disk_part(layout: Layout) -> Part:
             Finding(f"only {in_words(usage.free)} are free where {layout.root} is", "holdfast gc --dry-run")
         )
     return Part("disk", fact, findings)
+
+
+def filesystems_part(layout: Layout, repo: Path) -> Part:
+    """What the data root and the repository are on, and whether what is synced there outlasts a power cut."""
+    places = {"the data root": layout.root, "the repository": repo}
+    facts, findings = [], []
+    for what, path in places.items():
+        kind = filesystems.kind_of(path) or "an unknown filesystem"
+        trust = filesystems.trust_of(kind)
+        facts.append(f"{what} is on {kind}" + (" (trusted)" if trust == "durable" else f" ({trust})"))
+        look = f"findmnt -T {shlex.quote(str(path))}"
+        if trust == "not durable":
+            findings.append(
+                Finding(f"{what} {path} is on {kind}, which is gone with the power: move it to a disk", look)
+            )
+        elif trust == "unknown":
+            said = f"{what} {path} is on {kind}, where Holdfast cannot vouch for what a power cut leaves; each file is"
+            findings.append(Finding(f"{said} synced by itself there, which is slower. A local disk is better", look))
+    return Part("filesystems", "; ".join(facts), findings)
 
 
 def watches_part() -> Part:

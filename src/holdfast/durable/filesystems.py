@@ -1,0 +1,61 @@
+"""Which filesystem a path is on, and what a sync means there.
+
+`syncfs` makes everything on a filesystem durable by one call where the kernel itself writes it back. On FUSE and on
+network filesystems it may do nothing at all: there each file and each folder is synced by itself. What is on tmpfs is
+gone with the power in any case.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+Trust = Literal["durable", "not durable", "unknown"]
+
+_LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "jfs", "reiserfs", "overlay"})
+_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+_whole: dict[int, bool] = {}
+
+
+def kind_of(path: Path) -> str:
+    """The kernel's name of the filesystem, as in `ext4`, `fuse.sshfs` or `nfs4`; empty where it cannot be told."""
+    place, best, kind = os.path.realpath(path), -1, ""
+    try:
+        lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        top = _unescaped(fields.split(" ")[4])
+        is_above = place == top or place.startswith(top.rstrip("/") + "/")
+        # Of several on one place the last is the one that is seen.
+        if is_above and len(top) >= best:
+            best, kind = len(top), rest.split(" ")[0]
+    return kind
+
+
+def trust_of(kind: str) -> Trust:
+    if kind in _MEMORY:
+        return "not durable"
+    return "durable" if kind in _LOCAL else "unknown"
+
+
+def syncs_whole(folder: Path) -> bool:
+    """Whether `syncfs` does what it says where `folder` is. Asked once for each device."""
+    try:
+        device = os.stat(folder).st_dev
+    except OSError:
+        return False
+    if device not in _whole:
+        _whole[device] = kind_of(folder) in _LOCAL | _MEMORY
+    return _whole[device]
+
+
+def _unescaped(name: str) -> str:
+    """Blanks, tabs, newlines and backslashes are octal in the kernel's list."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        name = name.replace(code, character)
+    return name

@@ -1,0 +1,88 @@
+"""Where `syncfs` does nothing, every file and folder is synced by itself, and `doctor` says which filesystem it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine_support import holdfast, make_repo
+from holdfast.durable import disk, filesystems
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.kernel import Kernel
+
+MOUNTS = r"""22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+23 22 0:21 / /mnt rw - tmpfs none rw
+24 23 0:22 / /mnt/a\040b rw shared:2 master:1 - fuse.sshfs host:/ rw
+25 22 0:23 / /srv rw - nfs4 host:/srv rw
+26 22 0:24 / /srv rw - xfs /dev/sdb rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "trust"),
+    [
+        ("/home/x", "ext4", "durable"),
+        ("/mnt/x", "tmpfs", "not durable"),
+        ("/mnt/a b/x", "fuse.sshfs", "unknown"),
+        ("/srv", "xfs", "durable"),
+        ("/srvx", "ext4", "durable"),
+    ],
+)
+def test_the_filesystem_of_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, kind: str, trust: str
+) -> None:
+    listed = tmp_path / "mountinfo"
+    listed.write_text(MOUNTS)
+    monkeypatch.setattr(filesystems, "MOUNTS", listed)
+    assert filesystems.kind_of(Path(path)) == kind and filesystems.trust_of(kind) == trust
+
+
+class Counting(Kernel):
+    def __init__(self) -> None:
+        self.whole = 0
+        self.synced: set[str] = set()
+
+    def syncfs(self, fd: int) -> None:
+        self.whole += 1
+        super().syncfs(fd)
+
+    def fsync(self, fd: int) -> None:
+        self.synced.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        super().fsync(fd)
+
+
+def on(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(filesystems, "_whole", {})
+    monkeypatch.setattr(filesystems, "kind_of", lambda path: kind)
+
+
+@pytest.mark.parametrize(("kind", "is_whole"), [("ext4", True), ("fuse", False), ("fuseblk", False), ("nfs", False)])
+def test_a_batch_is_synced_file_by_file_where_syncfs_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_whole: bool
+) -> None:
+    on(monkeypatch, kind)
+    counting, blobs = Counting(), Blobs(tmp_path / "cas")
+    with disk.use_kernel(counting):
+        digests = blobs.put_many([b"one", b"two", b"three"])
+        disk.sync_filesystem(tmp_path, [tmp_path / "cas"])
+    assert bool(counting.whole) is is_whole
+    if not is_whole:
+        folders = {str(tmp_path / "cas" / digest[:2]) for digest in digests}
+        assert folders <= counting.synced and str(tmp_path / "cas") in counting.synced
+        assert sum(".tmp" in name for name in counting.synced) >= 2 * len(digests), (
+            "a blob or description was not synced"
+        )
+
+
+def test_doctor_says_which_filesystem_it_is_and_whether_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = make_repo(tmp_path / "repo")
+    on(monkeypatch, "ext4")
+    assert "the data root is on ext4 (trusted)" in holdfast(repo, "doctor", code=None)
+    on(monkeypatch, "fuse.sshfs")
+    told = " ".join(holdfast(repo, "doctor", code=None).split())
+    assert "is on fuse.sshfs" in told and "cannot vouch" in told and "findmnt -T" in told
+    on(monkeypatch, "tmpfs")
+    assert "gone with the power" in " ".join(holdfast(repo, "doctor", code=None).split())
