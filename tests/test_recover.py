@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import errors
@@ -192,7 +193,7 @@ class _Growing(dict[str, Any]):
 
     def values(self) -> Any:
         for each in super().values():
-            self[f"new-{len(self)}"] = each
+            self[f"new-{len(self)}"] = msgspec.structs.replace(each)
             yield each
 
 
@@ -200,11 +201,12 @@ def test_tasks_that_are_added_while_recovery_looks_are_no_trouble(tmp_path: Path
     ledger = open_ledger(tmp_path)
     ledger.append(ledger.epoch, [added("a"), added("b")])
     ledger.claim("someone", "a", lease_s=1)
-    ledger.state.tasks = _Growing(ledger.state.tasks)
     with pytest.raises(RuntimeError, match="changed size"):
-        list(ledger.state.tasks.values())
+        list(_Growing(ledger.state.tasks).values())
+    ledger.state.tasks = _Growing(ledger.state.tasks)
     counts, _ = recover(ledger, {}, 0.0, 1.0)
     assert counts.released == 1
+    ledger.state.tasks = dict(ledger.state.tasks)
     ledger.close()
 
 

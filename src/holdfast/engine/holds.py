@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from holdfast.engine.workshop import Workshop
+from holdfast.errors import DefinitionLost, GitLocked, HoldfastError, LandingWaits, is_environment
+
 TRY_AGAIN_S = 2.0
 FAILURES_MAX = 4
 PAUSE_S_MAX = 60.0
@@ -56,3 +59,19 @@ class Holds(dict[str, Hold]):
     def drop(self, names: Iterable[str]) -> None:
         for name in names:
             self.pop(name, None)
+
+
+def take_foreign(shop: Workshop, holds: Holds, name: str, error: HoldfastError, *, stays: bool) -> bool:
+    """Deals with an error that is not of the task's own making, which costs no attempt; False for any other."""
+    if isinstance(error, (LandingWaits, GitLocked)):
+        holds.hold(name, str(error), soon=True)
+    elif is_environment(error):
+        # Where it was the journal that could not be written, this says so.
+        shop.append()
+        holds.pause(name, str(error), stays=stays)
+    elif isinstance(error, DefinitionLost):
+        shop.park(shop.board.task(name), str(error))
+        holds.hold(name, str(error), soon=False)
+    else:
+        return False
+    return True

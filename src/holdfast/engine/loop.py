@@ -26,7 +26,7 @@ from holdfast.engine.chains import cancel_with, words_for
 from holdfast.engine.decisions import Desk, Later
 from holdfast.engine.finish import finish
 from holdfast.engine.finishing import Finisher
-from holdfast.engine.holds import FAILURES_MAX, Holds
+from holdfast.engine.holds import FAILURES_MAX, Holds, take_foreign
 from holdfast.engine.plan import (
     AT_WORK,
     GIVEN_UP,
@@ -51,11 +51,7 @@ from holdfast.engine.start import Held, start
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
     ClaimRefused,
-    DefinitionLost,
-    GitLocked,
     HoldfastError,
-    LandingWaits,
-    is_environment,
     is_fatal,
 )
 
@@ -264,14 +260,7 @@ class Loop:
 
     def _take_failure(self, command: Command, error: HoldfastError) -> None:
         """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
-        if is_environment(error):
-            # Where it was the journal that could not be written, this says so.
-            self.shop.append()
-            self.holds.pause(command.task, str(error), stays=self.stays)
-            return
-        if isinstance(error, DefinitionLost):
-            self.shop.park(self.board.task(command.task), str(error))
-            self.holds.hold(command.task, str(error), soon=False)
+        if take_foreign(self.shop, self.holds, command.task, error, stays=self.stays):
             return
         self.holds.failures[command.task] += 1
         task = self.board.task(command.task)
@@ -358,13 +347,8 @@ class Loop:
             # What was asked for is told to who asked.
             if error is None or ended.key:
                 del self.holds.failures[ended.task]
-            elif is_environment(error) and not isinstance(error, GitLocked):
-                self.shop.append()
-                self.holds.pause(ended.task, str(error), stays=self.stays)
-            elif isinstance(error, DefinitionLost):
-                self.shop.park(self.board.task(ended.task), str(error))
-            else:
-                self.holds.hold(ended.task, str(error), soon=isinstance(error, (LandingWaits, GitLocked)))
+            elif not take_foreign(self.shop, self.holds, ended.task, error, stays=self.stays):
+                self.holds.hold(ended.task, str(error), soon=False)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
