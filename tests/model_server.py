@@ -16,6 +16,8 @@ the CLI's own business (a title, a summary): it is answered with a word, listed 
 which this CLI is told that all is done, where a mere text is not enough. Counting tokens beforehand is answered with a
 number. A request without a key is 401, everything else 404.
 
+`model.go_down()` closes the port, so that connections are refused; `model.come_back()` listens there again.
+
 What a step can do beside text and tool calls: see `Step`. `Step(hold=True)` keeps the answer back after its headers
 until `model.release()`; `model.is_holding` says that somebody waits for it.
 """
@@ -52,11 +54,12 @@ class Call:
 class Step:
     """One answer. `usage`: the tokens that it reports, in and out.
 
-    `status`, `headers`, `error`: an HTTP error instead. `drop_after`: the connection is reset behind so many events.
-    `garbage`: bytes instead of a stream. `pause_s`: between two events. `chunk`: bytes of one write, so that letters of
-    several bytes are torn. `refused`: the model declines. `again`: the step is never used up (an endless loop).
-    `lasts_s`: it is used up so long after it was first taken. `hold`: the answer waits until it is released, behind
-    `hold_after` events; one that is no stream then waits in its middle.
+    `status`, `headers`, `error`: an HTTP error instead. `body`: that error's whole body. `reset`: the connection is
+    reset before a word of the answer. `drop_after`: it is reset behind so many events, or before all of an answer that
+    is no stream. `garbage`: bytes instead of a stream. `pause_s`: between two events. `chunk`: bytes of one write, so
+    that letters of several bytes are torn. `refused`: the model declines. `again`: the step is never used up (an
+    endless loop). `lasts_s`: it is used up so long after it was first taken. `hold`: the answer waits until it is
+    released, behind `hold_after` events; one that is no stream then waits in its middle.
     """
 
     text: str = ""
@@ -67,6 +70,8 @@ class Step:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     error: str = "the scenario wants it so"
+    body: dict[str, Any] | None = None
+    reset: bool = False
     drop_after: int | None = None
     garbage: bytes | None = None
     pause_s: float = 0.0
@@ -156,19 +161,39 @@ class ModelServer:
         self.counted, self.counted_aside = (0, 0), (0, 0)
         self.holding = 0
         self._first = 0.0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server: ThreadingHTTPServer | None = self._listen(0)
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> ModelServer:
+    def _listen(self, port: int) -> ThreadingHTTPServer:
+        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        server.daemon_threads = True
+        return server
+
+    def _serve(self) -> None:
+        assert self._server is not None
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def __enter__(self) -> ModelServer:
+        self._serve()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._released.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self.go_down()
+
+    # -- the network --------------------------------------------------------------------------------------------------
+
+    def go_down(self) -> None:
+        """Whoever connects from now on is refused."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def come_back(self) -> None:
+        self._server = self._listen(self.port)
+        self._serve()
 
     # -- the scenario -------------------------------------------------------------------------------------------------
 
@@ -421,8 +446,11 @@ def _handler(model: ModelServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, api: str, make: Answer, body: dict[str, Any]) -> None:
             step, is_aside = model._next(api, self.path, body)
             number = len(model.requests) + len(model.aside)
+            if step.reset:
+                self._reset()
+                return
             if step.status != 200:
-                self._json(step.status, _error(api, step), step.headers)
+                self._json(step.status, step.body or _error(api, step), step.headers)
                 return
             events, whole = make(step, body, number)
             is_stream = bool(body.get("stream")) or "stream" in self.path
@@ -435,6 +463,9 @@ def _handler(model: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self._wait()
             if step.garbage is not None:
                 self.wfile.write(step.garbage)
+                return
+            if not is_stream and step.drop_after is not None:
+                self._reset()
                 return
             if not is_stream:
                 data = json.dumps(whole).encode()

@@ -17,10 +17,12 @@ from holdfast.config.mcp import McpServer
 from holdfast.domain.agent_events import (
     AUTH,
     QUOTA,
+    UNREACHABLE,
     AgentEvent,
     Compacted,
     Finished,
     RateLimited,
+    Retrying,
     SessionBegan,
     Spent,
     ToolEnded,
@@ -167,11 +169,11 @@ def test_what_is_no_rate_limit_is_tried_by_opencode_for_a_while_only(status: int
     told = {"type": "holdfast.retry", "message": "out of order; see https://a.example/quota", "status": status}
     tries = [line(**told, attempt=number, next=(time.time() + 60) * 1000) for number in range(1, RETRIES_MAX + 2)]
     reader = OpencodeStream()
-    assert not tell(reader, *tries[: RETRIES_MAX - 1])
+    again = tell(reader, *tries[: RETRIES_MAX - 1])
+    assert [each.tries for each in again if isinstance(each, Retrying)] == [1, 2, 3, 4] and len(again) == 4
     (finished,) = tell(reader, *tries[RETRIES_MAX - 1 :])
-    assert (
-        isinstance(finished, Finished) and not finished.ok and not finished.kind and "out of order" in finished.detail
-    )
+    assert isinstance(finished, Finished) and not finished.ok and "out of order" in finished.detail
+    assert finished.kind == (UNREACHABLE if status else "")
 
 
 def test_a_name_of_a_call_that_is_used_again_is_another_call() -> None:

@@ -16,7 +16,7 @@ from holdfast.agents.gemini import Gemini, GeminiStream
 from holdfast.agents.pricing import unpriced
 from holdfast.agents.registry import agents
 from holdfast.config.settings import Budgets, Config, ModelPrice
-from holdfast.domain.agent_events import AUTH, QUOTA, AgentEvent, Finished, RateLimited, Said
+from holdfast.domain.agent_events import AUTH, QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, Said
 from holdfast.domain.attempt import Launch, Order
 from holdfast.layout import Attempt
 
@@ -39,7 +39,8 @@ def line(**record: Any) -> bytes:
     ],
 )
 def test_while_codex_tries_again_nothing_has_ended(told: str) -> None:
-    assert not CodexStream().read(line(type="error", message=told))
+    (event,) = CodexStream().read(line(type="error", message=told))
+    assert isinstance(event, Retrying) and event.detail == told and event.tries > 0
 
 
 def test_codex_is_not_left_to_wait_for_a_rate_limit() -> None:
@@ -69,7 +70,7 @@ def test_a_rate_limit_is_known_by_its_words(told: str) -> None:
     [
         ("stream disconnected: request id req_8a4291", ""),
         ("Request failed: 500 at line 429 of the stream", ""),
-        ("unexpected status 503; see https://a.example/quota/429-too-many-requests", ""),
+        ("unexpected status 503; see https://a.example/quota/429-too-many-requests", UNREACHABLE),
         ("the file keeps an api key in a variable: tool error", ""),
         ("unlimited quotations were found in rate.limits.py", ""),
         ("unexpected status 401 Unauthorized: invalid key", AUTH),

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from holdfast.agents.aider import TEXT_CHARS_MAX, Aider, AiderStream
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.mini import Mini, MiniStream
-from holdfast.domain.agent_events import QUOTA, Finished, RateLimited, Said, Spent, ToolEnded, ToolStarted
+from holdfast.domain.agent_events import (
+    QUOTA,
+    UNREACHABLE,
+    Finished,
+    RateLimited,
+    Retrying,
+    Said,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
 from stream_support import heard, kinds, recorded
@@ -76,9 +86,10 @@ Applied edit to nothing.txt
 
 def test_an_error_that_aider_got_over_is_none() -> None:
     trouble = b"litellm.InternalServerError: no\nThe API provider's servers are down.\nRetrying in 0.2 seconds...\n"
-    assert heard(AiderStream(), BEGIN + trouble + b"Yes.\n" + SENT + EXIT) == [Said("Yes."), Finished(True)]
-    (finished,) = heard(AiderStream(), BEGIN + trouble + EXIT)
-    assert isinstance(finished, Finished) and not finished.ok and "InternalServerError" in finished.detail
+    again = Retrying("litellm.InternalServerError: no", wait_s=0.2)
+    assert heard(AiderStream(), BEGIN + trouble + b"Yes.\n" + SENT + EXIT) == [again, Said("Yes."), Finished(True)]
+    told = heard(AiderStream(), BEGIN + trouble + EXIT)
+    assert told == [again, Finished(False, "litellm.InternalServerError: no", UNREACHABLE)]
 
 
 def test_an_empty_account_is_a_quota() -> None:

@@ -179,6 +179,9 @@ class Agent(Protocol):
     def is_signed_in(self) -> bool | None:
         """None where it cannot be told without asking the model."""
 
+    def endpoint(self, model: str) -> str:
+        """Where it finds this model: a host, or a provider's name; empty where that is not known. Never a secret."""
+
     def missing(self, definition: Definition) -> str:
         """Why it cannot work on such a task here, as a sentence with the way out; empty when it can."""
 

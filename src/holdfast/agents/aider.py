@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents import prices, said, words
+from holdfast.agents import prices, resets, said, words
 from holdfast.agents.cli import Cli, broke_off, has_any, refused
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Launch
 
@@ -43,6 +44,7 @@ class Aider(Cli):
     program = "aider"
     can = Can(resume=False, cost="reported", mcp=False)
     install = "`pipx install aider-chat`"
+    base_urls = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
     sign_in = "Set the key of the model's provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY"
 
     def is_signed_in(self) -> bool | None:
@@ -110,9 +112,12 @@ class AiderStream:
             self._is_finished = True
             why = (self._text[0] if self._is_answering and self._text else "") or self._error
             reason = said.text(self._exit, "reason")
-            is_done = reason.startswith("Completed") and not why
-            told = "" if is_done else why or reason or "Aider has failed, and did not say why."
-            yield events.Finished(is_done, told)
+            if reason.startswith("Completed") and not why:
+                yield events.Finished(True)
+            elif why.startswith(_ERROR):
+                yield Aider.trouble(why)
+            else:
+                yield events.Finished(False, why or reason or "Aider has failed, and did not say why.")
 
     def _answered(self, about: dict[str, Any]) -> Iterator[events.AgentEvent]:
         lines = [line for line in self._text if not line.startswith("Tokens: ")]
@@ -131,6 +136,7 @@ class AiderStream:
         if is_error and text.startswith(_RETRY):
             self._error = self._text[0]
             self._forget()
+            yield events.Retrying(self._error, 0, _seconds(text))
         elif is_error and text.startswith((_NO_KEY, _LIMITED, _REFUSED)):
             yield from self._trouble(self._text[0], text)
         elif (self._text or text.strip()) and self._chars < TEXT_CHARS_MAX:
@@ -142,7 +148,7 @@ class AiderStream:
 
     def _trouble(self, told: str, kind: str) -> Iterator[events.AgentEvent]:
         if kind.startswith(_LIMITED) and not words.is_used_up(told):
-            yield events.RateLimited(0.0, told)
+            yield events.RateLimited(resets.until(told, wall()), told)
         else:
             self._is_finished = True
             if kind.startswith(_NO_KEY):
@@ -163,3 +169,9 @@ class AiderStream:
         call = str(self._edits)
         yield events.ToolStarted("edit", call, text.removeprefix(_EDITED))
         yield events.ToolEnded(call, True, text)
+
+
+def _seconds(text: str) -> float:
+    """Of a line such as `Retrying in 0.5 seconds...`."""
+    number = text.removeprefix(_RETRY).partition(" ")[0]
+    return float(number) if number.replace(".", "", 1).isdigit() and len(number) < 8 else 0.0

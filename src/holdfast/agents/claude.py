@@ -7,6 +7,7 @@ last line has the cost as Claude Code counts it, and what was counted before is 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents import hook, prices, said
+from holdfast.agents import hook, prices, resets, said
 from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, has_any, home, mentions, refused, server_as_json
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
@@ -29,6 +30,17 @@ REFUSED_KEYS_MAX = 2
 CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
+# What Claude Code says in place of an answer; also where it calls that a success.
+_API_ERROR = re.compile(r"API Error\b|(?:Request timed out|Connection error)\.?\Z", re.IGNORECASE)
+_USAGE_LIMIT = re.compile(
+    r"(?:Claude(?: AI)? usage limit reached|You've (?:hit|reached) your (?:\w+ ){0,3}limit\b)", re.IGNORECASE
+)
+
+
+def is_usage_limit(told: str) -> bool:
+    return _USAGE_LIMIT.match(told) is not None
+
+
 class Claude(Cli):
     name = "claude"
     title = "Claude Code"
@@ -36,6 +48,8 @@ class Claude(Cli):
     can = Can(resume=True, cost="reported", mcp=True)
     install = "`npm install -g @anthropic-ai/claude-code`"
     sign_in = "Run `claude` and type /login, or set ANTHROPIC_API_KEY"
+    base_urls = ("ANTHROPIC_BASE_URL",)
+    provider = "anthropic"
 
     def is_signed_in(self) -> bool | None:
         if has_any("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
@@ -94,6 +108,7 @@ class ClaudeStream:
         self._counted_usd = 0.0
         self._limit: events.RateLimited | None = None
         self._error = ""
+        self._reset = 0.0
         self._is_finished = False
 
     def read(self, line: bytes) -> Sequence[events.AgentEvent]:
@@ -142,6 +157,9 @@ class ClaudeStream:
                     yield events.RateLimited(wall() + delay_s, f"The model's rate limit lasts for {delay_s:g} s.")
                 elif status in (401, 403) and said.count(record, "attempt") >= REFUSED_KEYS_MAX:
                     yield from self._finish(Claude.not_signed_in(f"the model's server answered {status}"))
+                elif status not in (401, 403, 429):
+                    why = f"the model's server answered {status}" if status else "no connection to the model's server"
+                    yield events.Retrying(why, said.count(record, "attempt"), delay_s)
 
     def _partial(self, event: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """The usage that a message begins with is made good by the one that it ends with."""
@@ -185,6 +203,7 @@ class ClaudeStream:
                 yield from self._calls.ended(said.text(block, "tool_use_id"), not block.get("is_error"), output)
 
     def _rate_limit(self, info: dict[str, Any]) -> Iterator[events.AgentEvent]:
+        self._reset = said.number(info, "resetsAt") or self._reset
         if info.get("status") == "rejected":
             kind = said.text(info, "rateLimitType").replace("_", " ")
             yield events.RateLimited(
@@ -194,21 +213,28 @@ class ClaudeStream:
     def _result(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         yield from self._make_even(record)
         told = said.text(record, "result") or said.text(record, "subtype").replace("_", " ")
-        if record.get("subtype") == "success" and not record.get("is_error"):
+        status = said.count(record, "api_error_status")
+        is_error = bool(record.get("is_error")) or status >= 400 or bool(_API_ERROR.match(told))
+        if record.get("subtype") == "success" and not is_error:
             yield from self._finish(events.Finished(True, told))
         elif said.text(record, "stop_reason") == "refusal":
             yield from self._finish(refused(told))
-        elif self._error == "authentication_failed" or said.count(record, "api_error_status") in (401, 403):
+        elif self._error == "authentication_failed" or status in (401, 403):
             yield from self._finish(Claude.not_signed_in(told))
         elif self._error == "billing_error":
             yield from self._finish(events.Finished(False, f"The account cannot pay for more: {told}", events.QUOTA))
-        elif self._error == "rate_limit" or said.count(record, "api_error_status") == 429:
+        elif self._error == "rate_limit" or status == 429:
             self._is_finished = True
-            yield events.RateLimited(0.0, told)
+            yield events.RateLimited(self._reset or resets.until(told, wall()), told)
+        elif self._error == "overloaded" or status >= 500:
+            yield from self._finish(events.Finished(False, told, events.UNREACHABLE))
+        elif _API_ERROR.match(told) or is_usage_limit(told):
+            # Behind these words stands what the server said, and not the model.
+            yield from self._finish(Claude.trouble(told, status=status))
         else:
             yield from self._finish(events.Finished(False, told))
 
-    def _finish(self, event: events.Finished) -> Iterator[events.AgentEvent]:
+    def _finish(self, event: events.Finished | events.RateLimited) -> Iterator[events.AgentEvent]:
         self._is_finished = True
         yield event
 

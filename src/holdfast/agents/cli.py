@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents import said
+from holdfast.agents import resets, said, words
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Cli:
     can: Can
     install: str
     sign_in: str
+    # Variables that say where its model is, and who answers where none is set.
+    base_urls: tuple[str, ...] = ()
+    provider: str = ""
 
     def __init__(self, servers: Sequence[McpServer] = ()) -> None:
         self.servers = tuple(servers) if self.can.mcp else ()
@@ -62,6 +66,11 @@ class Cli:
     def is_signed_in(self) -> bool | None:
         return None
 
+    def endpoint(self, model: str) -> str:
+        given = next((url for name in self.base_urls if (url := os.environ.get(name))), "")
+        # Of a name such as openai/gpt-5 the first part is the provider.
+        return host(given) or self.provider or model.partition("/")[0] * ("/" in model)
+
     def missing(self, definition: Definition) -> str:
         if self.find() is None:
             return f"{self.title} is not installed: there is no program `{self.program}`. Install it: {self.install}."
@@ -80,6 +89,24 @@ class Cli:
         why = f" ({told.strip()})" if told.strip() else ""
         detail = f"{cls.title} is not signed in{why}. {cls.sign_in}, then try the task again."
         return events.Finished(False, detail, events.AUTH)
+
+    @classmethod
+    def trouble(cls, told: str, *, status: int = 0, until: float = 0.0) -> events.Finished | events.RateLimited:
+        """The last word of one that could not go on, by the words and the status that it was given.
+
+        `until`: when it may go on, where that is known otherwise than by the words.
+        """
+        until = until or resets.until(told, wall())
+        match words.trouble(told, status):
+            case words.Trouble.NO_KEY:
+                return cls.not_signed_in(f"{status} {told}" if status and str(status) not in told else told)
+            case words.Trouble.USED_UP if not until:
+                return events.Finished(False, told, events.QUOTA)
+            case words.Trouble.USED_UP | words.Trouble.LIMITED:
+                return events.RateLimited(until, told)
+            case words.Trouble.UNREACHABLE:
+                return events.Finished(False, told, events.UNREACHABLE)
+        return events.Finished(False, told or f"{cls.title} has failed, and did not say why.")
 
 
 class Calls:
@@ -125,6 +152,17 @@ def server_as_json(server: McpServer) -> dict[str, Any]:
     if server.url:
         return {"type": "http", "url": server.url, "headers": server.headers}
     return {"command": server.command, "args": list(server.args), "env": server.env}
+
+
+def host(url: str) -> str:
+    """Of an address only who answers there: a name and a password in it are nobody's business."""
+    from urllib.parse import urlsplit
+
+    try:
+        found = urlsplit(url if "//" in url else f"//{url}")
+        return f"{found.hostname}:{found.port}" if found.port else found.hostname or ""
+    except ValueError:
+        return ""
 
 
 def has_any(*names: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents import prices, said, words
+from holdfast.agents import prices, resets, said, words
 from holdfast.agents.cli import Cli, broke_off, has_any, home, mentions, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
@@ -25,7 +25,7 @@ _TOOLS = {
     "web_search": ("web_search", "query", "query"),
 }
 _AGAIN = "Reconnecting"
-_UNIT_S = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_TRIES = re.compile(r"\b(\d{1,4})/\d{1,4}\b")
 
 
 class Codex(Cli):
@@ -35,6 +35,8 @@ class Codex(Cli):
     can = Can(resume=True, cost="estimated", mcp=True)
     install = "`npm install -g @openai/codex`"
     sign_in = "Run `codex login`, or set OPENAI_API_KEY"
+    base_urls = ("OPENAI_BASE_URL",)
+    provider = "openai"
 
     def is_signed_in(self) -> bool | None:
         if has_any("CODEX_API_KEY", "OPENAI_API_KEY"):
@@ -170,27 +172,19 @@ class CodexStream:
 
     def _trouble(self, told: str, *, is_last: bool) -> Iterator[events.AgentEvent]:
         """Codex tries again by itself, and says so; what it cannot mend by that is the end."""
-        event: events.AgentEvent | None = None
         if told.startswith(_AGAIN) and not is_last:
-            # Before it tries again it waits for as long as the server asks, which may be hours, without a word.
-            event = events.RateLimited(0.0, told) if words.is_limited(told) else None
-        elif words.is_used_up(told):
-            until = _until(told.lower())
-            event = events.RateLimited(until, told) if until else events.Finished(False, told, events.QUOTA)
-        elif words.is_limited(told):
-            event = events.RateLimited(_until(told.lower()), told)
-        elif words.has_no_key(told):
-            event = Codex.not_signed_in(told)
-        elif is_last:
-            event = events.Finished(False, told or "Codex has failed, and did not say why.")
-        if event is not None and not self._is_finished:
+            if words.is_limited(told):
+                # Before it tries again it waits for as long as the server asks, which may be hours, without a word.
+                event: events.AgentEvent = events.RateLimited(resets.until(told, wall()), told)
+            else:
+                tries = _TRIES.search(told)
+                yield events.Retrying(told, int(tries[1]) if tries else 0)
+                return
+        else:
+            event = Codex.trouble(told)
+            is_kindless = isinstance(event, events.Finished) and not event.kind
+            if is_kindless and not is_last:
+                return
+        if not self._is_finished:
             self._is_finished = True
             yield event
-
-
-def _until(told: str) -> float:
-    """When it may go on, where the text says how long that is; 0 where it does not."""
-    _, found, rest = told.partition("try again in ")
-    parts = re.findall(r"(\d{1,6}) (day|hour|minute|second)", rest[:100]) if found else []
-    seconds = sum(int(number) * _UNIT_S[unit] for number, unit in parts)
-    return wall() + seconds if seconds else 0.0

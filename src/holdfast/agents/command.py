@@ -28,6 +28,9 @@ class _Plain:
     def is_signed_in(self) -> bool | None:
         return None
 
+    def endpoint(self, model: str) -> str:
+        return ""
+
 
 class Command(_Plain):
     """A task's own command. The prompt is in the file that HOLDFAST_PROMPT_FILE names, for who wants to read it."""

@@ -129,6 +129,11 @@ class Conversation:
         return True
 
 
+def is_deed(event: events.AgentEvent) -> bool:
+    """Whether it shows that the model has answered, or a tool has worked."""
+    return isinstance(event, events.Said | events.ToolStarted | events.ToolEnded | events.Spent | events.Compacted)
+
+
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,255}")
 
 

@@ -37,8 +37,7 @@ CHAT_LINE_BYTES_MAX = 8 << 20
 ANSWERS_MAX = 100_000
 _RETRY = re.compile(r"(?:Attempt \d+ failed|Suggested retry after).*Retrying after (\d{1,9})ms")
 _LIMITED = re.compile(r"Attempt (\d{1,3}) failed with (?:status )?429")
-_AFTER = re.compile(r"(?:retry|reset)[a-z ]{0,20} (?:in|after) ((?:[\d.]{1,9}(?:ms|[dhms])\s?){1,5})", re.IGNORECASE)
-_UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_AGAIN = re.compile(r"(?:Attempt|Retry attempt) (\d{1,3})(?: failed|/|:| )", re.IGNORECASE)
 
 
 class Gemini(Cli):
@@ -49,6 +48,8 @@ class Gemini(Cli):
     install = "`npm install -g @google/gemini-cli`"
     names_model = True
     sign_in = "Run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
+    base_urls = ("GOOGLE_GEMINI_BASE_URL",)
+    provider = "google"
 
     def is_signed_in(self) -> bool | None:
         if has_any("GEMINI_API_KEY", "GOOGLE_API_KEY"):
@@ -126,6 +127,8 @@ class GeminiStream:
         self._told = (0, 0)
         self._text = self._error = self._new = ""
         self._has_done = False
+        # A tool's result was sent, and no answer has come.
+        self._awaits_answer = False
         self._is_finished = False
 
     def read(self, line: bytes) -> Sequence[events.AgentEvent]:
@@ -158,6 +161,7 @@ class GeminiStream:
                 )
             case "tool_result" if call := said.text(record, "tool_id"):
                 yield from self._answers()
+                self._awaits_answer = True
                 output = said.text(record, "output") or said.text(record, "error", "message")
                 yield events.ToolEnded(call, record.get("status") == "success", output)
             case "error" if error := said.text(record, "message"):
@@ -194,13 +198,14 @@ class GeminiStream:
 
     def _answered(self) -> Iterator[events.AgentEvent]:
         """A conversation can be gone on with from the first answer on; one without any is thrown away."""
-        self._has_done, self._error = True, ""
+        self._has_done, self._error, self._awaits_answer = True, "", False
         if self._new:
             yield events.SessionBegan(self._new, self._model)
             self._new = ""
 
     def _answers(self) -> Iterator[events.AgentEvent]:
         for model, tokens_in, tokens_out, read in self._chat.answers():
+            self._awaits_answer = False
             self._told = self._told[0] + tokens_in, self._told[1] + tokens_out
             yield self._spent(model or self._model, tokens_in, tokens_out, read)
 
@@ -214,6 +219,7 @@ class GeminiStream:
         into, total = said.count(stats, "input_tokens"), said.count(stats, "total_tokens")
         tokens_in, tokens_out = max(into - self._told[0], 0), max(total - into - self._told[1], 0)
         if tokens_in or tokens_out:
+            self._awaits_answer = False
             read = said.count(stats, "cached") * tokens_in // max(into, 1)
             self._told = self._told[0] + tokens_in, self._told[1] + tokens_out
             yield self._spent(self._model, tokens_in, tokens_out, read)
@@ -224,7 +230,11 @@ class GeminiStream:
             yield _trouble(said.text(record, "error", "message") or self._error)
         elif self._error:
             # It calls it a success when it has stopped itself.
-            yield events.Finished(False, self._error)
+            yield _trouble(self._error)
+        elif self._awaits_answer:
+            # So it does when the connection was lost before a word of the answer.
+            told = "The model's answer to the last tool did not come, though Gemini CLI calls it a success."
+            yield events.Finished(False, told, events.UNREACHABLE)
         elif self._has_done:
             yield events.Finished(True)
         else:
@@ -233,27 +243,27 @@ class GeminiStream:
     def _beside(self, line: bytes) -> Iterator[events.AgentEvent]:
         """What it prints beside its stream."""
         text = line[:4096].decode(errors="replace")
-        if (retry := _RETRY.match(text)) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
+        retry = _RETRY.match(text)
+        if retry and not words.is_unreachable(text) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
             yield events.RateLimited(
                 wall() + min(wait_s, WAIT_S_MAX), f"The model's rate limit lasts for {wait_s:.0f} s."
             )
         elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
             yield events.RateLimited(0.0, "The model's server answered 429, and 429 again.")
+        elif (again := _AGAIN.match(text)) and not _LIMITED.match(text):
+            yield events.Retrying(text[:300], int(again[1] or 0))
 
 
 def _trouble(told: str) -> events.Finished | events.RateLimited:
     low = told.lower()
     if re.search(r"\bblocked\b", low) and re.search(r"\b(?:safety|prohibited)", low):
         return refused(told)
-    if words.has_no_key(told):
-        return Gemini.not_signed_in(told)
-    if words.is_limited(told) or words.is_used_up(told):
-        if after := _AFTER.search(told):
-            parts = re.findall(r"(\d{1,6}(?:\.\d{1,6})?)(ms|[dhms])", after[1])
-            return events.RateLimited(wall() + sum(float(number) * _UNIT_S[unit] for number, unit in parts), told)
+    found = Gemini.trouble(told)
+    if isinstance(found, events.Finished) and found.kind == events.QUOTA:
+        # It calls a quota also what is over in a minute.
         is_long = re.search(r"\bdaily\b|\bper day\b|\bbilling\b|\blimit: 0\b", low)
-        return events.Finished(False, told, events.QUOTA) if is_long else events.RateLimited(0.0, told)
-    return events.Finished(False, told or "Gemini CLI has failed, and did not say why.")
+        return found if is_long else events.RateLimited(0.0, told)
+    return found
 
 
 class Chat:

@@ -32,12 +32,23 @@ class Watch:
         self._call: tuple[str, str] | None = None
         self._same_calls = 0
         self._idle_turns = 0
+        self._retrying: float | None = None
+        self._trouble = ""
 
     def heard(self, now: float) -> None:
         self._heard = now
 
     def finished(self, now: float) -> None:
         self._finished = now
+
+    def retrying(self, now: float, trouble: str) -> None:
+        """The agent could not reach its model, and tries again."""
+        self._retrying = now if self._retrying is None else self._retrying
+        self._trouble = trouble
+
+    def reached(self) -> None:
+        """It has done something else than to try again."""
+        self._retrying = None
 
     def seconds(self, now: float) -> float:
         return now - self._began
@@ -50,6 +61,8 @@ class Watch:
             times.append(self._began + limits.caps.seconds)
         if self._finished is not None:
             times.append(self._finished + LINGER_S_MAX)
+        if self._retrying is not None:
+            times.append(self._retrying + limits.retry_timeout_s)
         return max(min(times) - now, 0.0)
 
     def overdue(self, now: float) -> Verdict | None:
@@ -58,6 +71,10 @@ class Watch:
             return Verdict(Ending.DONE, f"The agent had finished, and was ended {LINGER_S_MAX:g} s later.")
         if now - self._began >= limits.timeout_s:
             return Verdict(Ending.TIMEOUT, f"The agent was ended after {limits.timeout_s:g} s, its time limit.")
+        if self._retrying is not None and now - self._retrying >= limits.retry_timeout_s:
+            why = f": {self._trouble}" if self._trouble else "."
+            told = f"The agent was ended after {limits.retry_timeout_s:g} s in which it did not reach its model{why}"
+            return Verdict(Ending.UNREACHABLE, told)
         if now - self._heard >= limits.stall_timeout_s:
             return Verdict(Ending.STALLED, f"The agent was ended after {limits.stall_timeout_s:g} s without output.")
         if limits.caps.seconds is not None and now - self._began >= limits.caps.seconds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents import prices, said, words
+from holdfast.agents import prices, resets, said, words
 from holdfast.agents.aider import KEYS
 from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, has_any, refused
 from holdfast.clock import wall
@@ -45,6 +45,18 @@ class Agent(DefaultAgent):
         model.abort_exceptions = [*getattr(model, "abort_exceptions", ()), litellm.exceptions.RateLimitError]
         if hasattr(model.config, "model_kwargs"):
             model.config.model_kwargs = {"max_retries": 0, **model.config.model_kwargs}
+        ask = model._query if hasattr(model, "_query") else None
+
+        def tell_trouble(*given, **more):
+            try:
+                return ask(*given, **more)
+            except Exception as error:
+                # mini itself tries again, and says so in its log only.
+                tell({"role": "retrying", "error": str(error)[:500]})
+                raise
+
+        if ask is not None:
+            model._query = tell_trouble
 
     def run(self, task="", **more):
         return super().run(pathlib.Path(task).read_text(encoding="utf-8"), **more)
@@ -67,6 +79,7 @@ class Mini(Cli):
     program = "mini"
     can = Can(resume=False, cost="reported", mcp=False)
     install = "`pipx install mini-swe-agent && pipx inject mini-swe-agent mcp`"
+    base_urls = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
     sign_in = "Run `mini-extra config setup`, or set the key of the model's provider, such as OPENAI_API_KEY"
 
     def version(self, wait_s: float = VERSION_S_MAX) -> str:
@@ -120,6 +133,8 @@ class MiniStream:
                 return tuple(self._ended(record, more))
             case "user" if "response" in more:
                 return tuple(self._unfit(more))
+            case "retrying":
+                return (events.Retrying(said.text(record, "error")),)
             case "error":
                 self._retry_s = _seconds(record.get("retry_after"))
             case "exit" if not self._is_finished:
@@ -175,24 +190,18 @@ class MiniStream:
         for call in tuple(self._open):
             del self._open[call]
             yield events.ToolEnded(call, status == "Submitted", content)
-        low = told.lower()
         match status:
             case "Submitted":
                 yield events.Finished(True, content.strip())
             case "AuthenticationError" | "PermissionDeniedError":
                 yield Mini.not_signed_in(told)
-            case "RateLimitError" if words.is_used_up(told):
-                yield events.Finished(False, told, events.QUOTA)
-            case "RateLimitError":
-                self._is_finished = False
-                yield events.RateLimited(wall() + self._retry_s if self._retry_s else 0.0, told)
-            case "InternalServerError" if "missing credentials" in low:
-                # The library of its library has no other name for that.
-                yield Mini.not_signed_in(told)
             case "ContentPolicyViolationError":
                 yield refused(told)
+            case "RateLimitError" if not words.is_used_up(told):
+                self._is_finished = False
+                yield events.RateLimited(wall() + self._retry_s if self._retry_s else resets.until(told, wall()), told)
             case _:
-                yield events.Finished(False, told or "mini-swe-agent has failed, and did not say why.")
+                yield Mini.trouble(told, until=wall() + self._retry_s if self._retry_s else 0.0)
 
 
 def _seconds(value: Any) -> float:

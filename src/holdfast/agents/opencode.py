@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 EMPTY_STEPS_MAX = 3
 # So many failures of the model's server in a row are the end, after about half a minute.
 RETRIES_MAX = 5
-# Too many requests, and too many of everybody's.
-_LIMITED = (429, 529)
+_LIMITED = (429,)
 
 PLUGIN_NAME = "holdfast.js"
 PLUGIN = """\
@@ -178,9 +177,11 @@ class OpencodeStream:
             if until - wall() > RETRY_S_MAX:
                 yield events.RateLimited(until, told or "The model's server asks for a pause.")
         elif tries >= RETRIES_MAX:
-            yield from self._finish(
-                events.Finished(False, f"The model's server has failed {tries} times in a row: {told}")
-            )
+            what = f"The model's server has failed {tries} times in a row: {told}"
+            is_away = status >= 500 or words.is_unreachable(told)
+            yield from self._finish(events.Finished(False, what, events.UNREACHABLE if is_away else ""))
+        else:
+            yield events.Retrying(told, tries, max(until - wall(), 0.0))
 
     def _began(self, name: str, call: str, given: Any) -> Iterator[events.AgentEvent]:
         self._has_done = True
@@ -203,17 +204,15 @@ class OpencodeStream:
         told = said.text(error, "data", "message") or name or "opencode has failed, and did not say why."
         if name == "ContentFilterError":
             yield from self._finish(refused(told))
-        elif status in (401, 403) or name == "ProviderAuthError" or words.has_no_key(told):
-            yield from self._finish(Opencode.not_signed_in(f"{status} {told}" if status else told))
-        elif status == 402 or words.is_used_up(told):
-            yield from self._finish(events.Finished(False, f"The account cannot pay for more: {told}", events.QUOTA))
-        elif status == 429:
-            self._is_finished = True
-            yield events.RateLimited(0.0, told)
+        elif name == "ProviderAuthError":
+            yield from self._finish(Opencode.not_signed_in(told))
         else:
-            yield from self._finish(events.Finished(False, told))
+            headers = said.inner(error, "data", "responseHeaders")
+            after = said.text(headers, "retry-after")
+            until = wall() + int(after) if after.isdigit() and len(after) < 9 else 0.0
+            yield from self._finish(Opencode.trouble(told, status=status, until=until))
 
-    def _finish(self, event: events.Finished) -> Iterator[events.AgentEvent]:
+    def _finish(self, event: events.Finished | events.RateLimited) -> Iterator[events.AgentEvent]:
         if not self._is_finished:
             self._is_finished = True
             yield event

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.agents.cli import broke_off
-from holdfast.domain.agent_events import AgentEvent, Finished, ToolEnded, ToolStarted
+from holdfast.domain.agent_events import UNREACHABLE, AgentEvent, Finished, ToolEnded, ToolStarted
 
 OUTPUT_LINES_MAX = 100
+# EX_TEMPFAIL of sysexits.h: a command says by it that it is to be tried again later.
+TEMPORARY = 75
 
 
 class OwnEvents:
@@ -54,6 +56,9 @@ class OneCall:
         return (ToolStarted("command", "1", self._line),)
 
     def end(self, code: int) -> Sequence[AgentEvent]:
+        if code == TEMPORARY:
+            told = "The command ended with code 75: what it needs cannot be reached for now."
+            return (*self._begin(), Finished(False, told, UNREACHABLE))
         output = b"\n".join(self._last).decode(errors="replace")
         detail = "" if code == 0 else f"The command ended with code {code}."
         return (*self._begin(), ToolEnded("1", code == 0, output), Finished(code == 0, detail))

@@ -28,13 +28,13 @@ import msgspec
 
 from holdfast.agents import environment, hook, sandbox, verdicts
 from holdfast.agents.child import Child
-from holdfast.agents.conversation import Conversation, as_record, honest
+from holdfast.agents.conversation import Conversation, as_record, honest, is_deed
 from holdfast.agents.files import remove_secrets, write_files
 from holdfast.agents.limits import Verdict, Watch
 from holdfast.agents.record import Record, step, write_exit
 from holdfast.agents.streams import stream_of
 from holdfast.clock import monotonic, wall
-from holdfast.domain.agent_events import AgentEvent, Finished, Spent, ToolStarted
+from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
 from holdfast.domain.attempt import Ending, Exit, Order
 from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TurnEvent, TurnState
@@ -230,6 +230,10 @@ class Runner:
         has_turned = self._talk.take(event)
         self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
         found: Verdict | None = None
+        if isinstance(event, Retrying):
+            self._watch.retrying(now, event.detail)
+        elif is_deed(event):
+            self._watch.reached()
         if isinstance(event, ToolStarted):
             found = self._watch.call((event.name, event.input))
         elif isinstance(event, Finished):

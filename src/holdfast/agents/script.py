@@ -1,12 +1,13 @@
 """The scripted agent: does what the lines of its standard input say, in the same way every time.
 
     write PATH TEXT · append PATH TEXT · delete PATH · run COMMAND · spawn COMMAND               one turn each
-    say TEXT · session ID · sleep S · spend USD [TOKENS] · rate-limit S · hang · fail [TEXT] · crash [SIGNAL]
+    say TEXT · session ID · sleep S · spend USD [TOKENS] · rate-limit S · unreachable [TEXT] · retrying [TEXT] · hang
+    fail [TEXT] · crash [SIGNAL]
 
 `\\n` in a text is a new line. `spawn` leaves the command behind. A line that begins with `attempt N:` counts only in
 the N-th attempt, with `attempt N+:` from it on; one that begins with `once PATH:` only while there is no such file,
-which it makes. An empty line, and one that begins with #, says nothing. Continued after a crash, it goes on behind the
-turns that were completed.
+which it makes; with `while PATH:` only while there is one. An empty line, and one that begins with #, says nothing.
+Continued after a crash, it goes on behind the turns that were completed.
 
 After each turn it waits to be let go on: its turns, and what each snapshot holds, are the same every time.
 """
@@ -25,9 +26,11 @@ import msgspec
 
 from holdfast.clock import wall
 from holdfast.domain.agent_events import (
+    UNREACHABLE,
     AgentEvent,
     Finished,
     RateLimited,
+    Retrying,
     Said,
     SessionBegan,
     Spent,
@@ -41,6 +44,7 @@ TURNS = ("write", "append", "delete", "run", "spawn")
 BARRIER_S_MAX = 60.0
 _ATTEMPT = re.compile(r"attempt (\d+)(\+?):\s*")
 _ONCE = re.compile(r"once (\S+):\s*")
+_WHILE = re.compile(r"while (\S+):\s*")
 
 
 def main() -> int:
@@ -57,6 +61,10 @@ def main() -> int:
             if marker.exists():
                 continue
             disk.replace(marker, b"")
+        if found := _WHILE.match(line):
+            if not Path(found[1]).exists():
+                continue
+            line = line[found.end() :]
         verb, _, rest = line.partition(" ")
         if verb in TURNS:
             _turn(verb, rest, f"{done}.{number}")
@@ -85,7 +93,7 @@ def _attempt_number() -> int:
 
 
 def _verb(line: str) -> str:
-    return _ONCE.sub("", line).partition(" ")[0]
+    return _WHILE.sub("", _ONCE.sub("", line)).partition(" ")[0]
 
 
 def _tell(event: AgentEvent) -> None:
@@ -138,6 +146,11 @@ def _other(verb: str, rest: str) -> int | None:
     elif verb == "rate-limit":
         _tell(RateLimited(wall() + float(rest), f"The script has a rate limit of {rest} s."))
         return 1
+    elif verb == "unreachable":
+        _tell(Finished(False, rest or "The script does not reach its model.", UNREACHABLE))
+        return 1
+    elif verb == "retrying":
+        _tell(Retrying(rest))
     elif verb == "hang":
         while True:
             time.sleep(3600)

@@ -26,6 +26,9 @@ class Scripted:
     def is_signed_in(self) -> bool | None:
         return True
 
+    def endpoint(self, model: str) -> str:
+        return ""
+
     def missing(self, definition: Definition) -> str:
         told = f"The task {definition.id} has no `script:`; write one, or name another agent."
         return "" if definition.script else told

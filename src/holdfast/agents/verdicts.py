@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agents.conversation import Conversation
 from holdfast.agents.limits import Verdict
-from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, Finished
+from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, UNREACHABLE, Finished
 from holdfast.domain.attempt import Ending, Exit, Order
 from holdfast.layout import Attempt
 
@@ -55,7 +55,12 @@ MACHINE_ERRORS = frozenset(
         "ENOENT", "EACCES", "EIO", "ENOSPC", "EDQUOT", "EROFS", "ENOMEM", "EAGAIN", "EMFILE", "ENFILE", "ETXTBSY",
     )
 )  # fmt: skip
-_CANNOT = {REFUSED: Ending.REFUSED, AUTH: Ending.AUTH_MISSING, QUOTA: Ending.QUOTA}
+_CANNOT = {
+    REFUSED: Ending.REFUSED,
+    AUTH: Ending.AUTH_MISSING,
+    QUOTA: Ending.QUOTA,
+    UNREACHABLE: Ending.UNREACHABLE,
+}
 
 
 def cannot(finished: Finished) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""What kind of trouble a CLI's words tell of, where it says so in words only.
+"""What kind of trouble a CLI's words tell of, where it says so in words only: one table for all of them.
 
 Addresses are not looked at, and nothing counts that is only part of a word: a number or a word may stand in any text.
 """
@@ -6,39 +6,109 @@ Addresses are not looked at, and nothing counts that is only part of a word: a n
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
+
+class Trouble(StrEnum):
+    """In the order in which they are looked for: what is more certain comes first."""
+
+    NO_KEY = "no_key"
+    USED_UP = "used_up"
+    LIMITED = "limited"
+    UNREACHABLE = "unreachable"
+    OTHER = "other"
+
+
+_PHRASES: dict[Trouble, tuple[str, ...]] = {
+    Trouble.NO_KEY: (
+        r"\b401 unauthorized\b",
+        r"\b(?:status|code)\b\W{0,3}40[13]\b",
+        r"\bunauthenticated\b",
+        r"\bpermission_denied\b",
+        r"\bnot logged in\b",
+        r"\bmissing environment variable\b",
+        r"\bmissing credentials\b",
+        r"\bapi[ _]key(?: is| was)? (?:not (?:valid|found|set)|invalid|missing|expired)\b",
+        r"\b(?:invalid|valid|missing|incorrect) api[ _]key\b",
+        r"\bapi_key_invalid\b",
+    ),
+    Trouble.USED_UP: (
+        r"\busage limit\b",
+        r"\busage_limit_reached\b",
+        r"\bquota (?:is |was |has been )?(?:exceeded|exhausted|reached|used up)\b",
+        r"\binsufficient_quota\b",
+        r"\b(?:exceeded|exhausted|reached)\b[^.]{0,40}\bquota\b",
+        r"\bbilling\b",
+        r"\binsufficient (?:funds|balance|credits?|quota)\b",
+    ),
+    Trouble.LIMITED: (
+        r"\b429 too many requests\b",
+        r"\btoo many requests\b",
+        r"\brate[ -]limit(?:s|ed)?\b",
+        r"\brate_limit_(?:error|exceeded)\b",
+        r"\bresource_exhausted\b",
+        r"\b(?:status|code)\b\W{0,3}429\b",
+    ),
+    Trouble.UNREACHABLE: (
+        # No name, no way, no answer.
+        r"\b(?:econn(?:refused|reset|aborted)|enotfound|eai_again|etimedout|epipe|enet(?:unreach|down)|ehostunreach)\b",
+        r"\bund_err_[a-z_]+\b",
+        r"\bgetaddrinfo\b|\bdns error\b|\bname resolution\b|\bname or service not known\b",
+        r"\bfailed to lookup address\b|\b(?:could not|couldn't|cannot) resolve host\b|\bno such host\b",
+        r"\b(?:api)?connection ?(?:was |is )?(?:refused|reset|closed|aborted|failed|error|timed out|timeout)\b",
+        r"\b(?:unable to|cannot|can't|could not|failed to) connect\b",
+        r"\bnetwork (?:error|is unreachable|connection (?:lost|failed))\b|\bwaiting for network\b",
+        r"\bfetch failed\b|\bsocket hang up\b|\berror sending request\b|\bserver disconnected\b|\bpeer closed\b",
+        r"\b(?:connect|connection|request|read|gateway) time(?:d )?-?out\b",
+        r"\bstream closed before\b|\bidle timeout\b",
+        # TLS.
+        r"\b(?:tls|ssl)\b[^.]{0,40}\b(?:handshake|error|alert|failure)\b",
+        r"\bcertificate (?:verify failed|has expired|is not yet valid)\b|\bself[- ]signed certificate\b",
+        r"\bunable to (?:verify the first|get local issuer) certificate\b",
+        # The server itself.
+        r"\b(?:status|code|api error|http)\b\W{0,3}(?:code\W{0,3})?5\d\d\b",
+        r"\b5\d\d (?:internal server error|bad gateway|service unavailable|gateway time-?out|overloaded)\b",
+        r"\b(?:internal server error|bad gateway|service (?:is )?(?:temporarily )?unavailable)\b",
+        r"\boverloaded(?:_error)?\b|\bservers? (?:are|is) (?:down|overloaded|busy)\b",
+        r"\b(?:internalserver|serviceunavailable|badgateway|apiconnection)error\b|\blitellm\.timeout\b",
+    ),
+}
+_PATTERNS = {kind: re.compile("|".join(phrases), re.IGNORECASE) for kind, phrases in _PHRASES.items()}
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://\S+", re.IGNORECASE)
-_LIMITED = re.compile(
-    r"\b429 too many requests\b|\btoo many requests\b|\brate[ -]limit(?:s|ed)?\b|\brate_limit_(?:error|exceeded)\b"
-    r"|\bresource_exhausted\b|\b(?:status|code)\b\W{0,3}429\b",
-    re.IGNORECASE,
-)
-_USED_UP = re.compile(
-    r"\busage limit\b|\bquota (?:is |was |has been )?(?:exceeded|exhausted|reached|used up)\b|\binsufficient_quota\b"
-    r"|\b(?:exceeded|exhausted|reached)\b[^.]{0,40}\bquota\b|\bbilling\b"
-    r"|\binsufficient (?:funds|balance|credits?|quota)\b",
-    re.IGNORECASE,
-)
-_NO_KEY = re.compile(
-    r"\b401 unauthorized\b|\b(?:status|code)\b\W{0,3}40[13]\b|\bunauthenticated\b|\bpermission_denied\b"
-    r"|\bnot logged in\b"
-    r"|\bmissing environment variable\b|\bapi[ _]key(?: is| was)? (?:not (?:valid|found|set)|invalid|missing|expired)\b"
-    r"|\b(?:invalid|valid|missing|incorrect) api[ _]key\b|\bapi_key_invalid\b",
-    re.IGNORECASE,
-)
+# A server that answered, and whose answer could not be read, was reached.
+_ANSWERED = re.compile(r"\[200 OK\]", re.IGNORECASE)
+
+
+def trouble(told: str, status: int = 0) -> Trouble:
+    """`status`: of the server's answer, where it is known; it says more than any words."""
+    if status in (401, 403):
+        return Trouble.NO_KEY
+    if status == 402:
+        return Trouble.USED_UP
+    if status == 429:
+        return Trouble.USED_UP if is_used_up(told) else Trouble.LIMITED
+    if status >= 500 or status == 408:
+        return Trouble.UNREACHABLE
+    return next((kind for kind in _PATTERNS if _tells(kind, told)), Trouble.OTHER)
+
+
+def _tells(kind: Trouble, told: str) -> bool:
+    if kind is Trouble.UNREACHABLE and _ANSWERED.search(told):
+        return False
+    return _PATTERNS[kind].search(_ADDRESS.sub(" ", told[:10_000])) is not None
 
 
 def is_limited(told: str) -> bool:
-    return _LIMITED.search(_plain(told)) is not None
+    return _tells(Trouble.LIMITED, told)
 
 
 def is_used_up(told: str) -> bool:
-    return _USED_UP.search(_plain(told)) is not None
+    return _tells(Trouble.USED_UP, told)
 
 
 def has_no_key(told: str) -> bool:
-    return _NO_KEY.search(_plain(told)) is not None
+    return _tells(Trouble.NO_KEY, told)
 
 
-def _plain(told: str) -> str:
-    return _ADDRESS.sub(" ", told[:10_000])
+def is_unreachable(told: str) -> bool:
+    return _tells(Trouble.UNREACHABLE, told)

@@ -93,7 +93,7 @@ def _list(app: App, as_json: bool) -> None:
                 str(each.turn),
                 f"${each.usd:.2f}",
                 clock(now - each.since),
-                each.tool,
+                f"tries to reach its model again: {each.retrying}" if each.retrying else each.tool,
             )
             for each in found
         ]
@@ -182,6 +182,10 @@ def _tell(printer: Printer, each: dict[str, Any]) -> None:
             files = each.get("files", [])
             told = f"{len(files)} file{'' if len(files) == 1 else 's'} changed, ${each.get('usd', 0.0):.2f}"
             printer.text(f"── turn {each.get('turn')}: {told}, {each.get('seconds', 0.0):.1f} s", "")
+        case "retrying":
+            wait_s = each.get("wait_s", 0.0)
+            told = f", in {wait_s:.0f} s" if wait_s else ""
+            printer.text(f"does not reach its model, and tries again{told}: {each.get('detail', '')}", "")
         case "rate_limited":
             printer.text(f"rate limited: {each.get('detail', '')}", "")
         case "finished":

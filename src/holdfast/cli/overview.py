@@ -105,7 +105,8 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
             waits.append("the next run writes its file" if task.unfiled else "its file is gone")
         waits += [why for why in graph.reasons_to_wait(name, now) if not why.startswith("it is ")]
         if (start := _not_before(task, file)) > now:
-            waits.append(f"not before {moment(start)}")
+            cause = f": {task.cause}" if task is not None and task.cause and start == task.not_before else ""
+            waits.append(f"not before {moment(start)}{cause}")
         rows[name] = _row(name, task, file, waits, now)
     return rows
 

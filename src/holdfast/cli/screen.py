@@ -184,7 +184,8 @@ def _table(agents: list[AtWork], width: int, room: int) -> list[Text]:
 
 def _cells(agent: AtWork) -> tuple[str, ...]:
     spent, lasted = f"${agent.usd:.2f}", clock(wall() - agent.since)
-    return plain(agent.attempt), plain(agent.agent), str(agent.turn), spent, lasted, plain(agent.tool)
+    doing = f"tries to reach its model again: {agent.retrying}" if agent.retrying else agent.tool
+    return plain(agent.attempt), plain(agent.agent), str(agent.turn), spent, lasted, plain(doing)
 
 
 def _row(cells: tuple[str, ...], widths: list[int], style: str) -> Text:

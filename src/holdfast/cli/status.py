@@ -15,6 +15,7 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.durable.at_work import AtWork, at_work, clock
 from holdfast.durable.lock import Holder, read_holder
+from holdfast.engine.outages import rows as rows_of_outages
 
 SHOWN_MAX = 10
 _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
@@ -28,11 +29,13 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
     Takes no lock and changes nothing.
     """
-    overview = look(find_app(ctx))
+    app = find_app(ctx)
+    overview = look(app)
     view, rows = overview.view, list(overview.rows.values())
     holder = read_holder(view.layout.lock)
     runs = holder if holder is not None and holder.is_alive() else None
     agents = at_work(view.layout, view.state.tasks.values())
+    outages = rows_of_outages(view.state, app.config, wall())
     states = Counter(str(row.state) for row in rows)
     if as_json:
         facts: dict[str, Any] = {
@@ -43,6 +46,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "owner": f"pid {runs.pid}, run {runs.run}" if runs else "",
             "runs": {"pid": runs.pid, "run": runs.run, "since": runs.since} if runs else None,
             "at_work": agents,
+            "outages": outages,
             "waiting": [{"task": row.id, "why": row.waits} for row in rows if row.waits],
             "open_intents": len(view.found.pairing.open_intents()),
             "torn": len(view.found.torn),
@@ -55,6 +59,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
         click.echo(f"{state:21} {count:>6}")
     click.echo(f"{'ready':21} {sum(row.is_ready for row in rows):>6}")
     click.echo(f"{'owner':21} {_owner(runs)}")
+    for each in outages:
+        click.echo(plain(f"{'outage':21} {each.text}"))
     _tell_agents(agents, runs is not None)
     _tell_waits(rows)
     _tell_asks(rows)
@@ -84,6 +90,8 @@ def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
         told = (
             f"  {each.attempt}  {each.agent}  turn {each.turn}  ${each.usd:.2f}  {clock(now - each.since)}  {each.tool}"
         )
+        if each.retrying:
+            told += f"  does not reach its model, and tries again: {each.retrying}"
         click.echo(plain(told.rstrip())[:200])
     _tell_more(len(agents), "holdfast attach")
 

@@ -34,6 +34,9 @@ Bytes = Annotated[int, Meta(ge=4096, le=1 << 50)]
 Price = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
+OnOutage = Literal["wait", "next"]
+
+
 class Gate(msgspec.Struct, frozen=True):
     name: Annotated[Name, Meta(description="what the gate is called; unique")]
     command: Annotated[Text, Meta(description="the shell command; exit code 0 passes")]
@@ -61,6 +64,9 @@ class DeclaredAgent(msgspec.Struct, frozen=True):
         tuple[Text, ...],
         Meta(max_length=100, description="arguments to go on with a conversation, {session}; empty: it cannot"),
     ] = ()
+    on_outage: Annotated[
+        OnOutage | None, Meta(description="as the setting of this name, for this agent; null: as that one says")
+    ] = None
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -72,11 +78,17 @@ class Route(msgspec.Struct, frozen=True):
         int | Annotated[str, Meta(pattern=PRIORITY_PATTERN)] | None,
         Meta(description="fits a task of this priority; null: any"),
     ] = None
+    on_outage: Annotated[
+        OnOutage | None, Meta(description="as the setting of this name, for this route; null: as that one says")
+    ] = None
 
 
 class Step(msgspec.Struct, frozen=True):
     agent: Annotated[Name, Meta(description="who works on it")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
+    on_outage: Annotated[
+        OnOutage | None, Meta(description="as the setting of this name, for this step; null: as that one says")
+    ] = None
 
 
 class ModelPrice(msgspec.Struct, frozen=True):
@@ -212,6 +224,22 @@ class Config(msgspec.Struct, frozen=True):
     rate_limit_pause_s: Annotated[
         Seconds, Meta(description="pause after a rate limit of which the agent does not say how long it lasts")
     ] = 60.0
+    retry_timeout_s: Annotated[
+        Seconds, Meta(description="an agent that only tries to reach its model again for so long is ended, and pauses")
+    ] = 120.0
+    outage_pause_s: Annotated[
+        Seconds,
+        Meta(description="first pause after an agent could not reach its model; each next one is twice as long"),
+    ] = 5.0
+    outage_pause_max_s: Annotated[Seconds, Meta(description="the longest such pause")] = 300.0
+    outage_after: Annotated[
+        int,
+        Meta(ge=1, le=1000, description="starts in a row that could not use the model: then one start goes first"),
+    ] = 3
+    on_outage: Annotated[
+        OnOutage,
+        Meta(description="an agent that cannot use its model; wait: its tasks wait; next: the cascade's next has them"),
+    ] = "wait"
     replay_age_max_s: Annotated[
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0

@@ -58,10 +58,22 @@ class RateLimited(msgspec.Struct, frozen=True, tag="rate_limited"):
     detail: str = ""
 
 
+class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
+    """The agent could not reach its model, and tries again by itself. `detail`: what went wrong, in its own words.
+
+    `tries`: how many times in a row, and `wait_s`: how long it waits before the next; 0 where it does not say.
+    """
+
+    detail: str = ""
+    tries: int = 0
+    wait_s: float = 0.0
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The agent's own last word on the task.
 
-    `kind` is why it cannot go on: REFUSED, AUTH or QUOTA; empty for any other reason. Its process is not waited for.
+    `kind` is why it cannot go on: REFUSED, AUTH, QUOTA or UNREACHABLE; empty for any other reason. With one of these
+    its process is not waited for.
     """
 
     ok: bool
@@ -75,10 +87,12 @@ class Unfit(msgspec.Struct, frozen=True, tag="refused"):
     detail: str
 
 
-REFUSED, AUTH, QUOTA = "refused", "auth", "quota"
+REFUSED, AUTH, QUOTA, UNREACHABLE = "refused", "auth", "quota", "unreachable"
 
 
-AgentEvent = Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Finished | Unfit
+AgentEvent = (
+    Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Retrying | Finished | Unfit
+)
 
 # Those that an agent's lines can be: whether they are fit is for us to say.
 KINDS: dict[str, type[msgspec.Struct]] = {

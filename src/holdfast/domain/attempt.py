@@ -59,6 +59,7 @@ class Limits(msgspec.Struct, frozen=True):
     """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone.
 
     `output_bytes_max`: what is kept of the output in all; the agent goes on all the same.
+    `retry_timeout_s`: how long it may do nothing but try to reach its model again.
     """
 
     caps: Caps = Caps()
@@ -69,6 +70,7 @@ class Limits(msgspec.Struct, frozen=True):
     same_calls_max: int | None = None
     idle_turns_max: int | None = None
     output_bytes_max: int = 256 << 20
+    retry_timeout_s: float = 120.0
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -114,6 +116,7 @@ class Ending(StrEnum):
     STALLED = "stalled"
     CIRCUIT_OPEN = "circuit_open"
     RATE_LIMITED = "rate_limited"
+    UNREACHABLE = "unreachable"
     REFUSED = "refused"
     AUTH_MISSING = "auth_missing"
     QUOTA = "quota"

@@ -82,7 +82,8 @@ def claim(task: Task, moved: TaskMoved) -> None:
         task.session = ""
     task.worked_by, task.model, task.why = agent, moved.model, moved.why
     task.claims, task.started, task.remote, task.progress = task.claims + 1, False, moved.remote, ""
-    task.attempt, task.agent, task.not_before = moved.attempt, moved.agent, 0.0
+    task.attempt, task.agent = moved.attempt, moved.agent
+    task.not_before, task.cause, task.endpoint = 0.0, "", moved.endpoint
 
 
 def claimed(task: Task, agent: str, model: str = "") -> Task:

@@ -118,6 +118,8 @@ class TaskMoved(msgspec.Struct, frozen=True):
     `rest` is what the start has spent after its last turn. A claim says with which `model`, and `why` this agent;
     `remote`, that the worker is none of ours, and holds it through the API. `forget`: the conversation that the task
     had cannot be gone on with, and the next start begins another.
+    A claim also names the `endpoint` at which its agent finds its model, where that is known. Of work that is given
+    back because the agent cannot be used for now, `until` is when it is tried again.
     """
 
     task: str
@@ -135,6 +137,8 @@ class TaskMoved(msgspec.Struct, frozen=True):
     why: str = ""
     remote: bool = False
     forget: bool = False
+    endpoint: str = ""
+    until: float = 0.0
 
 
 class MoveRefused(msgspec.Struct, frozen=True):
@@ -149,11 +153,15 @@ STOPPED = "a person has stopped its agent"
 
 
 class TaskFlagged(msgspec.Struct, frozen=True):
-    """`parked`: why a person must decide, or empty. `not_before`: when it may be tried again, or 0."""
+    """`parked`: why a person must decide, or empty. `not_before`: when it may be tried again, or 0.
+
+    `cause` says, as a sentence, why it is paused until then; the next claim ends both.
+    """
 
     task: str
     parked: str = ""
     not_before: float = 0.0
+    cause: str = ""
 
 
 class TurnCompleted(msgspec.Struct, frozen=True):

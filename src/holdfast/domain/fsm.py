@@ -102,6 +102,7 @@ class AbortReason(StrEnum):
     HEARTBEAT_LOST = "heartbeat_lost"
     CONVERSATION_LOST = "conversation_lost"
     RATE_LIMITED = "rate_limited"
+    UNREACHABLE = "unreachable"
     CIRCUIT_OPEN = "circuit_open"
     WORKTREE_LOST = "worktree_lost"
     RECLAIMED = "reclaimed"
@@ -156,6 +157,7 @@ class TransitionReason(StrEnum):
     HEARTBEAT_LOST = AbortReason.HEARTBEAT_LOST
     CONVERSATION_LOST = AbortReason.CONVERSATION_LOST
     RATE_LIMITED = AbortReason.RATE_LIMITED
+    UNREACHABLE = AbortReason.UNREACHABLE
     CIRCUIT_OPEN = AbortReason.CIRCUIT_OPEN
     WORKTREE_LOST = AbortReason.WORKTREE_LOST
     RECLAIMED = AbortReason.RECLAIMED

@@ -2,7 +2,8 @@
 
 In this order: what the task itself names; what its attempt began with, where that goes on; the next step of the cascade
 after an attempt that was too weak; the first route that fits; the first step of the cascade; the default. A route that
-leads to a step of the cascade begins there, and goes on from there.
+leads to a step of the cascade begins there, and goes on from there. Where the agent that is chosen so cannot use its
+model, and `on_outage` says `next`, the next step of the cascade that can use its own has the task.
 """
 
 from __future__ import annotations
@@ -31,11 +32,20 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 NOT_WEAK = frozenset({"conflict", "auth_missing", "limit"})
 
 
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def on_outage(self) -> str | None: ...
+
+
 class Step(Protocol):
     @property
     def agent(self) -> str: ...
     @property
     def model(self) -> str | None: ...
+    @property
+    def on_outage(self) -> str | None: ...
 
 
 class Route(Step, Protocol):
@@ -58,6 +68,10 @@ class Rules(Protocol):
     def routes(self) -> Sequence[Route]: ...
     @property
     def cascade(self) -> Sequence[Step]: ...
+    @property
+    def agents(self) -> Sequence[Named]: ...
+    @property
+    def on_outage(self) -> str: ...
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -68,8 +82,35 @@ class Choice(msgspec.Struct, frozen=True):
     why: str
 
 
-def choose(made: Definition, rules: Rules, task: Task | None = None) -> Choice:
+# Whether an agent, with a model, cannot be used for now.
+IsDown = Callable[[str, str], bool]
+
+
+def choose(
+    made: Definition, rules: Rules, task: Task | None = None, is_down: IsDown = lambda agent, model: False
+) -> Choice:
     """For the next claim of the task; None: nobody has worked on it yet."""
+    choice = _choose(made, rules, task)
+    if made.agent or made.command or made.script or not is_down(choice.agent, choice.model):
+        return choice
+    return _instead(made, rules, choice, is_down) or choice
+
+
+def _instead(made: Definition, rules: Rules, choice: Choice, is_down: IsDown) -> Choice | None:
+    """The next step of the cascade that can be used, behind the one that cannot; None: the task waits."""
+    models = [(step.agent, _model(step, rules)) for step in (() if made.model else rules.cascade)]
+    at = models.index((choice.agent, choice.model)) if (choice.agent, choice.model) in models else -1
+    own = [rules.cascade[at].on_outage] if at >= 0 else []
+    own += [route.on_outage for route in rules.routes if route.agent == choice.agent and _fits(route, made)][:1]
+    own += [each.on_outage for each in rules.agents if each.name == choice.agent]
+    if next((each for each in own if each is not None), rules.on_outage) != "next":
+        return None
+    usable = ((number, step) for number, step in enumerate(models) if number > at and not is_down(*step))
+    number, step = next(usable, (-1, None))
+    return step and Choice(*step, f"cascade step {number + 1} while {choice.agent} cannot use its model")
+
+
+def _choose(made: Definition, rules: Rules, task: Task | None) -> Choice:
     default = made.model or rules.model or ""
     if made.agent:
         return Choice(made.agent, made.model or _default_model(made.agent, rules), "named by the task")

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain import before, entries
+from holdfast.domain import before, entries, outage
 from holdfast.domain.before import Left, Past, Undos
 from holdfast.domain.entries import EntryLike
+from holdfast.domain.outage import Outage
 from holdfast.domain.overlay import Overlay
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TASK, TaskEvent, TaskState
@@ -41,7 +42,8 @@ class Task(msgspec.Struct):
     the turn that the candidate is of. `past` are the attempts that are over.
     `began` is when the sitting did that an agent is in; 0 while none is. `number` counts the tasks as they were added.
     `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
-    its file and blob are on disk. `progress` is what its worker said last.
+    its file and blob are on disk. `progress` is what its worker said last. `cause`: why it is paused until
+    `not_before`. `endpoint` is where `worked_by` finds its model, where that is known.
     """
 
     id: str
@@ -96,6 +98,8 @@ class Task(msgspec.Struct):
     made: str = ""
     past: tuple[Past, ...] = ()
     intent: str = ""
+    cause: str = ""
+    endpoint: str = ""
 
     @property
     def stands(self) -> int:
@@ -123,6 +127,7 @@ class _Head(msgspec.Struct, frozen=True):
     epoch: int
     run: Spend = Spend()
     days: dict[int, Spend] = {}
+    outages: list[Outage] = []
 
 
 DAYS_KEPT = 400
@@ -158,14 +163,15 @@ class State:
     """Fold every entry in with `apply`, in order. `version` changes whenever the same entries would give another.
 
     `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970. Both grow with each
-    turn, so they are counted in place, and made into records for who asks.
+    turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
     """
 
-    version = 8
+    version = 9
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
+        self.outages: outage.Outages = {}
         self._run = _nothing()
         self._days: dict[int, _Tally] = {}
         self._applied_run = ""
@@ -195,11 +201,11 @@ class State:
         """A state to try entries on: it begins as this one, and leaves this one as it is."""
         trial = State()
         # What was spent allows or forbids no entry.
-        trial.tasks, trial.epoch = Overlay(self.tasks), self.epoch
+        trial.tasks, trial.epoch, trial.outages = Overlay(self.tasks), self.epoch, self.outages.copy()
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        yield _encode(_Head(self.epoch, self.run, self.days))
+        yield _encode(_Head(self.epoch, self.run, self.days, list(self.outages.values())))
         for task in self.tasks.values():
             yield _encode(task)
 
@@ -207,6 +213,7 @@ class State:
         head = _decode_head(lines[0])
         self.epoch, self._run = head.epoch, _tally(head.run)
         self._days = {day: _tally(spent) for day, spent in head.days.items()}
+        self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
 
     def _task(self, name: str) -> Task:
@@ -251,6 +258,7 @@ class State:
         elif target not in _HELD:
             task.agent, task.remote = "", False
         if target not in _AT_WORK:
+            outage.fold_move(self.outages, task, moved, entry.timestamp)
             task.reserved, task.began = Caps(), 0.0
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
         task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
@@ -273,7 +281,7 @@ class State:
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self._task(flagged.task)
-        task.parked, task.not_before = flagged.parked, flagged.not_before
+        task.parked, task.not_before, task.cause = flagged.parked, flagged.not_before, flagged.cause
 
     def _count_turn(self, entry: EntryLike) -> bool:
         """By far the most frequent entry, so it is read as it stands; False where it is not what it should be."""
@@ -291,6 +299,8 @@ class State:
                 task.turn, task.offset, task.used = turn["turn"], turn["end_offset"], now_used
         except (KeyError, TypeError):
             return False
+        if self.outages:
+            outage.fold_turn(self.outages, task)
         task.turns += 1
         self._spend(task, usd, tokens, 1, seconds, entry.timestamp)
         return True
@@ -348,6 +358,7 @@ class State:
         task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
         task.reserved, task.used, task.began = spawn.reserved, Spend(), entry.timestamp
         task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
+        outage.fold_start(self.outages, task)
 
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
         """What could not be decided, or was too old to repeat, waits for a person."""

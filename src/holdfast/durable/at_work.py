@@ -25,7 +25,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 class AtWork(msgspec.Struct, frozen=True):
     """One agent. `turn` is the one that it is in; `usd` and `tokens` are the task's so far; `since` in Unix seconds.
 
-    `tool` is the last one; whether it still runs is in `tool_runs`.
+    `tool` is the last one; whether it still runs is in `tool_runs`. `retrying`: it does nothing but try to reach its
+    model again, with what went wrong; empty where it does not.
     """
 
     task: str
@@ -39,6 +40,7 @@ class AtWork(msgspec.Struct, frozen=True):
     tool_runs: bool = False
     # The start has ended or died, and no run has taken its result yet.
     ended: bool = False
+    retrying: str = ""
 
 
 def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
@@ -62,6 +64,7 @@ def glance(files: Attempt, task: Task) -> AtWork:
         task.changed_at,
         runs,
         not task.remote and has_ended(files, task.starts),
+        retrying(files),
     )
 
 
@@ -102,6 +105,16 @@ def last_tool(files: Attempt) -> tuple[str, bool]:
             other = "" if call else next(iter(running))
             running.pop(call if call in running else other, None)
     return next(reversed(running.values()), last), bool(running)
+
+
+def retrying(files: Attempt) -> str:
+    """What the agent's last event says, where that is that it tries again."""
+    last: dict[str, Any] = {}
+    for event in tail(files.events):
+        last = event
+    if last.get("type") != "retrying":
+        return ""
+    return str(last.get("detail", "")).strip()[:200] or "it does not say why"
 
 
 def tail(path: Path) -> Iterator[dict[str, Any]]:

@@ -17,12 +17,9 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable import attempts, jsonl
 from holdfast.durable.entry import Record
-from holdfast.engine import budget, merge, turns
+from holdfast.engine import budget, merge, outages, turns
 from holdfast.engine.workshop import Workshop
 from holdfast.layout import Attempt
-
-# Where an agent does not say when it may spend again.
-QUOTA_S = 3600.0
 
 # After a fault of the machine in a runner (a full disk, a program that is gone).
 FAULT_PAUSE_S = 30.0
@@ -57,14 +54,14 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
     match ended.ending:
         case Ending.DONE:
             _done(shop, task, ended)
-        case Ending.RATE_LIMITED:
-            until = ended.until or shop.clock() + shop.config.rate_limit_pause_s
-            _give_back(shop, task, AbortReason.RATE_LIMITED, ended, not_before=until)
-        case Ending.QUOTA:
-            _give_back(shop, task, AbortReason.QUOTA_EXHAUSTED, ended, not_before=ended.until or shop.clock() + QUOTA_S)
+        case Ending.UNREACHABLE | Ending.RATE_LIMITED | Ending.QUOTA:
+            outages.pause(shop, task, ended, session=ended.session, rest=_rest(shop, task, ended))
         case Ending.ENVIRONMENT:
             # The machine failed, and not the task: it goes on with the same attempt.
-            _give_back(shop, task, AbortReason.ENVIRONMENT, ended, not_before=shop.clock() + FAULT_PAUSE_S)
+            until, rest = shop.clock() + FAULT_PAUSE_S, _rest(shop, task, ended)
+            told = AbortReason.ENVIRONMENT, ended.detail
+            shop.pause(task, TaskEvent.REQUEUE, *told, until, session=ended.session, rest=rest)
+            shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")
         case Ending.AUTH_MISSING:
             _fail_for_good(shop, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
         case Ending.STOPPED:
@@ -268,9 +265,7 @@ def _fail_for_good(shop: Workshop, task: Task, reason: AbortReason, kind: str, e
     shop.note(task.id, f"{kind}: {ended.detail}")
 
 
-def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit, not_before: float = 0.0) -> None:
+def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit) -> None:
     """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
-    flag = Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}, actor="loop")
-    back = shop.moved(task, TaskEvent.REQUEUE, reason, session=ended.session, rest=_rest(shop, task, ended))
-    shop.append(*([flag] if not_before else []), back)
+    shop.move(task, TaskEvent.REQUEUE, reason, session=ended.session, rest=_rest(shop, task, ended))
     shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")

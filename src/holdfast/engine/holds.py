@@ -35,9 +35,9 @@ class Holds(dict[str, Hold]):
         # Errors in a row, by task.
         self.failures: Counter[str] = Counter()
 
-    def hold(self, name: str, reason: str, *, soon: bool, wait_s: float = TRY_AGAIN_S) -> None:
+    def hold(self, name: str, reason: str, *, soon: bool, wait_s: float = TRY_AGAIN_S, is_quiet: bool = False) -> None:
         """Leaves a task alone for a while, or for the rest of this run."""
-        if self._told.get(name) != reason:
+        if self._told.get(name) != reason and not is_quiet:
             self._told[name] = reason
             self._note(name, reason)
         self[name] = Hold(reason, self._clock() + wait_s if soon else None)

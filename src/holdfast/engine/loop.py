@@ -26,7 +26,7 @@ from holdfast.engine.chains import cancel_with, words_for
 from holdfast.engine.decisions import Desk, Later
 from holdfast.engine.finish import finish
 from holdfast.engine.finishing import Finisher
-from holdfast.engine.holds import FAILURES_MAX, Holds, take_foreign
+from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, Holds, take_foreign
 from holdfast.engine.plan import (
     AT_WORK,
     GIVEN_UP,
@@ -330,7 +330,10 @@ class Loop:
             self.holds.pause(task.id, held.reason, stays=self.stays)
         else:
             self.full = held.reason if held.for_all else ""
-            self.holds.hold(task.id, held.reason, soon=held.soon)
+            # An agent's outage is told once, and not again for each task that waits for it.
+            wait_s = max(held.until - self.shop.clock(), 0.0) if 0.0 < held.until < math.inf else TRY_AGAIN_S
+            soon = held.soon or held.until > 0.0
+            self.holds.hold(task.id, held.reason, soon=soon, wait_s=wait_s, is_quiet=held.of_agent)
 
     # -- the other thread ---------------------------------------------------------------------------------------------
 

@@ -124,7 +124,9 @@ def _turn(inputs: dict[str, Any]) -> str:
 def _flagged(inputs: dict[str, Any]) -> str:
     if inputs.get("parked"):
         return f"Parked: {_cut(compact(inputs['parked']))}"
-    return "Put off to later" if inputs.get("not_before") else "Free to go on"
+    if not inputs.get("not_before"):
+        return "Free to go on"
+    return "Put off to later" + (f": {_cut(compact(inputs['cause']))}" if inputs.get("cause") else "")
 
 
 def _refused(inputs: dict[str, Any]) -> str:

@@ -6,6 +6,8 @@ Until the first runner of an attempt has begun, its worktree holds nothing that 
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from holdfast.domain.attempt import Limits, Order
@@ -18,7 +20,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable import jsonl
 from holdfast.durable.entry import Record
-from holdfast.engine import budget
+from holdfast.engine import budget, outages
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
 from holdfast.engine.rework import base_of
@@ -33,12 +35,15 @@ ORDER_TYPE = "application/json"
 
 class Held(msgspec.Struct, frozen=True):
     """Why a task was not started. `soon`: an agent's end may change that. `for_all`: no other would be, either.
-    `fault`: the machine failed, and the task is open again under the same attempt."""
+    `fault`: the machine failed, and the task is open again under the same attempt. `until`: when it may be started
+    again, where that is known. `of_agent`: the reason is its agent's, not its own."""
 
     reason: str
     soon: bool = False
     for_all: bool = False
     fault: bool = False
+    until: float = 0.0
+    of_agent: bool = False
 
 
 def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
@@ -48,12 +53,15 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
         return Held("its file is gone or cannot be used")
     if lost := [name for name in made.depends_on if name in shop.lost]:
         return Held(f"it builds on {lost[0]}. {shop.lost[lost[0]]}")
-    choice = choose(made, shop.config, task)
+    choice = choose(made, shop.config, task, lambda agent, model: outages.is_down(shop, agent, model))
     agent = shop.agents.get(choice.agent)
     if agent is None:
         return Held(f"there is no agent called {choice.agent}; known are {', '.join(sorted(shop.agents))}")
     if missing := agent.missing(made) or shop.missing_sandbox(made.sandbox or shop.config.sandbox):
         return Held(missing)
+    if (down := outages.blocking(shop, choice.agent, choice.model)) is not None:
+        told = outages.sentence(down[0], shop.clock())
+        return Held(told, soon=not math.isfinite(down[1]), until=down[1], of_agent=True)
     if wrong := template_problem(shop.layout):
         return Held(wrong, for_all=True)
     caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
@@ -61,7 +69,8 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
         if caps.until is not None:
             shop.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
         return Held(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
-    shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why)
+    facts = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
+    shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)
     try:
         _begin(shop, task, agent, caps)
     except DefinitionLost as error:
@@ -152,4 +161,5 @@ def _limits(shop: Workshop, made: Definition, caps: Caps) -> Limits:
         config.same_calls_max,
         config.idle_turns_max,
         config.output_bytes_max,
+        config.retry_timeout_s,
     )

@@ -26,7 +26,7 @@ SENTENCES: dict[str, str] = {
     "task_progressed": "{attempt} says: {message}",
     "request_answered": "a request was answered with {status}",
     "task_move_refused": "refused: {event} while {state}",
-    "task_flagged": "flags set: parked {parked}, not before {not_before}",
+    "task_flagged": "flags set: parked {parked}, not before {not_before}, cause {cause}",
     "turn_completed": "turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd} USD",
     "turn_undone": "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
     "attempt_forked": "the next attempt begins with turn {turn} of {attempt}",
@@ -52,8 +52,8 @@ SENTENCES: dict[str, str] = {
 }
 # What a payload leaves out when it is as usual.
 USUAL = {
-    "state": "OPEN", "attempt": "-", "agent": "-", "parked": "no", "not_before": "-", "tokens": 0, "usd": 0,
-    "confirmed": 0, "failed": 0, "abandoned": 0, "released": 0,
+    "state": "OPEN", "attempt": "-", "agent": "-", "parked": "no", "not_before": "-", "cause": "-",
+    "tokens": 0, "usd": 0, "confirmed": 0, "failed": 0, "abandoned": 0, "released": 0,
 }  # fmt: skip
 
 

@@ -80,6 +80,15 @@ class Workshop:
         inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, **more}
         return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
 
+    def pause(self, task: Task, event: TaskEvent, reason: str, cause: str, not_before: float, **more: Any) -> None:
+        """Gives the task back, to be gone on with in the same attempt at that time; 0: at once. Costs no attempt.
+
+        `cause` is a sentence that is shown while the task is paused. The pause is on disk before the task is open.
+        """
+        told = {"task": task.id, "parked": task.parked, "not_before": not_before, "cause": cause}
+        flag = [Record("task_flagged", told, actor="loop")] if not_before else []
+        self.append(*flag, self.moved(task, event, reason, **more))
+
     def append(self, *records: Record) -> None:
         self.ledger.append(self.ledger.epoch, records)
 

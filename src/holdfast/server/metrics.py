@@ -93,6 +93,12 @@ NAMES = _listed(
     ("holdfast_tasks_held", "gauge", (), "Tasks that the loop leaves alone for now, as `holdfast status` explains."),
     ("holdfast_tasks_unfiled", "gauge", (), "Tasks that came through the API and whose file is not yet written."),
     ("holdfast_agents", "gauge", (), "Agents of this machine at work."),
+    ("holdfast_outage_since_seconds", "gauge", ("agent", "endpoint", "reason"),
+     "Since when an agent cannot use its model, in Unix time; absent where all can."),
+    ("holdfast_outage_next_try_seconds", "gauge", ("agent", "endpoint", "reason"),
+     "When such an agent is tried again, in Unix time."),
+    ("holdfast_outage_starts", "gauge", ("agent", "endpoint", "reason"),
+     "Starts in a row that could not use the model; from `outage_after` on nothing new is started with the agent."),
     ("holdfast_agent_heartbeat_age_seconds", "gauge", (),
      "Time since the runner that was quiet longest gave a sign of life; 0 where none is at work."),
     ("holdfast_agent_silence_seconds", "gauge", (),
@@ -245,6 +251,7 @@ class _Scraped:
         self._mutex = threading.Lock()
         self._made: list[Metric] = []
         self._made_at = -FRESH_S
+        self._agents, self._endpoints = Values(), Values()
 
     def describe(self) -> Iterable[Metric]:
         """Asked for when it is registered, before there is anything to look at."""
@@ -279,6 +286,13 @@ class _Scraped:
         yield _gauge("holdfast_tasks_held", len(loop.holds))
         yield _gauge("holdfast_tasks_unfiled", sum(map(bool, map(attrgetter("unfiled"), tasks))))
         yield _gauge("holdfast_agents", len(at_work))
+        found = {
+            (self._agents.keep(each.agent), self._endpoints.keep(each.endpoint), each.reason): each
+            for each in ledger.state.outages.copy().values()
+        }
+        yield _gauge("holdfast_outage_since_seconds", {labels: each.since for labels, each in found.items()})
+        yield _gauge("holdfast_outage_next_try_seconds", {labels: each.until for labels, each in found.items()})
+        yield _gauge("holdfast_outage_starts", {labels: each.in_a_row for labels, each in found.items()})
         yield _gauge("holdfast_agent_heartbeat_age_seconds", heartbeat_s)
         yield _gauge("holdfast_agent_silence_seconds", silence_s)
         yield _gauge("holdfast_remote_claims", len(remote))

@@ -42,7 +42,8 @@ class AgentRow(msgspec.Struct, frozen=True):
 
     `context_tokens`: what the agent last said that it gave to its model; 0 where it does not say. `silent_s`: how long
     it has printed nothing. `tool` runs now; while none does, `last_tool` is the one that ran last. `worker` and
-    `until` are of one that holds its task through the API.
+    `until` are of one that holds its task through the API. `retrying`: it does not reach its model, and tries again;
+    what went wrong.
     """
 
     attempt: str
@@ -64,6 +65,7 @@ class AgentRow(msgspec.Struct, frozen=True):
     until: float = 0.0
     pid: int = 0
     last_tool: str = ""
+    retrying: str = ""
 
 
 class Agents(msgspec.Struct, frozen=True):
@@ -111,6 +113,7 @@ def row_of(api: Api, task: Task) -> AgentRow:
         _context(files), task.changed_at, age if math.isfinite(age) else 0.0, _silent(api, files), False,
         pid=running.agent.pid if running is not None and seen is Seen.ALIVE else 0,
         last_tool="" if at.tool_runs else at.tool,
+        retrying=at.retrying,
     )  # fmt: skip
 
 

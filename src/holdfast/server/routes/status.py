@@ -13,6 +13,8 @@ from holdfast import __version__
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S
 from holdfast.domain.task import TaskState
+from holdfast.engine import outages
+from holdfast.engine.outages import OutageRow
 from holdfast.engine.plan import AT_WORK
 from holdfast.errors import HoldfastError
 from holdfast.server.context import Api
@@ -33,7 +35,10 @@ class ProblemRow(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends."""
+    """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends.
+
+    `outages`: agents that cannot use their model for now.
+    """
 
     run: str
     version: str
@@ -54,6 +59,7 @@ class Status(msgspec.Struct, frozen=True):
     data_root: str
     repo: str
     branch: str
+    outages: list[OutageRow] = []
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -100,6 +106,7 @@ def status(api: Api, ask: Ask) -> Status:
         dict(Counter(str(task.state) for task in tasks)), len(held) - remote, remote, state.run.usd, today.usd,
         state.run.turns, state.run.tokens, loop.finishing, problems[:PROBLEMS_MAX], f"{position.run}:{position.seq}",
         str(api.layout.root), str(api.shop.repo), branch,
+        outages.rows(state, api.config, api.shop.clock()),
     )  # fmt: skip
 
 

@@ -22,7 +22,8 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
 class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task in a list. `held` says why the run leaves it alone for now; `not_before` is when its time comes."""
+    """A task in a list. `held` says why the run leaves it alone for now; `not_before` is when its time comes, and
+    `cause` why it is paused until then."""
 
     id: str
     state: TaskState
@@ -45,6 +46,7 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     depends_on: tuple[str, ...] = ()
     not_before: float = 0.0
     held: str = ""
+    cause: str = ""
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,7 +145,7 @@ def row(task: Task, made: Definition | None, held: str = "") -> TaskRow:
         made.priority if made and made.priority is not None else 5, made.labels if made else (), task.agent, task.model,
         task.attempt, task.attempts, task.turns, task.usd, task.tokens, task.parked, task.progress, task.added_at,
         task.changed_at, (made.parent or "") if made else "", made.depends_on if made else (),
-        max(task.not_before, (made.not_before or 0.0) if made else 0.0), held,
+        max(task.not_before, (made.not_before or 0.0) if made else 0.0), held, task.cause,
     )  # fmt: skip
 
 

@@ -99,6 +99,7 @@ function update(parts, agent) {
 
 // A worker elsewhere tells only what it says itself. Of ours a tool is shown as such only while it runs.
 function toolOf(agent) {
+  if (agent.retrying) return ["Does not reach its model, and tries again", h("span", { class: "warn-text" }, cut(agent.retrying, 120))];
   if (agent.remote) return ["Says", cut(agent.tool, 60) || "–"];
   if (agent.tool) return ["Tool", h("code", {}, cut(agent.tool, 60))];
   return agent.last_tool ? ["No tool runs; the last was", h("code", { class: "faint" }, cut(agent.last_tool, 60))] : ["Tool", "none so far"];

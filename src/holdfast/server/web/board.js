@@ -134,7 +134,8 @@ export function whyItWaits(task) {
   if (open.length) return `waits for ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}`;
   if (task.state === "WAITING_FOR_SUBTASKS") return "waits for its subtasks";
   if (task.held) return task.held;
-  return task.not_before > Date.now() / 1000 ? `not before ${new Date(task.not_before * 1000).toLocaleString()}` : "";
+  if (!(task.not_before > Date.now() / 1000)) return "";
+  return `not before ${new Date(task.not_before * 1000).toLocaleString()}${task.cause ? `: ${task.cause}` : ""}`;
 }
 
 function card(task, waits) {
@@ -177,10 +178,11 @@ function paintTiles(node, all) {
 
 function paintNotices(node) {
   const status = store.status || {};
-  const words = JSON.stringify([status.problems, status.stopping]);
+  const words = JSON.stringify([status.problems, status.stopping, status.outages]);
   if (node.dataset.words === words) return;
   node.dataset.words = words;
   put(node, status.stopping && h("p", { class: "notice warn" }, `The run is ending: ${status.stopping}`),
+    (status.outages || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-outage": each.agent, title: each.detail }, each.text)),
     (status.problems || []).slice(0, 5).map((each) => h("p", { class: "notice warn" },
       `${String(each.file || "").split("/").pop()}${each.line ? `:${each.line}` : ""}: ${each.message}`)));
 }

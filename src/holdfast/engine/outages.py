@@ -1,0 +1,128 @@
+"""Outages as the engine uses them: who cannot be used for now, how long a pause lasts, and how it is told."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.config.settings import Config
+from holdfast.domain import outage
+from holdfast.domain.attempt import Ending, Exit
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.outage import Outage, Policy
+from holdfast.domain.routing import choose
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskEvent
+from holdfast.engine.workshop import Workshop
+
+# Where an agent does not say when it may spend again.
+QUOTA_S = 3600.0
+
+REASONS: dict[Ending, AbortReason] = {
+    Ending.UNREACHABLE: AbortReason.UNREACHABLE,
+    Ending.RATE_LIMITED: AbortReason.RATE_LIMITED,
+    Ending.QUOTA: AbortReason.QUOTA_EXHAUSTED,
+}
+
+
+class OutageRow(msgspec.Struct, frozen=True):
+    """An outage as it is shown. `open`: nothing new is started with the agent before `next_try_at`."""
+
+    agent: str
+    endpoint: str
+    reason: str
+    detail: str
+    since: float
+    next_try_at: float
+    in_a_row: int
+    open: bool
+    text: str
+
+
+def policy(config: Config) -> Policy:
+    return Policy(config.outage_after, config.outage_pause_s, max(config.outage_pause_s, config.outage_pause_max_s))
+
+
+def rows(state: State, config: Config, now: float) -> list[OutageRow]:
+    """Every outage that is not over, the oldest first."""
+    found = sorted(state.outages.copy().values(), key=lambda each: each.since)
+    return [
+        OutageRow(
+            each.agent, each.endpoint, each.reason, each.detail, each.since, each.until, each.in_a_row,
+            outage.is_open(each, policy(config)), sentence(each, now),
+        )
+        for each in found
+    ]  # fmt: skip
+
+
+def sentence(each: Outage, now: float) -> str:
+    """`claude is unreachable since …, next try at …`"""
+    told = f"{each.name} {each.what} since {_moment(each.since)}, "
+    if each.until > now:
+        return told + f"next try at {_moment(each.until)}"
+    return told + (f"{each.probes[0]} tries now" if each.probes else "the next start tries again")
+
+
+def _moment(unix_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"second {unix_s:.0f}"  # a date that no calendar here has
+
+
+def endpoint(shop: Workshop, agent: str, model: str) -> str:
+    found = shop.agents.get(agent)
+    return found.endpoint(model) if found is not None else ""
+
+
+def blocking(shop: Workshop, agent: str, model: str) -> tuple[Outage, float] | None:
+    """The outage for which nothing is started with this agent now, and until when."""
+    found = shop.ledger.state.outages.get((agent, endpoint(shop, agent, model)))
+    until = outage.blocked_until(found, shop.clock(), policy(shop.config))
+    return None if found is None or until is None else (found, until)
+
+
+def is_down(shop: Workshop, agent: str, model: str) -> bool:
+    return blocking(shop, agent, model) is not None
+
+
+def pause(shop: Workshop, task: Task, ended: Exit, **more: object) -> None:
+    """Gives back the task of an agent that cannot use its model; at once, where another agent is to have it."""
+    now, reason = shop.clock(), REASONS[ended.ending]
+    key = task.worked_by, task.endpoint
+    before = shop.ledger.state.outages.get(key)
+    until = ended.until or _until(shop, reason, before, now)
+    then = outage.after(before, *key, reason, ended.detail, now, until)
+    cause = f"{then.name} {then.what}: {ended.detail}"
+    not_before = 0.0 if _has_another(shop, task, then, now) else until
+    outcome = {"kind": str(ended.ending), "detail": ended.detail, "attempt": task.attempt}
+    shop.pause(task, TaskEvent.REQUEUE, reason, cause, not_before, until=until, outcome=outcome, **more)
+    shop.note(task.id, f"{task.attempt} pauses until {_moment(until)}: {ended.detail}")
+    if outage.is_open(then, policy(shop.config)) and (before is None or then.until > before.until):
+        shop.note("", f"{sentence(then, now)}. Nothing new is started with it before, and then one task goes first.")
+
+
+def _until(shop: Workshop, reason: AbortReason, before: Outage | None, now: float) -> float:
+    match reason:
+        case AbortReason.RATE_LIMITED:
+            return now + shop.config.rate_limit_pause_s
+        case AbortReason.QUOTA_EXHAUSTED:
+            return now + QUOTA_S
+    return outage.next_try(before, now, policy(shop.config), random.random())
+
+
+def _has_another(shop: Workshop, task: Task, then: Outage, now: float) -> bool:
+    """Whether the task's next start would be with another agent, once this outage is on record."""
+    made = shop.board.definition(task.id)
+    if made is None or outage.blocked_until(then, now, policy(shop.config)) is None:
+        return False
+
+    def is_not_usable(agent: str, model: str) -> bool:
+        here = (agent, endpoint(shop, agent, model)) == (then.agent, then.endpoint)
+        return here or is_down(shop, agent, model)
+
+    found = msgspec.structs.replace(task, continues=True)
+    choice = choose(made, shop.config, found, is_not_usable)
+    return not is_not_usable(choice.agent, choice.model)
