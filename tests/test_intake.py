@@ -189,13 +189,13 @@ def test_a_checkout_that_takes_files_away_cancels_nothing(versioned: App) -> Non
 
 def test_a_checkout_that_takes_the_pinned_texts_too_cancels_nothing(versioned: App) -> None:
     versioned.repo.joinpath(".sdd", ".gitignore").write_text("/runtime/\n")
+    git(versioned.repo, "add", "-f", str(versioned.layout.cas))
     commit(versioned, "all of the data root")
     git(versioned.repo, "branch", "-f", "before", "HEAD~2")
     git(versioned.repo, "checkout", "-q", "before")
     assert not list(versioned.layout.cas.glob("*/*"))
     versioned.init()
     assert_kept(versioned, "a", "b", "c")
-    versioned.layout.backlog_open.mkdir()
     told = "\n".join(assert_kept(versioned, "a", "b", "c"))
     assert "neither this file nor its copy" in told
 
@@ -217,7 +217,9 @@ def test_a_reset_or_a_stash_cancels_nothing(versioned: App) -> None:
         pass
     git(versioned.repo, "stash", "-q", "-u")
     assert "fresh" not in places(versioned)
-    assert_kept(versioned, "fresh")
+    with versioned.session() as session:
+        assert session.intake.put_back == ["fresh"] and session.intake.cancelled == []
+    assert places(versioned)["fresh"] == "open"
 
 
 def test_what_a_hand_deletes_is_cancelled_however_git_is_told(versioned: App) -> None:
@@ -283,7 +285,7 @@ def test_a_deletion_from_before_the_task_was_taken_in_is_none_of_its_own(app: Ap
 
 
 @pytest.mark.parametrize("how", ["renamed", "removed"])
-def test_a_folder_that_is_gone_cancels_nothing_and_is_named(app: App, how: str) -> None:
+def test_a_folder_that_is_gone_cancels_nothing_and_is_put_back(app: App, how: str) -> None:
     for name in "ab":
         write(app, name, f"goal: do {name}\n")
     with app.session():
@@ -292,16 +294,14 @@ def test_a_folder_that_is_gone_cancels_nothing_and_is_named(app: App, how: str) 
     folder.rename(aside)
     if how == "removed":
         shutil.rmtree(aside)
-    for _ in range(2):
-        [told] = assert_kept(app, "a", "b")
-        assert "backlog/open" in f"{app.layout.backlog}/{told}" and "the folder is missing" in told
-    if how == "renamed":
-        aside.rename(folder)
-        assert assert_kept(app) == []
-    else:
-        folder.mkdir()
-        with app.session() as session:
-            assert session.intake.cancelled == ["a", "b"]
+    with app.session() as session:
+        assert session.intake.put_back == ["a", "b"] and session.intake.cancelled == []
+    assert assert_kept(app) == [] and set(states(app).values()) == {"OPEN"}
+    assert sorted(path.name for path in folder.iterdir()) == ["a.yaml", "b.yaml"]
+    for path in folder.iterdir():
+        path.unlink()
+    with app.session() as session:
+        assert session.intake.cancelled == ["a", "b"], "an empty folder says that its files were deleted"
 
 
 def test_a_folder_that_is_gone_with_nothing_in_it_comes_back(app: App) -> None:
@@ -460,15 +460,15 @@ def test_a_switch_of_branches_leaves_the_data_root_sound(app: App) -> None:
     assert check(app.layout, Backlog(app.layout.backlog), None).sound
 
 
-def test_a_file_out_of_place_that_git_does_not_explain_is_a_finding(app: App) -> None:
+def test_a_file_out_of_place_that_git_does_not_explain_is_pending(app: App) -> None:
     write(app, "a")
     with app.session() as session:
         drive(session.ledger, "a", *CLOSE)
     commit(app, "closed")
     (app.layout.backlog / "closed" / "a.yaml").rename(app.layout.backlog_open / "a.yaml")
-    assert len(check_backlog(app).findings) == 1
+    assert len(check_backlog(app).pending) == 1
     (app.layout.backlog_open / "a.yaml").unlink()
-    assert len(check_backlog(app).findings) == 1
+    assert len(check_backlog(app).pending) == 1
 
 
 def test_init_replaces_only_its_own_old_gitignore(app: App) -> None:

@@ -102,6 +102,8 @@ class App:
 
     def init(self) -> list[Path]:
         """Makes the data root with its folders and first files; returns the files it wrote. Safe to repeat."""
+        from holdfast.engine.restoring import hide_from_git
+
         create_root(self.layout.root, repo=self.repo)
         written = []
         for path, content in ((self.layout.settings, DEFAULT_SETTINGS.encode()), (self._gitignore, GITIGNORE)):
@@ -111,6 +113,7 @@ class App:
         if self._gitignore.read_bytes() in _GITIGNORES_BEFORE:
             disk.replace(self._gitignore, GITIGNORE)
             written.append(self._gitignore)
+        hide_from_git(self.layout.root, self.repo)
         return written
 
     @property
@@ -208,6 +211,7 @@ class App:
         from holdfast.engine import witnesses
         from holdfast.engine.auditing import Auditor, running
         from holdfast.engine.ledgers import following
+        from holdfast.engine.restoring import hide_from_git, keep_config
 
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
@@ -232,6 +236,8 @@ class App:
                 ledger.on_entry = tell
                 ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                 note_root_commit(layout, self.repo)
+                hide_from_git(layout.root, self.repo)
+                keep_config(layout)
                 yield layout, ledger, auditor
 
     def _effects(self, layout: Layout, blobs: Blobs) -> Mapping[str, Effect]:

@@ -25,6 +25,7 @@ from holdfast.durable.at_work import at_work
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.durable.process import is_stopped
 from holdfast.engine.check import live_owner
+from holdfast.engine.restoring import put_back_config
 from holdfast.engine.signals import AGENTS, LEAVE, Signals
 from holdfast.errors import (
     AgentsAlone,
@@ -89,6 +90,9 @@ def run(
     Ctrl-C ended it.
     """
     app = find_app(ctx, max_agents=max_agents)
+    for path in put_back_config(app.layout):
+        click.echo(f"{path} was gone with its folder, and is put back", err=True)
+        app = find_app(ctx, max_agents=max_agents)
     from holdfast.cli.preflight import preflight
 
     try:

@@ -55,6 +55,14 @@ def has_changed(file: Path) -> bool:
     return "\n" in _ask(file.parent, "rev-list", "--all", "--max-count=2", "--", file.name).line
 
 
+def is_in_a_branch(folder: Path, file: Path) -> bool:
+    """Whether a branch has, or had, the file. `folder` is where git is asked, and is there."""
+    if not _is_in_repository(folder):
+        return False
+    asked = ("rev-list", "--exclude=refs/stash", "--all", "--max-count=1", "--", str(file))
+    return bool(_ask(folder, *asked).line)
+
+
 # -- files that are gone ----------------------------------------------------------------------------------------------
 
 
@@ -68,6 +76,8 @@ class Gone(msgspec.Struct, frozen=True):
 
     carried_off: dict[str, str] = {}
     removed: set[str] = set()
+    # Not in the history of any branch, but in a stash: `git stash` took them.
+    stashed: set[str] = set()
 
 
 def look_for(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[str], float]) -> Gone:
@@ -98,7 +108,18 @@ def look_for(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[st
         for name, change in held.items()
         if name not in deleted and name not in removed
     }
-    return Gone(carried_off, removed.keys() - deleted.keys())
+    stashed = _stashed(folder, named) & carried_off.keys()
+    return Gone(carried_off, removed.keys() - deleted.keys(), stashed)
+
+
+def _stashed(folder: Path, named: Callable[[Iterable[_Change]], Mapping[str, _Change]]) -> set[str]:
+    """What stashes hold, tracked or not, and no branch does."""
+    if _ask(folder, "rev-parse", "--quiet", "--verify", "refs/stash", codes=(0, 1)).code:
+        return set()
+    commits = _ask(folder, "log", "--walk-reflogs", "--format=%H %P", "refs/stash").line.split()
+    in_stashes = named(each for each in _changes(folder, "log", *_IN_LOG, "--no-walk", *commits) if each.kind != "D")
+    branches = (*_IN_LOG, "--exclude=refs/holdfast/*", "--exclude=refs/stash", "--all")
+    return in_stashes.keys() - named(each for each in _changes(folder, "log", *branches) if each.kind != "D").keys()
 
 
 def as_checked_out(folder: Path) -> set[str]:

@@ -33,27 +33,37 @@ def only_away(
 ) -> list[Problem]:
     """What keeps which of the open tasks whose files are not there. A text that is lost too is empty."""
     gone = _looked_for(backlog, tasks, texts)
-    away = [_carried_off(name, command) for name, command in gone.carried_off.items()]
+    away = [_carried_off(name, command) for name, command in gone.carried_off.items() if name not in gone.stashed]
     if scan.unread:
         return [*away, *(_held(name, scan) for name in texts if name not in gone.carried_off)]
     others = tuple(name for name in texts if name not in gone.carried_off and name not in gone.removed)
-    missing = [folder for folder in FOLDERS if not (backlog.folder / folder).exists()]
-    if others and missing:
-        told = "the folder is missing, so its tasks stay and wait: put it back, or make an empty one to cancel them"
-        return [*away, Problem(1, 1, f"{told} ({', '.join(others)})", file=missing[0], tasks=others)]
     lost = "there is neither this file nor its copy in cas/, so its task stays and waits: bring one of them back"
     return [*away, *(_problem(name, lost) for name in others if not texts[name])]
 
 
+def removed(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
+    """Those of the tasks whose file a person deleted with git's knowledge."""
+    return _looked_for(backlog, tasks, texts).removed
+
+
+def taken_by_stash(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
+    """Those of the tasks whose file a `git stash` took: no person deleted it, and it is put back."""
+    return _looked_for(backlog, tasks, texts).stashed
+
+
 def carried_off(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
     """Those of the tasks whose file, whatever their state, went with a checkout."""
-    return _looked_for(backlog, tasks, texts).carried_off.keys()
+    gone = _looked_for(backlog, tasks, texts)
+    return gone.carried_off.keys() - gone.stashed
 
 
 def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Gone:
     # Asks git, which those who only look do without.
-    from holdfast.durable.history import look_for
+    from holdfast.durable.history import Gone, look_for
 
+    if not backlog.folder.is_dir():
+        # Git took it as a whole, and can be asked nothing there.
+        return Gone()
     return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
 
 

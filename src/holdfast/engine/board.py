@@ -19,7 +19,15 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TaskState
 from holdfast.durable.blobs import Blobs
 from holdfast.engine.intake import DEFINITION_TYPE, Report, block_of, file_new, take_in
-from holdfast.errors import BlobCorrupt, BlobMissing, DefinitionLost, HoldfastError, TaskFileChanged, TaskFileMissing
+from holdfast.errors import (
+    BacklogFolderMissing,
+    BlobCorrupt,
+    BlobMissing,
+    DefinitionLost,
+    HoldfastError,
+    TaskFileChanged,
+    TaskFileMissing,
+)
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 _ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
@@ -138,16 +146,20 @@ class Board:
                 self._put(name)
                 self._unprojected.add(name)
 
-    def file_new(self) -> None:
-        """Writes the files of tasks that came through the API."""
+    def file_new(self) -> bool:
+        """Writes the files of tasks that came through the API; False where their folder is gone until the next look."""
         new = [name for name in self._unprojected.copy() if self.tasks[name].unfiled]
         if new:
-            filed = file_new(self.ledger, self.backlog, self.blobs, new)
+            try:
+                filed = file_new(self.ledger, self.backlog, self.blobs, new)
+            except BacklogFolderMissing:
+                return False
             with self.lock:
                 self.files |= filed
                 for name in new:
                     self.early.pop(name, None)
                     self._put(name)
+        return True
 
     def project(self) -> list[HoldfastError]:
         """Puts the files of changed tasks where their states say. What cannot be moved now is tried again next time."""

@@ -27,7 +27,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.engine import check_work, witnesses
-from holdfast.engine.absence import carried_off, only_away, without_file
+from holdfast.engine.absence import FOLDERS, carried_off, only_away, taken_by_stash, without_file
 from holdfast.engine.intake import block_of, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
 from holdfast.engine.section import LOOK, REPAIR, RESTORE, RUN, Draft
@@ -269,15 +269,21 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
     away = only_away(backlog, scan, tasks, texts) if gone else []
     draft.notes += [str(problem) for problem in away]
     kept = {name for problem in away for name in problem.tasks}
-    draft.notes += [
-        f"the file of the open task {name} was deleted, which cancels it; {RUN}" for name in gone if name not in kept
-    ]
+    is_swept = not all((backlog.folder / folder).is_dir() for folder in FOLDERS)
+    swept = set(gone) if is_swept else taken_by_stash(backlog, tasks, texts) if gone else set[str]()
+    for name in gone:
+        if name in swept and texts[name]:
+            draft.pending.append(f"the file of the open task {name} is gone with its folder or a stash; {RUN}")
+        elif name not in kept:
+            draft.notes.append(f"the file of the open task {name} was deleted, which cancels it; {RUN}")
     return draft
 
 
 def _by_git(drifts: list[Drift], tasks: Mapping[str, Task], backlog: BacklogFolder, blobs: Blobs) -> list[Drift]:
     """What a checkout explains: the backlog is versioned, and the journal is not."""
     lost = {drift.task: pinned_text(tasks[drift.task], blobs) for drift in drifts if drift.kind == "missing"}
+    if not backlog.folder.is_dir():
+        return []
     taken, brought = carried_off(backlog, tasks, lost), as_checked_out(backlog.folder)
     return [drift for drift in drifts if (drift.task in taken if drift.task in lost else drift.file in brought)]
 

@@ -35,7 +35,8 @@ from holdfast.domain.task import FOLDER_OF, TASK, TaskState, cancel_event
 from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
-from holdfast.engine.absence import FOLDERS, carried_off, only_away, without_file
+from holdfast.engine.absence import FOLDERS, carried_off, only_away, taken_by_stash, without_file
+from holdfast.engine.restoring import put_back_open
 from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, EntryUnfit, TaskExists, TaskFileChanged
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
@@ -77,16 +78,21 @@ class Report(msgspec.Struct, frozen=True):
 
 def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     """Journals every change of the backlog's files. Afterwards the journal knows each usable file as it is."""
+    put_back = put_back_open(ledger, backlog, blobs)
     # What came through the API has its file first: one that is missing would mean that somebody deleted it.
     file_new(ledger, backlog, blobs, [task.id for task in list(ledger.state.tasks.values()) if task.unfiled])
     for _ in range(TRIES - 1):
         # A file that is written between being found and being read is found again. Nothing was journalled by then.
         # The same where the API was quicker with a task, or with the end of one: the next look knows it.
         with contextlib.suppress(TaskFileChanged, EntryUnfit):
-            return _take_in(ledger, backlog, blobs)
+            return _with(_take_in(ledger, backlog, blobs), put_back)
     # Nobody else appends meanwhile.
     with ledger.together():
-        return _take_in(ledger, backlog, blobs)
+        return _with(_take_in(ledger, backlog, blobs), put_back)
+
+
+def _with(report: Report, put_back: list[str]) -> Report:
+    return msgspec.structs.replace(report, put_back=[*put_back, *report.put_back]) if put_back else report
 
 
 def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
@@ -107,8 +113,12 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     left = carried_off(backlog, known, done) if done else set[str]()
     put_back = [name for name, text in missing.items() if name not in gone and name not in left and text]
     away = only_away(backlog, scan, known, gone) if gone else []
+    is_swept = not all((backlog.folder / folder).is_dir() for folder in FOLDERS)
+    swept = gone.keys() if is_swept else taken_by_stash(backlog, known, gone) if gone else set[str]()
     waited_for = {name for problem in away for name in problem.tasks}
-    cancelled = [name for name, text in gone.items() if text and name not in waited_for]
+    swept = {name for name in swept if gone[name] and name not in waited_for}
+    cancelled = [name for name, text in gone.items() if text and name not in waited_for and name not in swept]
+    put_back = [*sorted(swept), *put_back]
     if not away:
         _make_folders(backlog)
 

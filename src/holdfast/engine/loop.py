@@ -46,8 +46,10 @@ from holdfast.engine.plan import (
     plan,
 )
 from holdfast.engine.requests import Requests
+from holdfast.engine.restoring import put_back_config
 from holdfast.engine.signals import AGENTS, Signals, Watch
 from holdfast.engine.start import Held, start
+from holdfast.engine.stopping import end_agents, tell_adopted
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
     ClaimRefused,
@@ -93,6 +95,7 @@ class Loop:
         # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
+        self._watch: Watch | None = None
         self._beat_at = self.ticked_at = 0.0
         self._heard: set[str] = set()
 
@@ -100,7 +103,8 @@ class Loop:
 
     def run(self) -> None:
         """Works until nothing is left to do, or until asked to stop."""
-        self._tell_adopted()
+        self.board.keep_up()
+        tell_adopted(self.shop, self.at_work)
         with self._awake():
             while True:
                 self._tick()
@@ -111,16 +115,6 @@ class Loop:
             self._do_asked()
         if self.at_work:
             self.shop.note("", f"stopped; {len(self.at_work)} agents go on working, and the next run goes on with them")
-
-    def _tell_adopted(self) -> None:
-        """Says which attempts an earlier run left, and what becomes of them."""
-        self.board.keep_up()
-        for task in self.at_work:
-            seen = self.shop.spawn.look(task) if task.starts else Seen.DEAD
-            if seen is Seen.ALIVE:
-                self.shop.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
-            elif seen is Seen.ENDED:
-                self.shop.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
 
     def wake(self) -> None:
         """Has the loop look again, from any thread."""
@@ -164,11 +158,15 @@ class Loop:
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
-            with Watch(folders, self._notice):
+            with Watch(folders, self._notice) as self._watch:
                 yield
         finally:
             if is_main:
                 signal.signal(signal.SIGCHLD, before)
+
+    def _look_again(self) -> None:
+        self._files_changed = True
+        self.wake()
 
     def _notice(self, paths: set[Path]) -> None:
         strange = [path for path in paths if not self.board.backlog.is_own(path)]
@@ -193,11 +191,14 @@ class Loop:
             self._take_in()
         self.holds.drop(self.requests.answer(self.shop, is_run=self.works, is_busy=bool(self.finishing)))
         self._do_asked()
+        if self._watch is not None and self._watch.renew():
+            self._look_again()
         self._beat_at = self._beat_at or self.shop.clock()
         while self._round():
             pass
         leftovers.remove(self.shop.layout)
-        self.board.file_new()
+        if not self.board.file_new():
+            self._look_again()
         for error in self.board.project():
             self.shop.note("", str(error))
         self._show(self)
@@ -216,6 +217,7 @@ class Loop:
             self._asked.put(work)
 
     def _take_in(self) -> None:
+        put_back_config(self.shop.layout, self.shop.note)
         report = self.board.take_in()
         self.holds.drop(report.edited)
         for task, words in report.told():
@@ -228,7 +230,7 @@ class Loop:
         """One plan, performed; False when there was nothing to do."""
         self.board.keep_up()
         if self.stopping == AGENTS:
-            self._end_agents()
+            end_agents(self.shop, self.at_work)
         active = sorted(self.board.active)
         sights = {name: sight for name in active if (sight := self._look(name)) is not None}
         # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
@@ -360,11 +362,6 @@ class Loop:
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
             self._beat_at = now
-
-    def _end_agents(self) -> None:
-        for task in self.at_work:
-            if task.state is TaskState.IN_PROGRESS and self.shop.spawn.look(task) is Seen.ALIVE:
-                self.shop.spawn.ask_to_stop(task)
 
     def _is_over(self) -> bool:
         if self.finishing:

@@ -10,6 +10,7 @@ They wake and ask, and nothing more: what is so, the journal and the attempts' f
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -50,10 +51,32 @@ class Watch:
     def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None]) -> None:
         self._folders = folders
         self._changed = changed
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
+        self._begin()
 
-    def _watch(self) -> None:
+    def _begin(self) -> None:
+        self._seen = self._identities()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(self._stop,), name="watch", daemon=True)
+
+    def _identities(self) -> list[tuple[int, int]]:
+        """The kernel watches inodes: a folder that is removed and made again is another one. Empty: one is missing."""
+        try:
+            below = [each for folder in self._folders for each in (folder, *sorted(folder.iterdir())) if each.is_dir()]
+            return [(found.st_dev, found.st_ino) for found in map(os.stat, below)]
+        except OSError:
+            return []
+
+    def renew(self) -> bool:
+        """Watches anew where a folder was replaced. True: it did, and what happened in between is not told."""
+        now = self._identities()
+        if not now or now == self._seen:
+            return False
+        self.__exit__()
+        self._begin()
+        self._thread.start()
+        return True
+
+    def _watch(self, stop: threading.Event) -> None:
         from watchfiles import watch
 
         for changes in watch(
@@ -62,7 +85,7 @@ class Watch:
             debounce=WATCH_STEP_MS,
             step=WATCH_STEP_MS,
             rust_timeout=500,
-            stop_event=self._stop,
+            stop_event=stop,
             recursive=True,
             raise_interrupt=False,
         ):

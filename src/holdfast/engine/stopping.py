@@ -7,6 +7,7 @@ order. A loop that lives takes the result by itself. Without one, this waits for
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from holdfast.clock import monotonic
 from holdfast.domain.entries import STOPPED
@@ -64,3 +65,20 @@ def _await_end(shop: Workshop, task: Task) -> None:
             ending.orphan(shop, task, TaskEvent.CRASH)
             return
         time.sleep(POLL_S)
+
+
+def tell_adopted(shop: Workshop, tasks: Iterable[Task]) -> None:
+    """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
+    for task in tasks:
+        seen = shop.spawn.look(task) if task.starts else Seen.DEAD
+        if seen is Seen.ALIVE:
+            shop.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
+        elif seen is Seen.ENDED:
+            shop.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
+
+
+def end_agents(shop: Workshop, tasks: Iterable[Task]) -> None:
+    """Asks the runners of the tasks to end."""
+    for task in tasks:
+        if task.state is TaskState.IN_PROGRESS and shop.spawn.look(task) is Seen.ALIVE:
+            shop.spawn.ask_to_stop(task)

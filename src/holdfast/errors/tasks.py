@@ -82,4 +82,4 @@ class BlockUnfit(HoldfastError, exit_code=10):
 
 class BacklogFolderMissing(HoldfastError, exit_code=10):
     """The folder {path} is gone, and with it the files of open tasks. Nothing was written, and no task is cancelled for
-    it; put the folder back, or, if it shall be empty, make it with `mkdir`."""
+    it; `holdfast run` puts it back with its files, and so does every command that decides something."""

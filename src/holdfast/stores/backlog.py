@@ -273,7 +273,8 @@ class Backlog:
 
     def _expect_folder(self, place: Path) -> None:
         """An `open` folder that is gone took its tasks with it: made anew by a file, it would say they were deleted."""
-        if place.name in ("open", "issues") and self.folder.is_dir() and not place.is_dir():
+        has_journal = os.path.lexists(self.folder.parent / "runtime" / "wal")
+        if place.name in ("open", "issues") and not place.is_dir() and (has_journal or self.folder.is_dir()):
             raise BacklogFolderMissing(path=place)
         disk.mkdir(place)
 

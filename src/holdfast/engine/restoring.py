@@ -1,0 +1,124 @@
+"""Puts back what `git stash -u` or `git clean -fd` took out of the data root.
+
+Git carries the backlog and the settings, so those who do not commit them leave them untracked, and both commands take
+untracked files. A person deletes single files of open tasks; these commands take whole folders. So:
+
+- An `open/` that is gone is put back whole, from the texts that the journal pinned. The folder appears by one rename
+  with all its files in it: a crash in between never leaves a folder that says its tasks were deleted.
+- `config/` is put back from the copy that every owner keeps below `runtime/`.
+- The repository's own exclude file lists what git does not carry, so that the journal stays hidden from git also while
+  the data root's `.gitignore` is away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF
+from holdfast.durable import disk
+from holdfast.durable.blobs import Blobs
+from holdfast.durable.history import is_in_a_branch
+from holdfast.engine.absence import only_away, removed
+from holdfast.errors import BlobCorrupt, BlobMissing, DiskError
+from holdfast.layout import Layout
+from holdfast.ports import BacklogFolder, Ledger
+
+_STAGED = ".hf-open"
+_KEPT_MAX = 1 << 20
+
+
+def put_back_open(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> list[str]:
+    """Makes `open/` anew with the files of all open tasks, where it is gone; returns the tasks."""
+    place = backlog.folder / "open"
+    if os.path.lexists(place):
+        return []
+    disk.mkdir(backlog.folder)
+    tasks = ledger.state.tasks.copy()
+    scan = backlog.scan()
+    texts = {
+        name: text
+        for name, task in tasks.items()
+        if FOLDER_OF[task.state] == "open" and not (name in scan.tasks or name in scan.moved)
+        if (text := _pinned(task, blobs))
+    }
+    kept = {name for problem in only_away(backlog, scan, tasks, texts) for name in problem.tasks}
+    kept |= removed(backlog, tasks, texts)
+    back = {name: text for name, text in texts.items() if name not in kept}
+    staged = backlog.folder / _STAGED
+    if os.path.lexists(staged):
+        disk.remove_tree(staged)
+    disk.mkdir(staged)
+    for name, text in back.items():
+        disk.create(staged / f"{name}.yaml", text)
+    disk.rename(staged, place)
+    return list(back)
+
+
+def _pinned(task: Task, blobs: Blobs) -> bytes:
+    if task.unfiled:
+        return b""
+    try:
+        return blobs.get(task.definition)
+    except (BlobMissing, BlobCorrupt):
+        return b""
+
+
+# -- the settings -----------------------------------------------------------------------------------------------------
+
+
+def keep_config(layout: Layout) -> None:
+    """Copies the settings to where git does not look; only what has changed is written."""
+    for path, kept in _config_files(layout).items():
+        try:
+            content = path.read_bytes() if path.stat().st_size <= _KEPT_MAX else b""
+        except OSError:
+            continue
+        if content and not (kept.exists() and kept.read_bytes() == content):
+            disk.mkdir(kept.parent, 0o700)
+            disk.replace(kept, content, 0o600)
+
+
+def put_back_config(layout: Layout, note: Callable[[str, str], None] = lambda task, text: None) -> list[Path]:
+    """Puts back the files of a `config/` that is gone as a whole; returns them. A single file that is gone is not."""
+    if os.path.lexists(layout.settings.parent):
+        return []
+    back = []
+    for path, kept in _config_files(layout).items():
+        # What a branch has comes back with a checkout of it, and would be in its way.
+        if kept.is_file() and not is_in_a_branch(layout.root, path):
+            disk.mkdir(path.parent)
+            disk.create(path, kept.read_bytes())
+            back.append(path)
+            note("", f"{path} was gone with its folder, and is put back")
+    return back
+
+
+def _config_files(layout: Layout) -> Mapping[Path, Path]:
+    kept = layout.signals.parent / "config"
+    return {path: kept / path.name for path in (layout.settings, layout.mcp_servers)}
+
+
+# -- hidden from git --------------------------------------------------------------------------------------------------
+
+_MARK = "# holdfast: what git does not carry of the data root"
+
+
+def hide_from_git(root: Path, repo: Path) -> None:
+    """Adds the rules of the data root's `.gitignore` to the repository's own exclude file."""
+    if root.parent != repo or not (repo / ".git").is_dir():
+        return
+    exclude = repo / ".git" / "info" / "exclude"
+    lines = exclude.read_text(errors="surrogateescape").splitlines() if exclude.is_file() else []
+    if _MARK in lines or exclude.is_symlink():
+        return
+    rules = [f"/{root.name}/*", f"!/{root.name}/.gitignore", f"!/{root.name}/backlog/", f"!/{root.name}/config/"]
+    text = "\n".join([*lines, _MARK, *rules]) + "\n"
+    try:
+        disk.mkdir(exclude.parent)
+        disk.replace(exclude, text.encode(errors="surrogateescape"))
+    except DiskError:
+        # A `.git` that is not ours to write: only a second `stash -u` would then reach the journal.
+        return
