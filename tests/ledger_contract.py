@@ -51,6 +51,14 @@ class LedgerContract:
     def crash(ledger: Any) -> None:
         raise AssertionError("an implementation's own tests give this")
 
+    @staticmethod
+    def pass_time(ledger: Any, clock: Clock, seconds: float) -> None:
+        """The time passes, and somebody looks all the while."""
+        end = clock.now + seconds
+        while clock.now < end:
+            clock.now += 1
+            ledger.expired()
+
     @pytest.fixture
     def clock(self) -> Clock:
         return Clock()
@@ -136,13 +144,27 @@ class LedgerContract:
     def test_leases_run_out_unless_they_are_extended(self, ledger: Ledger, clock: Clock) -> None:
         ledger.append(ledger.epoch, [added("a"), added("b")])
         one, two = (ledger.claim("w", task, lease_s=10.0) for task in "ab")
-        clock.now += 8
+        self.pass_time(ledger, clock, 8)
         one = ledger.heartbeat(one, lease_s=10.0)
-        clock.now += 8
-        assert ledger.expired(clock.now) == [two]
+        self.pass_time(ledger, clock, 8)
+        assert ledger.expired() == [two]
         assert ledger.state.tasks["b"].state is TaskState.CLAIMED, "nobody takes a claim back by itself"
         ledger.complete(two, TaskEvent.FAST_COMPLETION, "agent_reported", {})
-        assert ledger.expired(clock.now + 100) == [one]
+        self.pass_time(ledger, clock, 100)
+        assert ledger.expired() == [one]
+
+    def test_after_a_time_in_which_nobody_looked_every_lease_begins_anew(self, ledger: Ledger, clock: Clock) -> None:
+        ledger.append(ledger.epoch, [added("a")])
+        one = ledger.claim("w", "a", lease_s=10.0)
+        self.pass_time(ledger, clock, 8)
+        clock.now += 86_400
+        assert ledger.expired() == []
+        known = ledger.lease("a")
+        assert known is not None and known.token == one.token and known.until > clock.now + 5
+        self.pass_time(ledger, clock, 8)
+        assert ledger.expired() == []
+        self.pass_time(ledger, clock, 8)
+        assert ledger.expired() == [known]
 
     def test_watch_sees_each_entry_once_from_a_cursor_on(self, ledger: Ledger) -> None:
         ledger.append(ledger.epoch, [added("a")])

@@ -20,6 +20,7 @@ from holdfast.durable.attempts import Seen
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.jsonl import Ledger
 from holdfast.layout import Layout
+from holdfast.processes import starts
 from snapshot_support import git, repository
 
 WAIT_S_MAX = 120.0
@@ -117,7 +118,7 @@ class Bench:
         return int(path.read_text())
 
     def end(self) -> None:
-        attempts.end_all(self.files, "T.1", 0.0)
+        starts.end_all(self.files, "T.1", None, 0.0)
         for runner in self._runners:
             runner.kill()
             runner.wait()

@@ -331,7 +331,7 @@ def test_tools_that_overlap_end_one_turn_and_long_texts_are_cut() -> None:
 
 
 def test_an_agent_that_had_its_last_word_and_stays_is_ended_and_its_word_counts() -> None:
-    watch = Watch(Limits(stall_timeout_s=1000, timeout_s=1000), 0.0)
+    watch = Watch(Limits(stall_timeout_s=1000, timeout_s=1000), 1.0, clock=lambda: 0.0)
     watch.finished(10.0)
     assert watch.overdue(10.0 + LINGER_S_MAX - 1) is None and watch.next_s(10.0) == LINGER_S_MAX
     told = watch.overdue(10.0 + LINGER_S_MAX)

@@ -13,6 +13,7 @@ import pytest
 from cli_support import type_in
 from holdfast.durable import attempts
 from holdfast.layout import Layout
+from holdfast.processes import starts
 from work_support import Terminal, add, make_work, started, wait_for
 
 # Waits for a file of its own, so that the test says when it goes on.
@@ -24,7 +25,7 @@ def repo(tmp_path: Path) -> Iterator[Path]:
     repo = make_work(tmp_path / "repo")
     yield repo
     for files in map(Layout(repo / ".sdd").attempt_files, os.listdir(repo / ".sdd" / "attempts")):
-        attempts.end_all(files, files.root.name, 0.5)
+        starts.end_all(files, files.root.name, None, 0.5)
 
 
 def test_an_agent_is_followed_to_the_end_of_its_attempt(repo: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from holdfast.domain.attempt import Ending, Exit
 from holdfast.durable import attempts, disk, process
 from holdfast.durable.attempts import RECOVERY, RUNNER, Running, Seen
 from holdfast.layout import Attempt, Layout
+from holdfast.processes import starts
 from runner_support import is_dead, kill, until
 
 # A runner as others see it: it has the lock, then the start, and says so.
@@ -72,7 +72,7 @@ def write_exit(files: Attempt, start: int) -> None:
 
 
 def test_a_start_goes_from_absent_over_alive_to_dead_or_ended(files: Attempt, strays: Strays) -> None:
-    assert attempts.look(files, 1) is Seen.ABSENT and attempts.heartbeat_age(files) == float("inf")
+    assert attempts.look(files, 1) is Seen.ABSENT and attempts.last_sign(files, 1) is None
     child = runner(strays, files)
     assert attempts.look(files, 1) is Seen.ALIVE
     assert attempts.look(files, 2) is Seen.ABSENT
@@ -110,7 +110,7 @@ def test_a_lock_without_a_living_runner_is_headless(files: Attempt, strays: Stra
     child = strays.start(sys.executable, "-c", HOLD, str(files.root))
     assert child.stdout is not None and child.stdout.readline() == "False\n"
     assert attempts.look(files, 1) is Seen.HEADLESS
-    attempts.end_all(files, "T.1", 5.0)
+    starts.end_all(files, "T.1", 1, 5.0)
     assert child.wait() == -signal.SIGTERM and attempts.look(files, 1) is Seen.DEAD
 
 
@@ -129,7 +129,7 @@ def test_the_lock_is_given_up_on_only_by_its_last_holder(files: Attempt) -> None
 def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
     """Somebody looks all the time; a runner gets the lock all the same."""
     asking = subprocess.Popen(
-        [sys.executable, "-c", f"{HOLD.partition('fd =')[0]}\nwhile True: attempts._is_free(files.alive)", files.root]
+        [sys.executable, "-c", f"{HOLD.partition('fd =')[0]}\nwhile True: attempts.is_free(files.alive)", files.root]
     )
     try:
         for _ in range(200):
@@ -141,12 +141,26 @@ def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
         asking.wait()
 
 
-def test_a_heartbeat_is_a_time(files: Attempt) -> None:
+def test_a_sign_of_life_is_of_one_start_and_of_its_very_runner(files: Attempt) -> None:
+    fd = attempts.take_alive(files, 1, 0.0)
+    assert fd is not None and attempts.claim_start(files, 1, RUNNER)
     attempts.beat(files)
-    os.utime(files.alive, (1000.0, 1000.0))
-    assert attempts.heartbeat_age(files) > time.time() - 2000
+    assert attempts.last_sign(files, 1) is None, "nobody has said yet whose signs these are"
+    attempts.sign(files, 1, fd)
+    first = attempts.last_sign(files, 1)
     attempts.beat(files)
-    assert attempts.heartbeat_age(files) < 1000
+    until(lambda: attempts.beat(files) is None and attempts.last_sign(files, 1) != first)
+    assert first is not None and attempts.last_sign(files, 2) is None
+    # The next start has the same file, and has shown nothing yet.
+    assert attempts.claim_start(files, 2, RUNNER) and attempts.last_sign(files, 2) is None
+    attempts.sign(files, 2, fd)
+    assert attempts.last_sign(files, 2) is not None and attempts.last_sign(files, 1) is None
+    owner = attempts.read_start(files, 2)
+    assert owner is not None
+    stranger = msgspec.structs.replace(owner, start_ticks=owner.start_ticks + 1)
+    disk.replace(files.start(2), msgspec.json.encode(stranger))
+    assert attempts.last_sign(files, 2) is None
+    os.close(fd)
 
 
 # -- ending -----------------------------------------------------------------------------------------------------------
@@ -154,7 +168,8 @@ def test_a_heartbeat_is_a_time(files: Attempt) -> None:
 
 def marked(files: Attempt, attempt: str = "T.1", root: Path | None = None) -> dict[str, str]:
     worktree = (root or files.root.parent.parent) / "worktrees" / "T"
-    return {**os.environ, "HOLDFAST_ATTEMPT": attempt, "HOLDFAST_WORKTREE": str(worktree)}
+    ours = {"HOLDFAST_ATTEMPT": attempt, "HOLDFAST_START": "1", "HOLDFAST_WORKTREE": str(worktree)}
+    return {**os.environ, **ours}
 
 
 def test_only_processes_of_this_attempt_and_this_data_root_are_ended(files: Attempt, strays: Strays) -> None:
@@ -165,10 +180,13 @@ def test_only_processes_of_this_attempt_and_this_data_root_are_ended(files: Atte
         strays.start("sleep", "600", env=marked(files, root=other_root)),
         strays.start("sleep", "600", env={**os.environ, "HOLDFAST_ATTEMPT": "T.1"}),
         strays.start("sleep", "600"),
+        # Of the start that follows, and a gate that judges the attempt's work.
+        strays.start("sleep", "600", env={**marked(files), "HOLDFAST_START": "2"}),
+        strays.start("sleep", "600", env={**marked(files), "HOLDFAST_GATE": "T.1"}),
     ]
-    attempts.end_all(files, "T.1", 5.0)
+    starts.end_all(files, "T.1", 1, 5.0)
     assert ours.wait() == -signal.SIGTERM
-    assert [other.poll() for other in others] == [None] * 4
+    assert [other.poll() for other in others] == [None] * 6
 
 
 def test_a_group_counts_only_while_its_very_leader_is_there(files: Attempt, strays: Strays) -> None:
@@ -184,10 +202,10 @@ def test_a_group_counts_only_while_its_very_leader_is_there(files: Attempt, stra
 
     for stale in ((ticks - 1, me.boot_id), (ticks, "another boot")):
         note(*stale)
-        attempts.end_all(files, "T.1", 0.0)
+        starts.end_all(files, "T.1", 1, 0.0)
         assert leader.poll() is None
     note(ticks, me.boot_id)
-    attempts.end_all(files, "T.1", 5.0)
+    starts.end_all(files, "T.1", 1, 5.0)
     assert leader.wait() == -signal.SIGTERM
 
 
@@ -201,7 +219,7 @@ def test_what_does_not_hear_is_killed_after_the_grace_and_what_is_stopped_is_wok
     assert stopped.stdout is not None and stopped.stdout.readline() == "on\n"
     kill(stopped.pid, signal.SIGSTOP)
     until(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
-    attempts.end_all(files, "T.1", 3.0)
+    starts.end_all(files, "T.1", 1, 3.0)
     assert deaf.wait() == -signal.SIGKILL
     assert stopped.wait() == 0 and (tmp_path / "heard").read_text() == "heard\n"
 
@@ -213,7 +231,7 @@ def test_one_that_comes_while_others_end_is_ended_too(files: Attempt, strays: St
     leave = f'trap "" TERM; setsid sh {heir} & while [ ! -s {tmp_path}/heir ]; do sleep 0.01; done; exit 0'
     parent = strays.start("sh", "-c", f"trap '{leave}' TERM; echo on; while :; do sleep 0.01; done", env=marked(files))
     assert parent.stdout is not None and parent.stdout.readline() == "on\n"
-    attempts.end_all(files, "T.1", 2.0)
+    starts.end_all(files, "T.1", 1, 2.0)
     assert parent.wait() == 0 and is_dead(int((tmp_path / "heir").read_text()))
 
 

@@ -18,6 +18,7 @@ import pytest
 from cli_support import type_in
 from holdfast.durable import attempts
 from holdfast.layout import Layout
+from holdfast.processes import starts
 from work_support import add, git, make_work, started, wait_for
 
 
@@ -26,7 +27,7 @@ def repo(tmp_path: Path) -> Iterator[Path]:
     repo = make_work(tmp_path / "repo")
     yield repo
     for files in map(Layout(repo / ".sdd").attempt_files, os.listdir(repo / ".sdd" / "attempts")):
-        attempts.end_all(files, files.root.name, 0.5)
+        starts.end_all(files, files.root.name, None, 0.5)
 
 
 def findings(repo: Path) -> dict[str, list[dict[str, Any]]]:

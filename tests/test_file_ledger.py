@@ -20,7 +20,7 @@ from support import each_disk, record, scratch
 
 
 def reopen(folder: Path, clock: Clock) -> FileLedger:
-    return FileLedger.open(create_root(folder / ".sdd"), clock=clock)
+    return FileLedger.open(create_root(folder / ".sdd"), clock=clock, steady=clock)
 
 
 def crash(ledger: FileLedger) -> None:

@@ -13,6 +13,7 @@ import pytest
 from cli_support import type_in
 from holdfast.durable import attempts
 from holdfast.layout import Layout
+from holdfast.processes import starts
 from work_support import Terminal, add, make_work, wait_for
 
 # Sets the title of the window, clears the screen, and is markup of the library that paints.
@@ -66,7 +67,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
     files = Layout(repo / ".sdd").attempt_files("long.1")
     wait_for(lambda: attempts.look(files, 1) is attempts.Seen.ALIVE, "it has ended")
-    attempts.end_all(files, "long.1", 0.5)
+    starts.end_all(files, "long.1", None, 0.5)
 
 
 def test_without_a_terminal_there_are_lines_and_with_json_objects(tmp_path: Path) -> None:

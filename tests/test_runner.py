@@ -15,6 +15,7 @@ from holdfast.domain.attempt import Ending, Launch, Limits
 from holdfast.domain.spend import Caps
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
+from holdfast.processes import starts
 from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git
 
@@ -115,6 +116,7 @@ def test_an_agent_gets_its_variables_and_no_others(bench: Bench) -> None:
     assert ours == {
         "HOLDFAST_TASK": "T",
         "HOLDFAST_ATTEMPT": "T.1",
+        "HOLDFAST_START": "1",
         "HOLDFAST_WORKTREE": str(bench.worktree),
         "HOLDFAST_TURN": "0",
         "HOLDFAST_URL": "http://x",
@@ -245,7 +247,7 @@ def test_a_runner_that_was_killed_leaves_a_headless_attempt_that_can_be_ended(be
     runner.kill()
     runner.wait()
     assert attempts.look(bench.files, 1) is Seen.HEADLESS and agent.is_alive()
-    attempts.end_all(bench.files, "T.1", 0.1)
+    starts.end_all(bench.files, "T.1", 1, 0.1)
     assert not agent.is_alive() and is_dead(stray_pid)
     assert attempts.look(bench.files, 1) is Seen.DEAD and attempts.read_exit(bench.files, 1) is None
 
@@ -302,7 +304,7 @@ def test_killed_at_any_point_the_next_start_completes_the_attempt(bench: Bench, 
     is_claimed = RUNNER_POINTS.index(point) >= RUNNER_POINTS.index("runner.start.after")
     is_over = in_child or RUNNER_POINTS.index(point) >= RUNNER_POINTS.index("runner.exit.after")
     assert seen in ({Seen.ENDED} if is_over else {Seen.DEAD, Seen.HEADLESS} if is_claimed else {Seen.ABSENT})
-    attempts.end_all(bench.files, "T.1", 0.0)
+    starts.end_all(bench.files, "T.1", 1, 0.0)
     if point == "runner.exit.after":
         assert bench.exit().ending is Ending.DONE
         return

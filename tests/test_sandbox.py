@@ -16,6 +16,7 @@ from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
 from holdfast.engine.gates import Gate
 from holdfast.engine.worktree import Worktrees
+from holdfast.processes import starts
 from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git, repository
 from verify_support import effect, intent
@@ -264,9 +265,9 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     elif who == "agent":
         kill(bench.agent().pid)
     else:
-        attempts.end_all(bench.files, "T.1", 0.1)
+        starts.end_all(bench.files, "T.1", 1, 0.1)
     runner.wait(60)
-    attempts.end_all(bench.files, "T.1", 0.1)
+    starts.end_all(bench.files, "T.1", 1, 0.1)
     until(lambda: not _sleepers(), "the stray's end")
     seen = attempts.look(bench.files, 1)
     assert seen is (Seen.ENDED if who == "agent" else Seen.DEAD) and not bench.agent().is_alive()

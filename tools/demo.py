@@ -37,6 +37,7 @@ from holdfast.durable.entry import Entry, Ref  # noqa: E402
 from holdfast.durable.process import Identity  # noqa: E402
 from holdfast.errors import HoldfastError  # noqa: E402
 from holdfast.layout import Attempt  # noqa: E402
+from holdfast.processes import starts  # noqa: E402
 
 KILLS = 6
 STEPS = 4
@@ -195,7 +196,7 @@ def main() -> int:
         problems = report(demo, time.monotonic() - began) if code == 0 else [f"`holdfast run` ended with code {code}"]
     finally:
         for files in demo.folders():
-            attempts.end_all(files, files.root.name, 1.0)
+            starts.end_all(files, files.root.name, None, 1.0)
     if not problems:
         shutil.rmtree(folder)
         return 0

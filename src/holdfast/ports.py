@@ -83,8 +83,12 @@ class Ledger(Protocol):
     def lease(self, task: str) -> Claim | None:
         """The claim by which a task is held, as long as its lease was heard of."""
 
-    def expired(self, now: float) -> list[Claim]:
-        """Claims whose lease has run out: nobody takes them back by itself."""
+    def expired(self) -> list[Claim]:
+        """Claims whose lease has run out: nobody takes them back by itself.
+
+        To be asked every second or so while there are any. Where nobody has asked for much longer, the owner itself was
+        stopped, and every lease begins anew.
+        """
 
     def complete(self, claim: Claim, event: TaskEvent, reason: str, outcome: Mapping[str, Any]) -> Ref:
         """Moves the task on, in the name of its claim. Raises ClaimLost when the task is no longer this claim's."""

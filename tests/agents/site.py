@@ -24,6 +24,7 @@ from holdfast.durable import attempts
 from holdfast.durable.jsonl import Ledger
 from holdfast.engine.check import live_owner
 from holdfast.layout import Layout
+from holdfast.processes import starts
 from holdfast.stores.files import read_state
 from model_server import ModelServer, Step
 
@@ -70,7 +71,7 @@ class Site:
             run.kill()
             run.wait()
         for folder in self.layout.attempts.iterdir() if self.layout.attempts.exists() else ():
-            attempts.end_all(self.layout.attempt_files(folder.name), folder.name, 0.0)
+            starts.end_all(self.layout.attempt_files(folder.name), folder.name, None, 0.0)
             if RECORD:
                 self._record(folder.name)
         self.model.__exit__()

@@ -40,6 +40,7 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
     told = {
         "HOLDFAST_TASK": order.task,
         "HOLDFAST_ATTEMPT": order.attempt,
+        "HOLDFAST_START": str(order.start),
         "HOLDFAST_WORKTREE": order.worktree,
         "HOLDFAST_TURN": str(order.done),
     }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from holdfast.agents.conversation import Conversation
+from holdfast.clock import Awake, gap_of, monotonic
 from holdfast.domain.attempt import Ending, Limits
 from holdfast.domain.spend import Spend
 
@@ -22,12 +25,16 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """Given the time, by a clock that is never set, it says whether it is enough. It looks at nothing by itself."""
+    """Given the time, by its own clock, it says whether it is enough. It looks at nothing else by itself.
 
-    def __init__(self, limits: Limits, began: float) -> None:
+    Its clock leaves out what passes while the runner itself is stopped: then the agent could say nothing, either.
+    `look_s`: how long the runner may mean not to look.
+    """
+
+    def __init__(self, limits: Limits, look_s: float, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
-        self._began = began
-        self._heard = began
+        self._awake = Awake(look_s + gap_of(limits.stall_timeout_s), clock)
+        self._began = self._heard = self._awake.now()
         self._finished: float | None = None
         self._call: tuple[str, str] | None = None
         self._same_calls = 0
@@ -49,6 +56,15 @@ class Watch:
     def reached(self) -> None:
         """It has done something else than to try again."""
         self._retrying = None
+
+    def now(self) -> float:
+        gaps = self._awake.gaps
+        now = self._awake.now()
+        if self._awake.gaps > gaps:
+            # It has the whole time again to be heard.
+            self._heard = now
+            self._finished = now if self._finished is not None else None
+        return now
 
     def seconds(self, now: float) -> float:
         return now - self._began

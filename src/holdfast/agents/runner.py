@@ -33,7 +33,7 @@ from holdfast.agents.files import remove_secrets, write_files
 from holdfast.agents.limits import Verdict, Watch
 from holdfast.agents.record import Record, step, write_exit
 from holdfast.agents.streams import stream_of
-from holdfast.clock import monotonic, wall
+from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
 from holdfast.domain.attempt import Ending, Exit, Order
 from holdfast.domain.spend import Spend
@@ -42,6 +42,7 @@ from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.layout import Attempt, Layout
+from holdfast.processes import starts
 
 if TYPE_CHECKING:
     from holdfast.ports import HookedStream
@@ -111,8 +112,8 @@ class Runner:
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock)
-        self._turn_began = monotonic()
-        self._watch = Watch(order.limits, self._turn_began)
+        self._watch = Watch(order.limits, TICK_S_MAX)
+        self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0
 
     def _fail(self, failure: Exception) -> None:
@@ -161,17 +162,17 @@ class Runner:
     def _pause_s(self) -> float:
         """Not longer than until something may be overdue; a file `stop` is looked for now and then."""
         is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
-        return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(monotonic()))
+        return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(self._watch.now()))
 
     def _is_enough(self) -> bool:
         """Shows that the runner is at work, and asks whether the agent may go on."""
-        now = monotonic()
+        now = self._watch.now()
         assert self._record is not None
         if now >= self._next_beat:
             self._next_beat = now + self._order.limits.heartbeat_s
             attempts.beat(self._files)
             assert self._child is not None
-            attempts.bury_orphans(self._child.pid)
+            starts.bury_orphans(self._child.pid)
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_S
             self._record.flush()
@@ -190,7 +191,7 @@ class Runner:
         except BlockingIOError:
             return False
         if data:
-            self._watch.heard(monotonic())
+            self._watch.heard(self._watch.now())
             self._record.write_output(data)
             if fd == self._child.stdout or self._order.launch.reads_errors:
                 self._take_lines(fd, data)
@@ -202,7 +203,7 @@ class Runner:
             for _ in range(READS_BEFORE_A_HOOK_MAX):
                 if not self._read(child.stdout):
                     break
-            self._watch.heard(monotonic())
+            self._watch.heard(self._watch.now())
             for event in cast("HookedStream", self._stream).hook(hook.said_in(call)):
                 self._take(event, is_waiting=True)
             if self._verdict is not None:
@@ -223,7 +224,7 @@ class Runner:
     def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
         """`is_waiting`: the agent does nothing until it is told to go on."""
         assert self._record is not None
-        now = monotonic()
+        now = self._watch.now()
         event, refused = honest(event, wall(), self._talk.spent.usd)
         if refused:
             self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": refused})
@@ -256,14 +257,14 @@ class Runner:
             self._child.stop()
         try:
             attempts.beat(self._files)
-            now = monotonic()
+            now = self._watch.now()
             line = self._record.turn(self._talk, now - self._turn_began)
             self._talk.next_turn()
         finally:
             if not is_waiting:
                 self._child.go_on()
         self._wake()
-        self._turn_began = monotonic()
+        self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
         return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
 
@@ -280,7 +281,8 @@ class Runner:
             return
         with step("end_processes"):
             # The agent is a zombie until it is reaped, so its group cannot be anybody else's meanwhile.
-            attempts.end_processes(self._files, self._order.attempt, self._order.limits.grace_s, descendants=True)
+            order = self._order
+            starts.end_processes(self._files, order.attempt, order.start, order.limits.grace_s, descendants=True)
             self._code = self._reap()
 
     def _reap(self) -> int:
@@ -338,7 +340,7 @@ class Runner:
 
     def _exit(self, snapshot: str) -> Exit:
         verdict, code, now = self._judge(), self._code, wall()
-        seconds = self._watch.seconds(monotonic()) if self._child is not None else 0.0
+        seconds = self._watch.seconds(self._watch.now()) if self._child is not None else 0.0
         if not self._talk.spent.turns:
             before = attempts.last_exit(self._files)
             verdict = verdicts.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)
@@ -370,7 +372,7 @@ def _claim(files: Attempt, order: Order) -> bool:
 def main(arguments: list[str]) -> int:
     root, attempt, number, digest, *intent = arguments
     os.nice(NICE)
-    attempts.adopt_orphans()
+    starts.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     layout, start = Layout(Path(root)), int(number)
     files = layout.attempt_files(attempt)
@@ -387,6 +389,7 @@ def main(arguments: list[str]) -> int:
         is_ours = _claim(files, order)
     if not is_ours:
         return EXIT_NOT_OURS
+    attempts.sign(files, start, lock)
     Runner(layout, files, order, lock).run()
     return 0
 

@@ -19,6 +19,7 @@ NOT_SETTINGS = frozenset(
         "AUDIT_KEY",
         "TASK",
         "ATTEMPT",
+        "START",
         "WORKTREE",
         "URL",
         "TOKEN",

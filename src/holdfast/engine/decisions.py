@@ -44,6 +44,7 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
+from holdfast.processes import starts
 
 ACTOR = "cli"
 # How a task is given up, by what its state allows.
@@ -259,7 +260,7 @@ def end_attempt(desk: Desk, task: Task) -> None:
     files = desk.layout.attempt_files(task.attempt)
     # A runner that is on its way to its start finds it taken, and does nothing.
     attempts.claim_start(files, task.starts, attempts.RECOVERY, task.intent)
-    attempts.end_all(files, task.attempt, desk.config.grace_s)
+    starts.end_all(files, task.attempt, task.starts, desk.config.grace_s)
     leftovers.remove(desk.layout)
     Follower(desk.ledger, desk.layout).follow(task)
 

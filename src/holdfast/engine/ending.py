@@ -20,6 +20,7 @@ from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge, outages, turns
 from holdfast.engine.workshop import Workshop
 from holdfast.layout import Attempt
+from holdfast.processes import starts
 
 # After a fault of the machine in a runner (a full disk, a program that is gone).
 FAULT_PAUSE_S = 30.0
@@ -121,7 +122,7 @@ def _last_line(files: Attempt, start: int) -> str:
 def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
     """Ends whatever is left of the attempt, then says that it is nobody's."""
     files = shop.layout.attempt_files(task.attempt)
-    attempts.end_all(files, task.attempt, shop.config.grace_s)
+    starts.end_all(files, task.attempt, task.starts, shop.config.grace_s)
     # It may have come to its end just now, and said so.
     ended = attempts.read_exit(files, task.starts, task.intent)
     if ended is not None and ended.ending is not Ending.STOPPED:

@@ -4,7 +4,7 @@ A gate is a command in the scratch worktree, in a process group of its own, at n
 few variables of ours. It inherits a flock on the attempt's `gates.lock`, so that after a crash the next orchestrator
 knows of it. When it has ended, or its time is over, everything that it started is ended too: a process is of the gate
 when it is in its group, when its environment says so (`HOLDFAST_GATE`, and the scratch worktree of this data root), or
-when it holds the lock. It is looked at again once a pidfd holds it, so that nobody else is ever signalled.
+when it holds the lock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +21,12 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.clock import monotonic
+from holdfast.clock import Deadline, monotonic
 from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import GateStuck
 from holdfast.layout import Attempt
+from holdfast.processes import members
 
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 
@@ -35,6 +35,8 @@ TIMEOUT_S = 600.0
 GRACE_S = 5.0
 KILL_WAIT_S_MAX = 30.0
 POLL_S = 0.02
+# How often is looked at the clock while a gate runs, so that a gap of our own is seen.
+LOOK_S = 1.0
 PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
 _NICE = 19
 _NOT_FOUND = 127
@@ -97,7 +99,7 @@ def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ())
         kept.add(f"{argv[0]} cannot be run: {error.strerror or error}\n".encode())
         code, in_time = _NOT_FOUND, True
     else:
-        in_time, code = _see_through(child, place, began + gate.timeout_s, kept)
+        in_time, code = _see_through(child, place, Deadline(gate.timeout_s, LOOK_S), kept)
     seconds = round(monotonic() - began, 3)
     output = blobs.put(kept.content(), content_type="text/plain", metadata={"gate": gate.name[:100]})
     outcome: Outcome = "timed_out" if not in_time else "passed" if code == 0 else "failed"
@@ -122,7 +124,7 @@ def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subproc
     return child
 
 
-def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: float, kept: _Kept) -> tuple[bool, int]:
+def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
     """Whether it ended by itself in time, and its code. It is reaped last: until then its group's number is its own."""
     assert child.stdout is not None
     pipe = child.stdout.fileno()
@@ -135,15 +137,15 @@ def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: float, 
     return in_time, code if code >= 0 else 128 - code
 
 
-def _watch(pid: int, pipe: int, deadline: float, kept: _Kept) -> bool:
+def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept) -> bool:
     """Reads what the gate prints until it has ended; False when its time was over before."""
     pidfd = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.register(pipe, select.POLLIN)
-        while (left_s := deadline - monotonic()) > 0:
-            ready = {fd for fd, _ in poll.poll(left_s * 1000)}
+        while left_s := deadline.left_s():
+            ready = {fd for fd, _ in poll.poll(min(left_s, LOOK_S) * 1000)}
             if pipe in ready and not kept.drain(pipe, once=True):
                 poll.unregister(pipe)
             if pidfd in ready:
@@ -203,10 +205,10 @@ def locked(place: Place) -> Iterator[Place]:
     fd = disk.open_lock_file(path, attempts.PRIVATE)
     try:
         end(place)
-        deadline = monotonic() + KILL_WAIT_S_MAX
+        deadline = Deadline(KILL_WAIT_S_MAX, POLL_S + place.grace_s)
         while not _try_lock(fd):
             end(place)
-            if monotonic() > deadline:
+            if deadline.is_over():
                 raise GateStuck(attempt=place.attempt, processes="a process that cannot be seen from here")
             time.sleep(POLL_S)
         yield msgspec.structs.replace(place, lock=fd)
@@ -223,79 +225,13 @@ def _try_lock(fd: int) -> bool:
 
 
 def end(place: Place, group: int = 0) -> None:
-    """Asks every process of the gate to end, kills what is left after the grace, and returns when none is found."""
-    began = monotonic()
-    asked: set[tuple[int, int]] = set()
-    while found := list(_members(place, group)):
-        waited_s = monotonic() - began
-        if waited_s > place.grace_s + KILL_WAIT_S_MAX:
-            names = ", ".join(f"process {pid}" for pid, _ in found)
-            raise GateStuck(attempt=place.attempt, processes=names)
-        for known in found:
-            if waited_s >= place.grace_s:
-                _signal(known, place, group, signal.SIGKILL)
-            elif known not in asked:
-                # A stopped process must be woken to hear it.
-                _signal(known, place, group, signal.SIGTERM, signal.SIGCONT)
-                asked.add(known)
-        time.sleep(POLL_S)
-
-
-def _members(place: Place, group: int) -> Iterator[tuple[int, int]]:
-    """Each by pid and start ticks, which together are never another's."""
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and (ticks := _is_member(int(name), place, group)):
-            yield int(name), ticks
-
-
-def _is_member(pid: int, place: Place, group: int) -> int:
-    """Its start ticks if it lives and is of the gate, else 0."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return 0
-    # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
-    state, parent, its_group, *rest = text[text.rindex(b")") + 2 :].split()
-    me = os.getpid()
-    if state in (b"Z", b"X") or pid == me:
-        return 0
-    # A child of ours that is between fork and exec has every descriptor, and is no gate.
-    is_ours = (group and int(its_group) == group) or _is_marked(pid, place)
-    is_ours = is_ours or (int(parent) != me and _has_open(pid, place.files.gates_lock))
-    return int(rest[16]) if is_ours else 0
-
-
-def _is_marked(pid: int, place: Place) -> bool:
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    """Ends every process of the gate, and returns when none is found."""
     # Two data roots may each have an attempt of this name, but not this folder.
-    wanted = {f"HOLDFAST_GATE={place.attempt}".encode(), b"HOLDFAST_WORKTREE=" + os.fsencode(place.folder)}
-    return wanted.issubset(variables)
+    wanted = {b"HOLDFAST_GATE": os.fsencode(place.attempt), b"HOLDFAST_WORKTREE": os.fsencode(place.folder)}
 
+    def marked(variables: Mapping[bytes, bytes]) -> bool:
+        return all(variables.get(name) == value for name, value in wanted.items())
 
-def _has_open(pid: int, path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        wanted = path.stat()
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            # Descriptors come and go while we look.
-            with contextlib.suppress(OSError):
-                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), wanted):
-                    return True
-    return False
-
-
-def _signal(known: tuple[int, int], place: Place, group: int, *signals: signal.Signals) -> None:
-    pid, ticks = known
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if _is_member(pid, place, group) == ticks:
-            for number in signals:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    signal.pidfd_send_signal(pidfd, number)
-    finally:
-        os.close(pidfd)
+    signs = members.Signs(marked, place.files.gates_lock, lambda: group or None, spares_children=True)
+    if left := members.end(signs, place.grace_s, KILL_WAIT_S_MAX):
+        raise GateStuck(attempt=place.attempt, processes=", ".join(f"process {pid}" for pid in left))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from holdfast.clock import monotonic
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import DefinitionLost, GitLocked, HoldfastError, LandingWaits, is_environment
 
@@ -20,10 +21,14 @@ PAUSE_S_MAX = 60.0
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None."""
+    """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None.
+
+    `until` is for people to read. Counted is to `due`, on the clock that nobody sets.
+    """
 
     reason: str
     until: float | None
+    due: float = 0.0
 
 
 class Holds(dict[str, Hold]):
@@ -40,7 +45,7 @@ class Holds(dict[str, Hold]):
         if self._told.get(name) != reason and not is_quiet:
             self._told[name] = reason
             self._note(name, reason)
-        self[name] = Hold(reason, self._clock() + wait_s if soon else None)
+        self[name] = Hold(reason, self._clock() + wait_s if soon else None, monotonic() + wait_s)
 
     def pause(self, name: str, reason: str, *, stays: bool) -> None:
         """After a fault of the machine. `stays`: the run goes on by itself, so it keeps trying."""
@@ -53,8 +58,8 @@ class Holds(dict[str, Hold]):
 
     def release(self) -> None:
         """Forgets what is over by now."""
-        now = self._clock()
-        self.drop([name for name, hold in self.items() if hold.until is not None and hold.until <= now])
+        now = monotonic()
+        self.drop([name for name, hold in self.items() if hold.until is not None and hold.due <= now])
 
     def drop(self, names: Iterable[str]) -> None:
         for name in names:

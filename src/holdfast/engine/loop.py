@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from holdfast.clock import monotonic
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
@@ -48,6 +49,7 @@ from holdfast.engine.plan import (
 from holdfast.engine.requests import Requests
 from holdfast.engine.restoring import put_back_config
 from holdfast.engine.signals import AGENTS, Signals, Watch
+from holdfast.engine.silence import LOOK_S
 from holdfast.engine.start import Held, start
 from holdfast.engine.stopping import end_agents, tell_adopted
 from holdfast.engine.workshop import Workshop
@@ -58,8 +60,6 @@ from holdfast.errors import (
 )
 
 BEAT_S = 10.0
-# Only the death of a runner that an earlier orchestrator began comes without a sign.
-LOOK_S = 1.0
 
 # Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
 Work = Callable[["Loop"], list[str]]
@@ -193,7 +193,7 @@ class Loop:
         self._do_asked()
         if self._watch is not None and self._watch.renew():
             self._look_again()
-        self._beat_at = self._beat_at or self.shop.clock()
+        self._beat_at = self._beat_at or monotonic()
         while self._round():
             pass
         leftovers.remove(self.shop.layout)
@@ -234,7 +234,7 @@ class Loop:
         active = sorted(self.board.active)
         sights = {name: sight for name in active if (sight := self._look(name)) is not None}
         # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
-        lapsed = [claim.task for claim in self.shop.ledger.expired(self.shop.clock())]
+        lapsed = [claim.task for claim in self.shop.ledger.expired()]
         with self.board.lock:
             commands = plan(
                 self.shop.ledger.state,
@@ -309,11 +309,14 @@ class Loop:
         files = self.shop.layout.attempt_files(task.attempt)
         seen = self.shop.spawn.look(task)
         self.shop.turns.follow(task)
+        if seen is not Seen.ALIVE:
+            self.shop.silence.forget(task.attempt)
         if seen is Seen.ENDED:
             return Sight(seen, attempts.read_exit(files, task.starts, task.intent))
-        silent_s = attempts.heartbeat_age(files) if seen is Seen.ALIVE else 0.0
-        # A runner on its way has not made its lock yet, so it cannot have been silent.
-        return Sight(seen, silent_s=silent_s if silent_s < math.inf else 0.0)
+        if seen is not Seen.ALIVE:
+            return Sight(seen)
+        sign = attempts.last_sign(files, task.starts)
+        return Sight(seen, silent_s=self.shop.silence.look(task.attempt, task.starts, sign))
 
     def _start(self, task: Task) -> None:
         if self.full:
@@ -358,7 +361,7 @@ class Loop:
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        now = self.shop.clock()
+        now = monotonic()
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
             self._beat_at = now
@@ -376,12 +379,11 @@ class Loop:
 
     def _patience(self) -> float:
         """How long nothing can become due by itself."""
-        now = self.shop.clock()
-        moments = [now + BEAT_S]
-        moments += [hold.until for hold in self.holds.values() if hold.until is not None]
+        now = monotonic()
+        waits = [BEAT_S, *(hold.due - now for hold in self.holds.values() if hold.until is not None)]
         with self.board.lock:
             if (moment := self.board.graph.next_moment()) is not None:
-                moments.append(moment)
+                waits.append(moment - self.shop.clock())
         if self._held():
-            moments.append(now + LOOK_S)
-        return max(0.01, min(moments) - now)
+            waits.append(LOOK_S)
+        return max(0.01, min(waits))

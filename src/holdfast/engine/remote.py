@@ -71,8 +71,9 @@ def held(desk: Desk, task: str, token: str) -> tuple[Task, Claim]:
     """The task, for who has its claim. A lease that has run out is over, also before the loop has come to say so: it
     may be doing that now, and what is granted meanwhile would be taken away again."""
     known = desk.task(task)
+    is_over = any(each.task == task for each in desk.ledger.expired())
     lease = desk.ledger.lease(task)
-    if lease is not None and known.remote and lease.token == token and lease.until < desk.clock():
+    if is_over and known.remote and lease is not None and lease.token == token:
         raise ClaimLost(task=task, worker=token, reason="its lease has run out")
     if lease is None or not known.remote or lease.token != token:
         holder = f"{known.agent} holds it" if known.agent else "nobody holds it"

@@ -24,6 +24,7 @@ from holdfast.durable.quarantine import set_aside
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+from holdfast.processes import starts
 
 # What a runner of a lost journal is given to end by itself.
 GRACE_S = 5.0
@@ -84,7 +85,7 @@ class Spawn:
         files = self._layout.attempt_files(attempt)
         if not intent or not attempts.strangers(files, start, intent):
             return
-        attempts.end_all(files, attempt, GRACE_S)
+        starts.end_all(files, attempt, None, GRACE_S)
         reason = f"it is not of the start that this journal intended ({intent})"
         for path in attempts.strangers(files, start, intent):
             name = attempt if path == files.root else f"{attempt}-{path.name}"

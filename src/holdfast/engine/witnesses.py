@@ -31,6 +31,7 @@ from holdfast.durable.quarantine import set_aside
 from holdfast.engine.auditing import last_audited, ref_of
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
+from holdfast.processes import starts
 
 GRACE_S = 5.0
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
@@ -141,7 +142,7 @@ def let_go(layout: Layout, state: State) -> list[str]:
     moved = []
     for name, start in list(_strange_starts(layout, state)):
         files = layout.attempt_files(name)
-        attempts.end_all(files, name, GRACE_S)
+        starts.end_all(files, name, None, GRACE_S)
         for path in attempts.strangers(files, start, _NONE):
             kept = name if path == files.root else f"{name}-{path.name}"
             moved.append(set_aside(layout.quarantine, path, _REASON, kept))

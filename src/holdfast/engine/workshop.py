@@ -19,6 +19,7 @@ from holdfast.durable.entry import Record
 from holdfast.engine import merge
 from holdfast.engine.board import Board
 from holdfast.engine.finishing import Finisher
+from holdfast.engine.silence import Silence
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
 from holdfast.engine.worktree import Worktrees
@@ -67,6 +68,11 @@ class Workshop:
     def branch(self) -> str:
         """Where work lands, for the whole run: whoever checks out another branch meanwhile does not move it."""
         return merge.target_branch(self.repo, self.config)
+
+    @functools.cached_property
+    def silence(self) -> Silence:
+        """How long each runner has given no sign of life."""
+        return Silence(self.config.heartbeat_timeout_s)
 
     @property
     def ledger(self) -> Ledger:

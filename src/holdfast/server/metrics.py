@@ -25,7 +25,6 @@ from holdfast.domain.fsm import AbortReason
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts
 from holdfast.durable.entry import Entry
 
 if TYPE_CHECKING:
@@ -309,9 +308,7 @@ class _Scraped:
         heartbeat_s = silence_s = 0.0
         for task in at_work:
             files = self._api.layout.attempt_files(task.attempt)
-            age_s = attempts.heartbeat_age(files)
-            # A runner on its way has given no sign yet, so it cannot have been silent.
-            heartbeat_s = max(heartbeat_s, age_s if age_s != float("inf") else 0.0)
+            heartbeat_s = max(heartbeat_s, self._api.shop.silence.seconds(task.attempt))
             with contextlib.suppress(OSError):
                 silence_s = max(silence_s, wall() - files.output.stat().st_mtime)
         return heartbeat_s, silence_s

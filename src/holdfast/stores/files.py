@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import wall
+from holdfast.clock import GAP_S, Awake, monotonic, wall
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import State, Task
@@ -44,10 +44,20 @@ from holdfast.layout import Layout
 from holdfast.points import point
 from holdfast.ports import Claim
 
+Clock = Callable[[], float]
+
 CHECKPOINT_EVERY = 5000
 # The state as it was read, the last entry, and what the lock said of its last owner; gives facts for `run_started`.
 Judge = Callable[[State, Ref | None, Holder | None], dict[str, Any]]
+# The loop looks every second; who has not looked for so long did not run.
+LEASE_GAP_S = 1.0 + GAP_S
 _HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    claim: Claim
+    seconds: float
+    ends: float
 
 
 def checkpoint_files(layout: Layout) -> Files:
@@ -62,13 +72,14 @@ def read_state(layout: Layout) -> tuple[State, Recovered]:
 
 
 class FileLedger:
-    def __init__(self, layout: Layout, lock: DataLock, clock: Callable[[], float], judge: Judge) -> None:
+    def __init__(self, layout: Layout, lock: DataLock, clock: Clock, judge: Judge, steady: Clock = monotonic) -> None:
         self.layout = layout
         self._lock = lock
         self._clock = clock
         self._now = clock()
         self._mutex = threading.RLock()
-        self._leases: dict[str, Claim] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._awake = Awake(LEASE_GAP_S, steady)
         self._staged: Staged | None = None
         # State and journal are not at the same entry, because one was just given to the other, or an interrupt or a
         # failed sync came between: while this is so nothing may follow, and no checkpoint is written.
@@ -100,18 +111,20 @@ class FileLedger:
         layout: Layout,
         *,
         take_over: bool = False,
-        clock: Callable[[], float] = wall,
+        clock: Clock = wall,
+        steady: Clock = monotonic,
         judge: Judge = lambda state, end, before: {},
     ) -> FileLedger:
         """Becomes the owner of the data root, or raises Locked. `take_over` kills the owner that there is.
 
         `judge` sees what was read before anything is written: it may raise, and what it returns `run_started` says.
+        `steady`: the clock by which leases run out, which nobody sets.
         """
         runs = Chain(layout.wal).runs()
         acquire = DataLock.take_over if take_over else DataLock.acquire
         lock = acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_of(runs[-1].run) if runs else 0)
         try:
-            return cls(layout, lock, clock, judge)
+            return cls(layout, lock, clock, judge, steady)
         except BaseException:
             lock.release()
             raise
@@ -235,16 +248,12 @@ class FileLedger:
             chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
             reason = TransitionReason.SCHEDULED
             self._move(known, TaskEvent.AGENT_CLAIMS_TASK, reason, attempt=attempt, agent=worker, **chosen, **facts)
-            claim = Claim(task, attempt, worker, f"{attempt}/{known.claims}", self._now + lease_s)
-            self._leases[task] = claim
-            return claim
+            return self._grant(Claim(task, attempt, worker, f"{attempt}/{known.claims}", 0.0), lease_s)
 
     def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
         with self._mutex:
             self._expect_held(claim)
-            extended = msgspec.structs.replace(claim, until=self._clock() + lease_s)
-            self._leases[claim.task] = extended
-            return extended
+            return self._grant(claim, lease_s)
 
     def renew_all(self, lease_s: float) -> None:
         """Nobody's heartbeat is known after a restart: who holds a task through the API has the time of a lease."""
@@ -252,14 +261,31 @@ class FileLedger:
             for task in self._state.tasks.values():
                 if task.remote and task.state in _HELD:
                     token = f"{task.attempt}/{task.claims}"
-                    self._leases[task.id] = Claim(task.id, task.attempt, task.agent, token, self._clock() + lease_s)
+                    self._grant(Claim(task.id, task.attempt, task.agent, token, 0.0), lease_s)
 
     def lease(self, task: str) -> Claim | None:
-        return self._leases.get(task)
+        lease = self._leases.get(task)
+        return lease.claim if lease is not None else None
 
-    def expired(self, now: float) -> list[Claim]:
+    def expired(self) -> list[Claim]:
         with self._mutex:
-            return [claim for claim in self._leases.values() if claim.until < now]
+            now = self._look_at_leases()
+            return [lease.claim for lease in self._leases.values() if lease.ends < now]
+
+    def _grant(self, claim: Claim, lease_s: float) -> Claim:
+        """`until` is for its worker to read. It is counted by a clock that nobody sets."""
+        granted = msgspec.structs.replace(claim, until=self._clock() + lease_s)
+        self._leases[claim.task] = _Lease(granted, lease_s, self._look_at_leases() + lease_s)
+        return granted
+
+    def _look_at_leases(self) -> float:
+        """The time by which leases run out. After a gap in which this process did not run, each begins anew."""
+        gaps = self._awake.gaps
+        now = self._awake.now()
+        if self._awake.gaps > gaps:
+            for lease in list(self._leases.values()):
+                self._grant(lease.claim, lease.seconds)
+        return now
 
     def complete(self, claim: Claim, event: TaskEvent, reason: str, outcome: Mapping[str, Any]) -> Ref:
         with self._mutex:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
@@ -106,11 +105,11 @@ def row_of(api: Api, task: Task) -> AgentRow:
     files = api.layout.attempt_files(task.attempt)
     seen, at = attempts.look(files, task.starts, task.intent), glance(files, task)
     running = attempts.read_process(files)
-    age = attempts.heartbeat_age(files)
+    age = api.shop.silence.seconds(task.attempt)
     return AgentRow(
         task.attempt, task.id, title, task.agent, task.model, _WORDS[seen], at.turn,
         at.tool if at.tool_runs else "", at.usd, at.tokens,
-        _context(files), task.changed_at, age if math.isfinite(age) else 0.0, _silent(api, files), False,
+        _context(files), task.changed_at, age, _silent(api, files), False,
         pid=running.agent.pid if running is not None and seen is Seen.ALIVE else 0,
         last_tool="" if at.tool_runs else at.tool,
         retrying=at.retrying,

@@ -1,0 +1,172 @@
+"""The processes that belong to something, a start of an attempt or a gate, and ending all of them.
+
+A process is a member by any of these signs: its cgroup, its process group, a mark in its environment, a lock in its
+hands, or that it descends from a process. Each is known by pid and start ticks, and looked at again once a pidfd holds
+it, so that nobody else is ever signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.clock import Deadline
+
+POLL_S = 0.02
+Known = tuple[int, int]
+
+
+class Signs(msgspec.Struct, frozen=True):
+    """What makes a process a member. `group` and `cgroup` are asked at every look, because either may go.
+
+    `marked`: whether an environment has the mark. `lock`: a file that members hold flocked. `top`: all that descends
+    from this process is a member; 0 for none. `spares_children`: a child of ours that has the lock is none, because
+    between fork and exec it has all that we have.
+    """
+
+    marked: Callable[[Mapping[bytes, bytes]], bool]
+    lock: Path
+    group: Callable[[], int | None] = lambda: None
+    cgroup: Callable[[], list[int]] = list
+    top: int = 0
+    spares_children: bool = False
+
+
+def end(signs: Signs, grace_s: float, give_up_s: float | None = None) -> list[int]:
+    """Asks every member to end, kills what is left after `grace_s`, and returns when none is found.
+
+    A stopped process is woken, because it could not hear otherwise. This process is left alone. Those that are left
+    after `give_up_s` more are returned.
+    """
+    deadline = Deadline(grace_s, POLL_S)
+    late = Deadline(grace_s + give_up_s, POLL_S) if give_up_s is not None else None
+    asked: set[Known] = set()
+    # One that was just being left to us may be missed by one look, not by two.
+    while found := find(signs) or (find(signs) if signs.top else []):
+        if late is not None and late.is_over():
+            return [pid for pid, _ in found]
+        is_late = deadline.is_over()
+        with contextlib.ExitStack() as stack:
+            pidfds = [stack.enter_context(_held(signs, known)) for known in found]
+            alive = [(known, pidfd) for known, pidfd in zip(found, pidfds, strict=True) if pidfd is not None]
+            for known, pidfd in alive:
+                if is_late:
+                    _send(pidfd, signal.SIGKILL)
+                elif known not in asked:
+                    _send(pidfd, signal.SIGTERM)
+                    _send(pidfd, signal.SIGCONT)
+                    asked.add(known)
+            _await_one([pidfd for _, pidfd in alive])
+    return []
+
+
+def find(signs: Signs) -> list[Known]:
+    """The cheap signs first: whose descriptors are looked at only where nobody else is left."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    group, cgroup, me = signs.group(), set(signs.cgroup()), os.getpid()
+    living = [(pid, stat) for pid in pids if pid != me and (stat := stat_of(pid)) is not None]
+    found = [(pid, stat.ticks) for pid, stat in living if _is_member(signs, pid, stat, group, cgroup)]
+    return found or [(pid, stat.ticks) for pid, stat in living if _has_lock(signs, pid, stat)]
+
+
+def _is_member(signs: Signs, pid: int, stat: Stat, group: int | None, cgroup: set[int]) -> bool:
+    return pid in cgroup or stat.group == group or _is_marked(signs, pid) or _descends(signs, stat)
+
+
+def _has_lock(signs: Signs, pid: int, stat: Stat) -> bool:
+    return not (signs.spares_children and stat.parent == os.getpid()) and holds(pid, signs.lock)
+
+
+def _is_marked(signs: Signs, pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    # Most processes are none of ours, and this is asked of all of them.
+    if b"HOLDFAST_" not in text:
+        return False
+    return signs.marked(dict(each.split(b"=", 1) for each in text.split(b"\0") if b"=" in each))
+
+
+def _descends(signs: Signs, stat: Stat) -> bool:
+    """A parent that ends while we look has left its children to us, and is found at the next look."""
+    above: Stat | None = stat
+    while signs.top and above is not None and above.parent > 1:
+        if above.parent == signs.top:
+            return True
+        above = stat_of(above.parent, dead_too=True)
+    return False
+
+
+@contextlib.contextmanager
+def _held(signs: Signs, known: Known) -> Iterator[int | None]:
+    """A pidfd of a process that still is the one that was found, and still a member; None: it is neither."""
+    pid, ticks = known
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        yield None
+        return
+    try:
+        stat = stat_of(pid)
+        is_same = stat is not None and stat.ticks == ticks
+        is_member = stat is not None and (
+            _is_member(signs, pid, stat, signs.group(), set(signs.cgroup())) or _has_lock(signs, pid, stat)
+        )
+        yield pidfd if is_same and is_member else None
+    finally:
+        os.close(pidfd)
+
+
+def _send(pidfd: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def _await_one(pidfds: list[int]) -> None:
+    """Until one of them has ended, and not for long: others may have come since."""
+    poll = select.poll()
+    for pidfd in pidfds:
+        poll.register(pidfd, select.POLLIN)
+    poll.poll(POLL_S * 1000)
+
+
+# -- one process ------------------------------------------------------------------------------------------------------
+
+
+class Stat(msgspec.Struct, frozen=True):
+    parent: int
+    group: int
+    ticks: int
+
+
+def stat_of(pid: int, *, dead_too: bool = False) -> Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
+    fields = text[text.rindex(b")") + 2 :].split()
+    if fields[0] in (b"Z", b"X") and not dead_too:
+        return None
+    return Stat(int(fields[1]), int(fields[2]), int(fields[19]))
+
+
+def holds(pid: int, lock: Path) -> bool:
+    """Whether the kernel shows the lock, taken for good, in this process's hands; who only asks holds a shared one."""
+    with contextlib.suppress(OSError):
+        wanted = os.stat(lock)
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            # Descriptors come and go while we look.
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), wanted):
+                    facts = Path(f"/proc/{pid}/fdinfo/{fd}").read_bytes()
+                    if any(b"FLOCK" in line and b"WRITE" in line for line in facts.splitlines()):
+                        return True
+    return False

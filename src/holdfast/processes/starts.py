@@ -1,0 +1,78 @@
+"""The processes of one start of an attempt, its runner and its agent with all that they began, and their end.
+
+They are those whose environment names this attempt, this start and a worktree of this data root; those in the group of
+the very agent that `process.json` names; and those with `alive.lock` in their hands. To the runner, which adopts what
+its descendants leave behind (`adopt_orphans`), all that descends from it is, too. A gate that judges the attempt's work
+is none of them, and says so in its environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+
+from holdfast.durable import attempts, process
+from holdfast.layout import Attempt
+from holdfast.processes import members
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def end_all(files: Attempt, attempt: str, start: int | None, grace_s: float) -> None:
+    """Ends every process of the start, its runner too, and returns when nothing is alive and the lock is free.
+
+    None stands for whatever start there is: only where all that is in the folder has to go.
+    """
+    while True:
+        end_processes(files, attempt, start, grace_s)
+        if attempts.is_free(files.alive):
+            return
+        time.sleep(members.POLL_S)
+
+
+def end_processes(
+    files: Attempt, attempt: str, start: int | None, grace_s: float, *, descendants: bool = False
+) -> None:
+    """`descendants`: all that descends from this process is of the start. This process itself is left alone."""
+    # Two data roots may each have an attempt of this name.
+    root = os.path.realpath(files.root.parent.parent)
+    wanted = {b"HOLDFAST_ATTEMPT": os.fsencode(attempt)}
+    wanted |= {b"HOLDFAST_START": str(start).encode()} if start is not None else {}
+
+    def marked(variables: Mapping[bytes, bytes]) -> bool:
+        if b"HOLDFAST_GATE" in variables or any(variables.get(name) != value for name, value in wanted.items()):
+            return False
+        worktree = variables.get(b"HOLDFAST_WORKTREE", b"")
+        return bool(worktree) and os.path.commonpath([os.path.realpath(os.fsdecode(worktree)), root]) == root
+
+    top = os.getpid() if descendants else 0
+    members.end(members.Signs(marked, files.alive, lambda: _group(files, start), top=top), grace_s)
+
+
+def _group(files: Attempt, start: int | None) -> int | None:
+    """The agent's group, while its leader is there, if only as a zombie: later the number may be another's."""
+    running = attempts.read_process(files)
+    if running is None or start not in (None, running.start) or running.agent.boot_id != process.boot_id():
+        return None
+    leader = members.stat_of(running.agent.pid, dead_too=True)
+    is_leader = leader is not None and leader.ticks == running.agent.start_ticks
+    return running.group if is_leader else None
+
+
+def adopt_orphans() -> None:
+    """From now on a process whose parent ends becomes a child of this one: whatever it does, it descends from here."""
+    import ctypes  # only runners need it, and it takes a while to load
+
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def bury_orphans(spare: int) -> None:
+    """Reaps adopted children that have ended; not `spare`, and only where nobody waits for another child of ours."""
+    seen = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, seen)) is not None and ended.si_pid != spare:
+            os.waitpid(ended.si_pid, 0)

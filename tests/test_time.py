@@ -1,0 +1,205 @@
+"""Time: what was stopped and goes on later, whoever sleeps, and whatever the clock is set to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clock_support import SetClock
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from holdfast.domain.task import TaskState
+from holdfast.durable import process
+from holdfast.engine.signals import Signals
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo")
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> SetClock:
+    return SetClock(tmp_path)
+
+
+def waits(path: Path) -> str:
+    return f"run while [ ! -e {path} ]; do sleep 0.05; done"
+
+
+def turns(repo: Path, task: str) -> int:
+    known = state(repo).tasks.get(task)
+    return known.turns if known else 0
+
+
+def expect_one_start(repo: Path, start: int = 1) -> None:
+    """Nobody was taken for silent: no start was lost, no attempt spent, and the work has landed."""
+    task, files = state(repo).tasks["t"], layout(repo).attempt_files("t.1")
+    assert (task.state, task.attempts, task.starts, task.resumes) == (TaskState.CLOSED, 1, start, 0)
+    assert not files.start(start + 1).exists() and landed(repo) == ["t"]
+    sound(repo)
+
+
+# -- stopped, and continued much later ---------------------------------------------------------------------------------
+
+
+def test_who_was_stopped_goes_on_a_day_later_and_does_nothing_twice(repo: Path, clock: SetClock) -> None:
+    go, log = repo.parent / "go", repo.parent / "log"
+    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+    running = begin(repo, **clock.env)
+    wait_for(lambda: turns(repo, "t") >= 1, "the first turn")
+    holdfast(repo, "stop", "--agents")
+    running.communicate()
+    assert state(repo).tasks["t"].continues
+    clock.later(DAY_S)
+    go.touch()
+    holdfast(repo, "run", env=clock.env)
+    assert log.read_text() == "1\n3\n"
+    expect_one_start(repo, start=2)
+
+
+def test_after_a_long_pause_the_same_conversation_goes_on(repo: Path, clock: SetClock) -> None:
+    log = repo.parent / "log"
+    add(repo, "t", f"write a.txt x\nonce marker: rate-limit 3600\nrun echo 1 >> {log}\nwrite b.txt x")
+    running = begin(repo, **clock.env)
+    wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].not_before > 0, "the pause")
+    clock.later(3700)
+    Signals(layout(repo)).wake()
+    out = running.communicate()[0]
+    assert running.returncode == 0, out
+    assert log.read_text() == "1\n"
+    expect_one_start(repo, start=2)
+
+
+# -- everybody sleeps --------------------------------------------------------------------------------------------------
+
+
+def stop_below(pid: int) -> list[int]:
+    """Stops a process, and then all that descends from it, which by then is all that ever will."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: process.is_stopped(pid) or process.start_ticks(pid) is None, f"process {pid} to stand still")
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [pid, *(each for child in children for each in stop_below(int(child)))]
+
+
+def suspend(running: subprocess.Popen[str], clock: SetClock, seconds: float) -> None:
+    """The run and all below it stand still, so much time passes, and all go on."""
+    pids = stop_below(running.pid)
+    clock.later(seconds)
+    for pid in reversed(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def at_second_step(repo: Path, clock: SetClock, **more: object) -> tuple[subprocess.Popen[str], Path, Path]:
+    go, log = repo.parent / "go", repo.parent / "log"
+    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x", **more)
+    running = begin(repo, **clock.env)
+    wait_for(lambda: turns(repo, "t") >= 1, "the first turn")
+    return running, go, log
+
+
+def looked_again(repo: Path) -> None:
+    """The loop has looked at everybody once more: it answers only at the end of a round."""
+    holdfast(repo, "retry", "nobody", code=None)
+
+
+@pytest.mark.parametrize("timeout", ["heartbeat_timeout_s", "stall_timeout_s", "timeout_s", "budgets.seconds_per_task"])
+def test_nobody_is_judged_by_the_time_in_which_all_were_stopped(repo: Path, clock: SetClock, timeout: str) -> None:
+    long = {"heartbeat_timeout_s": 1e6, "stall_timeout_s": 1e6, "timeout_s": 1e6, "heartbeat_s": 0.1}
+    section, _, name = timeout.rpartition(".")
+    settings(repo, **{**long, **({section: {name: 60}} if section else {name: 60})})
+    running, go, log = at_second_step(repo, clock)
+    suspend(running, clock, 3600)
+    files = layout(repo).attempt_files("t.1")
+    before = files.alive.stat().st_mtime_ns
+    wait_for(lambda: files.alive.stat().st_mtime_ns != before or files.exit.exists(), "the runner to look again")
+    looked_again(repo)
+    go.touch()
+    out = running.communicate()[0]
+    assert running.returncode == 0, out
+    assert log.read_text() == "1\n3\n"
+    expect_one_start(repo)
+
+
+def test_a_gate_is_not_judged_by_the_time_in_which_all_were_stopped(repo: Path, clock: SetClock) -> None:
+    go, begun = repo.parent / "go", repo.parent / "begun"
+    check = f"echo begun >> {begun}; while [ ! -e {go} ]; do sleep 0.05; done"
+    add(repo, "t", "write a.txt x", verify=[{"command": check, "timeout_s": 60}])
+    running = begin(repo, **clock.env)
+    wait_for(begun.exists, "the gate")
+    suspend(running, clock, 3600)
+    looked_again(repo)
+    go.touch()
+    out = running.communicate()[0]
+    assert running.returncode == 0, out
+    assert begun.read_text() == "begun\n"
+    expect_one_start(repo)
+
+
+ENDS = """import sys; from pathlib import Path
+from holdfast.layout import Attempt
+from holdfast.processes import starts
+starts.end_processes(Attempt(Path(sys.argv[1])), "t.1", 1, 60.0)"""
+
+
+def test_who_was_asked_to_end_has_the_whole_grace_after_all_were_stopped(tmp_path: Path, clock: SetClock) -> None:
+    asked, go, files = tmp_path / "asked", tmp_path / "go", tmp_path / ".sdd" / "attempts" / "t.1"
+    files.mkdir(parents=True)
+    marks = {"HOLDFAST_ATTEMPT": "t.1", "HOLDFAST_START": "1", "HOLDFAST_WORKTREE": str(tmp_path / ".sdd" / "x")}
+    # Nothing but what the shell does itself: every new process is asked to end, too.
+    line = f"trap ': > {asked}; while [ ! -e {go} ]; do :; done; exit 7' TERM; echo on; while :; do :; done"
+    member = subprocess.Popen(["sh", "-c", line], env={**os.environ, **marks}, stdout=subprocess.PIPE, text=True)
+    assert member.stdout is not None and member.stdout.readline() == "on\n"
+    ending = subprocess.Popen([sys.executable, "-c", ENDS, str(files)], env={**os.environ, **clock.env})
+    wait_for(asked.exists, "the member to hear it")
+    for each in (ending, member):
+        stop_below(each.pid)
+    clock.later(3600)
+    os.kill(ending.pid, signal.SIGCONT)
+    # It looks at the one that stands still, and gives it the whole time again.
+    looks = f"/proc/{ending.pid}/stat"
+    used = Path(looks).read_text().split()[13:15]
+    wait_for(lambda: Path(looks).read_text().split()[13:15] != used, "looks")
+    os.kill(member.pid, signal.SIGCONT)
+    go.touch()
+    assert member.wait() == 7 and ending.wait() == 0
+
+
+# -- somebody sets the clock -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jumps", [(10 * DAY_S,), (-10 * DAY_S,), (10 * DAY_S, -20 * DAY_S)])
+def test_a_clock_that_is_set_makes_nobody_silent(repo: Path, clock: SetClock, jumps: tuple[float, ...]) -> None:
+    running, go, log = at_second_step(repo, clock)
+    for jump in jumps:
+        clock.set_wall(jump)
+        looked_again(repo)
+    go.touch()
+    out = running.communicate()[0]
+    assert running.returncode == 0, out
+    assert log.read_text() == "1\n3\n"
+    expect_one_start(repo)
+
+
+def test_what_is_tried_again_soon_does_not_wait_for_a_clock_that_was_set_back(repo: Path, clock: SetClock) -> None:
+    add(repo, "t", "write README.md changed")
+    (repo / "README.md").write_text("my own\n")
+    running = begin(repo, **clock.env)
+    wait_for(lambda: "t" in state(repo).tasks and bool(state(repo).tasks["t"].verified), "the verdict")
+    looked_again(repo)
+    clock.set_wall(-10 * DAY_S)
+    git(repo, "checkout", "README.md")
+    out = running.communicate(timeout=60)[0]
+    assert running.returncode == 0 and landed(repo) == ["t"], out
