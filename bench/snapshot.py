@@ -21,17 +21,19 @@ ATTEMPT = "bench.1"
 
 def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     tree = Tree(folder / "tree")
-    snapshots = Snapshots(tree.path, folder / "private")
+    store = folder / "snapshots.git"
+    base = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tree.path, capture_output=True, text=True, check=True)
+    snapshots = Snapshots(tree.path, folder / "private", store, base=base.stdout.strip())
     names = (f"turn-{number}" for number in itertools.count(1))
     snapshots.take(ATTEMPT, next(names))
     copies = itertools.count()
     growth: list[float] = []
 
     def take_changed() -> float:
-        before, written = tree.bytes_stored(), tree.change()
+        before, written = bytes_stored(store), tree.change()
         os.sync()
         taken = seconds(lambda: snapshots.take(ATTEMPT, next(names)))
-        growth.append((tree.bytes_stored() - before) / written)
+        growth.append((bytes_stored(store) - before) / written)
         return 1 / taken
 
     def copy() -> float:
@@ -90,13 +92,13 @@ class Tree:
             written += len(text)
         return written
 
-    def bytes_stored(self) -> int:
-        """What the repository's objects take on disk, in the filesystem's blocks."""
-        objects = self.path / ".git" / "objects"
-        return sum(path.stat().st_blocks * 512 for path in objects.rglob("*") if path.is_file())
-
     def walk(self) -> int:
         return _walk(str(self.path))
+
+
+def bytes_stored(store: Path) -> int:
+    """What the store's objects take on disk, in the filesystem's blocks."""
+    return sum(path.stat().st_blocks * 512 for path in (store / "objects").rglob("*") if path.is_file())
 
 
 def _walk(folder: str) -> int:

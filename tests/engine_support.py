@@ -19,12 +19,14 @@ from cli_support import HOLDFAST, Typed, type_in
 from holdfast.domain.state import State
 from holdfast.layout import Layout
 from holdfast.stores.files import read_state
+from snapshot_support import seeing
 
 WAIT_S = 120.0
 
 
 def git(repo: Path, *args: str) -> str:
-    done = subprocess.run(["git", "-C", str(repo), *args], capture_output=True, text=True, check=True)
+    env = {**os.environ, **seeing(repo)}
+    done = subprocess.run(["git", "-C", str(repo), *args], env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 

@@ -7,17 +7,36 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
+
+from holdfast.durable.snapshot import Snapshots
 
 Tree = dict[bytes, tuple[str, bytes]]
 
 
+def seeing(folder: Path) -> dict[str, str]:
+    """Lets git in a repository show the commits of the store that belongs to it, where a test has one."""
+    places = [folder / ".sdd", folder.parent / "data"]
+    found = [str(place / "snapshots.git" / "objects") for place in places if (place / "snapshots.git").is_dir()]
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(found)} if found else {}
+
+
 def git(folder: Path, *args: str) -> str:
     who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
-    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **dict.fromkeys(who, "tester")}
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **dict.fromkeys(who, "tester"), **seeing(folder)}
     allow = ("-c", "protocol.file.allow=always")
     done = subprocess.run(["git", *allow, *args], cwd=folder, env=env, capture_output=True, check=False)
     assert done.returncode == 0, (args, done.stderr)
     return os.fsdecode(done.stdout).strip()
+
+
+def store_of(worktree: Path) -> Path:
+    """Where the snapshots of a worktree are kept, in tests of them: beside it."""
+    return worktree.parent / "snapshots.git"
+
+
+def snapshots_at(worktree: Path, private: Path, *args: Any, **more: Any) -> Snapshots:
+    return Snapshots(worktree, private, store_of(worktree), *args, **more)
 
 
 def repository(path: Path, *options: str) -> Path:
@@ -72,12 +91,13 @@ def make(top: Path, tree: Tree) -> None:
 def user_state(repo: Path) -> dict[str, bytes]:
     """All of the user's git dir but objects and our own refs."""
     top = repo / ".git"
-    ours = ("objects/", "refs/holdfast")
+    ours = ("objects/",)
     files = {str(path.relative_to(top)): path for path in top.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in files.items() if not name.startswith(ours)}
 
 
 def tree_at(repo: Path, ref: str) -> dict[str, str]:
+    repo = store_of(repo)
     return {
         name: git(repo, "cat-file", "blob", f"{ref}:{name}")
         for name in git(repo, "ls-tree", "--name-only", ref).splitlines()

@@ -24,7 +24,7 @@ from holdfast.stores.files import read_state
 from work_support import add, git, make_work, started, wait_for
 
 NAMED = [recorded.DEFINITION, recorded.ORDER, recorded.GATES, recorded.VERDICT, recorded.FEEDBACK]
-TURN = "refs/holdfast/attempts/{}/turn-{}"
+TURN = "refs/attempts/{}/turn-{}"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_all_of_it_is_looked_at_and_counted(repo: Path) -> None:
     report = judge(repo)
     assert report.sound, findings(repo)
     assert section(report, "attempts").counted == {"attempts": 5, "turns": 7, "exits": 5, "verdicts": 4}
-    assert section(report, "snapshots").counted == {"snapshots": 2, "of_tasks_over": 5}
+    assert section(report, "snapshots").counted == {"snapshots": 3, "of_tasks_over": 4}
     assert section(report, "landings").counted == {"landings": 2, "branches": 1}
     kinds = {what for what, _ in reading(repo).recorded.blobs.values()}
     assert kinds == set(NAMED)
@@ -159,21 +159,25 @@ def test_each_damage_to_an_attempt_is_found_and_named_and_nothing_else_is(repo: 
 
 def test_a_snapshot_of_a_task_that_goes_on_must_be_there(repo: Path) -> None:
     ref = TURN.format("paused.1", 1)
-    commit = git(repo, "rev-parse", ref)
+    store = repo / ".sdd" / "snapshots.git"
+    commit = git(store, "rev-parse", ref)
     for change in (("-d", ref), (ref, git(repo, "rev-parse", "main"))):
-        git(repo, "update-ref", *change)
+        git(store, "update-ref", *change)
         found = findings(repo)
         assert list(found) == ["snapshots"] and len(found["snapshots"]) == 1
         assert ref in found["snapshots"][0] and commit in found["snapshots"][0]
         subprocess.run(shlex.split(commands(found["snapshots"][0])[0]), cwd=repo, check=True)
         assert findings(repo) == {}
-    (repo / ".git/objects" / commit[:2] / commit[2:]).unlink()
-    assert "is not in the repository any more" in findings(repo)["snapshots"][0]
+    tree = git(store, "rev-parse", f"{commit}^{{tree}}")
+    # The commit alone says nothing of what it names.
+    for lost in (tree, commit):
+        (store / "objects" / lost[:2] / lost[2:]).unlink()
+        assert "is lost" in findings(repo)["snapshots"][0]
 
 
 def test_those_of_a_task_that_is_over_may_go(repo: Path) -> None:
     for turn in (1, 2):
-        git(repo, "update-ref", "-d", TURN.format("first.1", turn))
+        git(repo / ".sdd" / "snapshots.git", "update-ref", "-d", TURN.format("first.1", turn))
     report = judge(repo)
     assert report.sound and section(report, "snapshots").notes[0].startswith("2 snapshots of tasks that are over")
 

@@ -235,7 +235,7 @@ def test_what_is_rendered_is_parsed_the_same(made: Definition) -> None:
 def test_every_id_is_safe_in_a_git_ref_and_as_a_file_name(name: str) -> None:
     if is_id(name):
         assert "/" not in name and name not in (".", "..") and len(name) <= 128 and name.isascii()
-        ref = f"refs/holdfast/attempts/{name}/turn-1"
+        ref = f"refs/attempts/{name}/turn-1"
         assert subprocess.run(["git", "check-ref-format", ref], check=False).returncode == 0
     else:
         assert bad(b"goal: x", name)[0].key == "id"

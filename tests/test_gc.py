@@ -36,7 +36,10 @@ def gc(repo: Path, *options: str) -> dict[tuple[str, str], int]:
 
 
 def refs(repo: Path) -> set[str]:
-    return {line.split("/")[3] for line in git(repo, "for-each-ref", "--format=%(refname)", "refs/holdfast").split()}
+    return {
+        line.split("/")[2]
+        for line in git(repo / ".sdd" / "snapshots.git", "for-each-ref", "--format=%(refname)").split()
+    }
 
 
 def sound(repo: Path) -> bool:
@@ -55,7 +58,10 @@ def test_a_dry_run_changes_nothing_and_gc_does_what_it_said(repo: Path) -> None:
 
 
 def test_a_worktree_and_snapshots_go_only_when_all_of_it_has_landed(repo: Path) -> None:
-    candidate, landed = git(repo, "rev-parse", "refs/holdfast/candidates/landed.1"), git(repo, "rev-parse", "main")
+    candidate, landed = (
+        git(repo / ".sdd" / "snapshots.git", "rev-parse", "refs/candidates/landed.1"),
+        git(repo, "rev-parse", "main"),
+    )
     path = Worktrees(repo, Layout(repo / ".sdd")).prepare("landed", candidate)
     (path / "more").write_text("work that nobody has landed")
     assert gc(repo).keys() == {("scratch", ".scratch")} and (path / "more").exists()

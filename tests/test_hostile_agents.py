@@ -168,7 +168,7 @@ def test_a_worktree_that_the_agent_deletes_is_a_named_end(bench: Bench, last: st
     ended = bench.run(script)
     assert ended.ending is Ending.WORKTREE_LOST and str(bench.worktree) in ended.detail
     assert [line.turn for line in bench.turns()] == [1]
-    assert git(bench.repo, "show", "refs/holdfast/attempts/T.1/turn-1:b") == "1"
+    assert git(bench.layout.snapshots, "show", "refs/attempts/T.1/turn-1:b") == "1"
 
 
 def test_an_attempts_folder_that_the_agent_deletes_is_a_named_end(bench: Bench) -> None:

@@ -89,7 +89,7 @@ def test_each_sitting_task_and_snapshot_has_its_line(repo: Path) -> None:
     shots = of(found["snapshots"], "one", "attempt", "turn", "snapshot")
     assert [(attempt, turn) for attempt, turn, _ in shots] == [("one.1", n + 1) for n in range(one.turns)]
     for _, turn, commit in shots:
-        assert git(repo, "rev-parse", f"refs/holdfast/attempts/one.1/turn-{turn}") == commit
+        assert git(repo / ".sdd" / "snapshots.git", "rev-parse", f"refs/attempts/one.1/turn-{turn}") == commit
     sound(repo)
 
 

@@ -40,8 +40,8 @@ class Bench:
         self.path = self.trees.prepare("T-1", self.base)
 
     def candidate(self) -> str | None:
-        saved = self.trees.snapshots("T-1").take("T-1.1", "end-1")
-        return merge.candidate(self.repo, self.base, saved.commit, "work\n", WHO, attempt="T-1.1")
+        saved = self.trees.snapshots("T-1", self.base).take("T-1.1", "end-1")
+        return merge.candidate(self.trees.store, self.base, saved.commit, "work\n", WHO, attempt="T-1.1")
 
     def made(self) -> str:
         made = self.candidate()
@@ -55,15 +55,20 @@ class Bench:
         return git(self.repo, "rev-parse", "HEAD")
 
     def merge(self, target: str, candidate: str) -> Merged:
-        return merge.merge(self.repo, target, candidate, "landing\n", WHO, attempt="T-1.1")
+        return merge.merge(self.trees.store, target, candidate, "landing\n", WHO, attempt="T-1.1")
+
+
+def seen(repo: Path, *args: str) -> str:
+    """Git in the store, where candidates are until they are judged."""
+    return git(repo / ".sdd" / "snapshots.git", *args)
 
 
 def show(repo: Path, commit: str, path: str) -> str:
-    return git(repo, "cat-file", "blob", f"{commit}:{path}")
+    return seen(repo, "cat-file", "blob", f"{commit}:{path}")
 
 
 def changes(repo: Path, old: str, new: str) -> str:
-    return git(repo, "diff", "--no-renames", "--name-status", old, new)
+    return seen(repo, "diff", "--no-renames", "--name-status", old, new)
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------
@@ -80,17 +85,18 @@ def test_a_candidate_is_one_commit_on_its_base(repo: Path) -> None:
     (bench.path / "folder").mkdir()
     (bench.path / "folder" / "\xfcml\u00e4ut").write_text("x")
     made = bench.made()
-    assert git(repo, "rev-parse", f"{made}^@") == bench.base
+    assert seen(repo, "rev-parse", f"{made}^@") == bench.base
     assert changes(repo, bench.base, made).splitlines() == [
         "M\ta", "D\tb", 'A\t"folder/\\303\\274ml\\303\\244ut"', "A\tlink", "A\trun",
     ]  # fmt: skip
-    modes = {line.split("\t")[1]: line[:6] for line in git(repo, "ls-tree", "-r", made).splitlines()}
+    modes = {line.split("\t")[1]: line[:6] for line in seen(repo, "ls-tree", "-r", made).splitlines()}
     assert (modes["run"], modes["link"], modes["a"]) == ("100755", "120000", "100644")
-    who = git(repo, "log", "-1", "--format=%an <%ae> %cn <%ce>", made)
+    who = seen(repo, "log", "-1", "--format=%an <%ae> %cn <%ce>", made)
     assert who == "Ada <ada@example.org> Ada <ada@example.org>"
-    assert git(repo, "rev-parse", "refs/holdfast/candidates/T-1.1") == made
+    assert seen(repo, "rev-parse", "refs/candidates/T-1.1") == made
     assert user_state(repo) == before
-    assert not any((repo / ".git" / "holdfast").iterdir())
+    assert not any((bench.trees.store.path / "work").iterdir())
+    assert not (repo / ".git" / "objects" / made[:2] / made[2:]).exists(), "nobody has judged it yet"
 
 
 def test_nothing_changed_is_no_candidate(repo: Path) -> None:
@@ -104,7 +110,7 @@ def test_the_agents_own_commits_become_one_candidate(repo: Path) -> None:
         git(bench.path, "add", "-A")
         git(bench.path, "commit", "-q", "-m", "the agent's own")
     made = bench.made()
-    assert git(repo, "rev-parse", f"{made}^@") == bench.base
+    assert seen(repo, "rev-parse", f"{made}^@") == bench.base
     assert changes(repo, bench.base, made) == "A\tnew-0\nA\tnew-1"
 
 
@@ -150,7 +156,8 @@ def test_line_ends_and_filters_are_the_repositorys(tmp_path: Path) -> None:
     names = ["a.txt", "b.bin", "b.loud", "late.md", "sub/.gitattributes", "sub/late.md"]
     assert [line.split("\t")[1] for line in changes(repo, bench.base, made).splitlines()] == names
     contents = {
-        name: subprocess.check_output(["git", "cat-file", "blob", f"{made}:{name}"], cwd=repo) for name in names
+        name: subprocess.check_output(["git", "cat-file", "blob", f"{made}:{name}"], cwd=bench.trees.store.path)
+        for name in names
     }
     assert contents["a.txt"] == b"one\ntwo\n" and contents["b.bin"] == b"raw\r\n"
     assert contents["b.loud"] == b"HUSH\n"
@@ -171,7 +178,7 @@ def test_a_submodule_stays_untouched_and_a_nested_repository_stays_out(repo: Pat
     target = bench.advance()
     merged = bench.merge(target, made)
     assert changes(repo, target, merged.commit) == "M\ta"
-    assert git(repo, "ls-tree", merged.commit, "sub").startswith("160000")
+    assert seen(repo, "ls-tree", merged.commit, "sub").startswith("160000")
 
 
 def test_a_file_becomes_a_folder_and_back(repo: Path) -> None:
@@ -208,11 +215,11 @@ def test_a_target_that_moved_gets_the_change_on_top(repo: Path) -> None:
     (repo / "b").unlink()
     target = bench.advance()
     merged = bench.merge(target, made)
-    assert git(repo, "rev-parse", f"{merged.commit}^@") == target
+    assert seen(repo, "rev-parse", f"{merged.commit}^@") == target
     assert show(repo, merged.commit, "a") == "0\n1\n2\n3\n4" and merged.conflicts == []
     assert changes(repo, target, merged.commit) == "M\ta"
-    assert merged.tree == git(repo, "rev-parse", f"{merged.commit}^{{tree}}")
-    assert git(repo, "rev-parse", "refs/holdfast/merged/T-1.1") == merged.commit
+    assert merged.tree == seen(repo, "rev-parse", f"{merged.commit}^{{tree}}")
+    assert seen(repo, "rev-parse", "refs/merged/T-1.1") == merged.commit
     assert git(repo, "rev-parse", "HEAD") == target
 
 
@@ -232,6 +239,7 @@ def test_what_has_landed_is_not_merged_again(repo: Path) -> None:
     bench = Bench(repo)
     (bench.path / "a").write_text("work\n")
     made = bench.made()
+    bench.trees.store.hand_over(made, bench.base)
     git(repo, "reset", "-q", "--hard", made)
     (repo / "a").write_text("changed again\n")
     target = bench.advance()
@@ -276,7 +284,7 @@ def test_a_conflict_is_an_answer(repo: Path, kind: str) -> None:
     merged = bench.merge(target, made)
     assert merged.commit == "" and merged.conflicts
     assert merged.conflicts == sorted(set(merged.conflicts))
-    assert git(repo, "cat-file", "-t", merged.tree) == "tree"
+    assert seen(repo, "cat-file", "-t", merged.tree) == "tree"
     assert user_state(repo) == before
     # The agent goes on from there: its worktree has the newest target, with its work and the marks in it.
     bench.trees.reset("T-1", target, merged.tree)
@@ -291,7 +299,7 @@ def test_modes_are_merged(repo: Path) -> None:
     made = bench.made()
     (repo / "a").write_text("1\n2\n3\n4\n")
     merged = bench.merge(bench.advance(), made)
-    assert git(repo, "ls-tree", merged.commit, "a").startswith("100755") and show(repo, merged.commit, "a")[-1] == "4"
+    assert seen(repo, "ls-tree", merged.commit, "a").startswith("100755") and show(repo, merged.commit, "a")[-1] == "4"
 
 
 def test_a_rename_is_followed(repo: Path) -> None:
@@ -301,6 +309,7 @@ def test_a_rename_is_followed(repo: Path) -> None:
     (repo / "a").write_text("1\n2\n3\n4\n")
     merged = bench.merge(bench.advance(), made)
     assert show(repo, merged.commit, "moved") == "1\n2\n3\n4"
+    bench.trees.store.hand_over(merged.commit, git(repo, "rev-parse", "HEAD"))
     assert merge.changed(repo, "HEAD", merged.commit) == ["a", "moved"]
 
 
@@ -319,7 +328,9 @@ import os, signal, sys
 from pathlib import Path
 from holdfast.durable import disk, git
 from holdfast.engine import merge
+from holdfast.durable.snapshot_store import Store
 repo, base, snapshot, count = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+store = Store.of(repo / ".sdd" / "snapshots.git", repo)
 real, calls = git.run, 0
 def run(*args, **options):
     global calls
@@ -328,15 +339,15 @@ def run(*args, **options):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **options)
 git.run = run
-made = merge.candidate(repo, base, snapshot, "work", merge.Identity("a", "b"), attempt="T-1.1")
-merge.merge(repo, sys.argv[5], made, "landing", merge.Identity("a", "b"), attempt="T-1.1")
+made = merge.candidate(store, base, snapshot, "work", merge.Identity("a", "b"), attempt="T-1.1")
+merge.merge(store, sys.argv[5], made, "landing", merge.Identity("a", "b"), attempt="T-1.1")
 """
 
 
 def test_killed_before_any_git_it_can_be_done_again(repo: Path) -> None:
     bench = Bench(repo)
     (bench.path / "a").write_text("0\n1\n2\n3\n")
-    saved = bench.trees.snapshots("T-1").take("T-1.1", "end-1")
+    saved = bench.trees.snapshots("T-1", bench.base).take("T-1.1", "end-1")
     (repo / "b").write_text("meanwhile")
     target = bench.advance()
     killed = 0
@@ -350,10 +361,11 @@ def test_killed_before_any_git_it_can_be_done_again(repo: Path) -> None:
     else:
         pytest.fail("it never came to its end")
     assert killed > 3
-    merged = git(repo, "rev-parse", "refs/holdfast/merged/T-1.1")
+    merged = seen(repo, "rev-parse", "refs/merged/T-1.1")
     assert changes(repo, target, merged) == "M\ta"
-    assert not any((repo / ".git" / "holdfast").iterdir())
-    git(repo, "fsck", "--strict")
+    assert not any((repo / ".sdd" / "snapshots.git" / "work").iterdir())
+    seen(repo, "fsck", "--strict")
+    assert not git(repo, "for-each-ref", "refs/holdfast") and not (repo / ".git" / "holdfast").exists()
 
 
 def test_nothing_is_taken_by_gc(repo: Path) -> None:
@@ -364,15 +376,6 @@ def test_nothing_is_taken_by_gc(repo: Path) -> None:
     merged = bench.merge(bench.advance(), made)
     git(repo, "gc", "-q", "--prune=now")
     assert show(repo, made, "a") == show(repo, merged.commit, "a") == "0\n1\n2\n3"
-
-
-def test_the_lock_of_a_killed_git_holds_nothing_up(repo: Path) -> None:
-    lock = repo / ".git" / "refs" / "holdfast" / "merged" / "T-1.1.lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    head = git(repo, "rev-parse", "HEAD")
-    merge.keep(repo, "merged", "T-1.1", head)
-    assert git(repo, "rev-parse", "refs/holdfast/merged/T-1.1") == head and not lock.exists()
 
 
 # -- who and where ----------------------------------------------------------------------------------------------------
@@ -440,12 +443,12 @@ def test_where_work_lands(repo: Path, tmp_path: Path) -> None:
 def test_the_message_leads_back(repo: Path, made: Definition, first: str) -> None:
     bench = Bench(repo)
     (bench.path / "a").write_text("work\n")
-    saved = bench.trees.snapshots("T-1").take("T-1.1", "end-1")
+    saved = bench.trees.snapshots("T-1", bench.base).take("T-1.1", "end-1")
     text = merge.message("T-1", "T-1.1", made)
-    commit = merge.candidate(repo, bench.base, saved.commit, text, WHO)
-    assert commit is not None and git(repo, "log", "-1", "--format=%s", commit) == first
+    commit = merge.candidate(bench.trees.store, bench.base, saved.commit, text, WHO)
+    assert commit is not None and seen(repo, "log", "-1", "--format=%s", commit) == first
     asked = "--format=%(trailers:key=Holdfast-Task,valueonly)%(trailers:key=Holdfast-Attempt,valueonly)"
-    assert git(repo, "log", "-1", asked, commit) == "T-1\nT-1.1"
+    assert seen(repo, "log", "-1", asked, commit) == "T-1\nT-1.1"
 
 
 def test_sha256_repositories_and_linked_checkouts(tmp_path: Path) -> None:
@@ -457,7 +460,7 @@ def test_sha256_repositories_and_linked_checkouts(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "linked")
     (bench.path / "a").write_bytes(b"1\r\n2\r\n")
     made = bench.made()
-    assert len(made) == 64 and show(repo, made, "a") == "1\n2"
+    assert len(made) == 64 and show(bench.repo, made, "a") == "1\n2"
     assert discover(repo).common_dir == discover(tmp_path / "linked").common_dir
 
 

@@ -53,8 +53,8 @@ def test_each_turn_is_durable_and_the_end_says_all(bench: Bench) -> None:
     assert [(line.usd, line.tokens) for line in turns] == [(0.0, 0), (0.25, 100), (0.0, 0)]
     assert [bench.tree(line.snapshot) for line in turns] == [{"a", "b.txt"}, {"a", "b.txt"}, {"b.txt"}]
     for line in turns:
-        assert git(bench.repo, "rev-parse", f"refs/holdfast/attempts/T.1/turn-{line.turn}") == line.snapshot
-    assert git(bench.repo, "rev-parse", "refs/holdfast/attempts/T.1/end-1") == ended.snapshot == turns[-1].snapshot
+        assert git(bench.layout.snapshots, "rev-parse", f"refs/attempts/T.1/turn-{line.turn}") == line.snapshot
+    assert git(bench.layout.snapshots, "rev-parse", "refs/attempts/T.1/end-1") == ended.snapshot == turns[-1].snapshot
     assert git(bench.repo, "status", "--porcelain") == ""
 
 

@@ -76,7 +76,7 @@ def test_a_confined_agent_commits_and_cannot_harm_the_repository(bench: Bench) -
     assert tools[4]["ok"] and tools[6]["ok"], tools
     after = content(bench.repo / ".git")
     assert {name for name in before if after.get(name) != before[name]} == set()
-    ours = ("objects/", "refs/holdfast/")
+    ours = ("objects/",)
     assert {name for name in after.keys() - before.keys() if not name.startswith(ours)} == set()
     git(bench.repo, "fsck", "--full")
     git(bench.repo, "gc", "-q", "--prune=now")

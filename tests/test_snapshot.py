@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.durable.snapshot import Snapshots, reference
-from snapshot_support import Tree, git, make, repository, tree_of, user_state, with_files
+from snapshot_support import Tree, git, make, repository, snapshots_at, store_of, tree_of, user_state, with_files
 from support import examples, scratch
 
 
@@ -26,7 +26,7 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
-    return Snapshots(repo, tmp_path / "private")
+    return snapshots_at(repo, tmp_path / "private")
 
 
 NAMES = st.sampled_from(
@@ -48,7 +48,7 @@ def without_conflicts(tree: Tree) -> Tree:
 def test_any_series_of_trees_is_saved_restored_and_exported_exactly(trees: list[Tree], chance: random.Random) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repo = repository(Path(folder) / "repo")
-        snapshots = Snapshots(repo, Path(folder) / "private")
+        snapshots = snapshots_at(repo, Path(folder) / "private")
         taken = []
         for number, tree in enumerate(trees):
             make(repo, tree)
@@ -57,13 +57,13 @@ def test_any_series_of_trees_is_saved_restored_and_exported_exactly(trees: list[
         chance.shuffle(order)
         for number in order:
             if chance.random() < 0.5:
-                snapshots = Snapshots(repo, Path(folder) / "private")
+                snapshots = snapshots_at(repo, Path(folder) / "private")
             assert snapshots.restore(taken[number].ref) == []
             assert tree_of(repo) == trees[number]
             assert snapshots.take("t.1", "orphan-1").tree == taken[number].tree
             snapshots.export(taken[number].commit, Path(folder) / f"out-{number}")
             assert tree_of(Path(folder) / f"out-{number}") == trees[number]
-        git(repo, "fsck")
+        git(store_of(repo), "fsck")
 
 
 def test_the_users_index_head_hooks_and_configuration_are_never_touched(
@@ -83,7 +83,7 @@ def test_the_users_index_head_hooks_and_configuration_are_never_touched(
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY", "GIT_EXTERNAL_DIFF"):
         monkeypatch.setenv(name, "/nonexistent")
     before = user_state(repo)
-    snapshots = Snapshots(repo, tmp_path / "private", include=["x"])
+    snapshots = snapshots_at(repo, tmp_path / "private", include=["x"])
     first = snapshots.take("t.1", "turn-1")
     (repo / "a").write_text("changed")
     second = snapshots.take("t.1", "turn-2")
@@ -104,9 +104,9 @@ def test_stored_bytes_are_the_bytes_on_disk_whatever_attributes_say(repo: Path, 
     git(repo, "config", "core.autocrlf", "true")
     (repo / "a").write_bytes(b"one\r\ntwo\n$Id$ $Format:%H$\n")
     (repo / "c.bin").write_bytes(b"lower\n")
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     taken, before = snapshots.take("t.1", "turn-1"), tree_of(repo)
-    assert git(repo, "cat-file", "blob", f"{taken.ref}:c.bin") == "lower"
+    assert git(store_of(repo), "cat-file", "blob", f"{taken.ref}:c.bin") == "lower"
     make(repo, {b"other": ("file", b"")})
     snapshots.restore(taken.ref)
     snapshots.export(taken.ref, tmp_path / "out")
@@ -129,9 +129,9 @@ def test_ignored_files_stay_out_and_survive_a_restore(
     ignored = ["x.log", "out/x", "deep/y.log", "deep/local", "x.user", "x.repo"]
     for name in [*ignored, "deep/keep.log"]:
         (repo / name).write_text(name)
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     taken = snapshots.take("t.1", "turn-1")
-    held = set(git(repo, "ls-tree", "-r", "--name-only", taken.ref).splitlines())
+    held = set(git(store_of(repo), "ls-tree", "-r", "--name-only", taken.ref).splitlines())
     assert held == {".gitignore", "a", "b", "deep/.gitignore", "deep/keep.log"}
     (repo / "a").unlink()
     snapshots.restore(taken.ref)
@@ -144,8 +144,8 @@ def test_what_the_user_tracks_is_held_though_ignored(repo: Path, tmp_path: Path)
     (repo / ".gitignore").write_text("*.log\n")
     (repo / "old.log").write_text("old")
     git(repo, "add", "-f", "old.log")
-    snapshots = Snapshots(repo, tmp_path / "private")
-    assert "old.log" in git(repo, "ls-tree", "--name-only", snapshots.take("t.1", "turn-1").ref)
+    snapshots = snapshots_at(repo, tmp_path / "private")
+    assert "old.log" in git(store_of(repo), "ls-tree", "--name-only", snapshots.take("t.1", "turn-1").ref)
     (repo / "new.log").write_text("new")
     (repo / "not.log").write_text("not")
     git(repo, "add", "-f", "new.log")
@@ -160,7 +160,7 @@ def test_the_include_list_takes_ignored_paths(repo: Path, tmp_path: Path) -> Non
     for folder in ("dist/deep", "outside", "empty"):
         (repo / folder).mkdir(parents=True)
     include = ["dist/", ".env", "missing", "link/x", "empty", "*.env"]
-    snapshots = Snapshots(repo, tmp_path / "private", include=include)
+    snapshots = snapshots_at(repo, tmp_path / "private", include=include)
     snapshots.take("t.1", "turn-1")
     (repo / "dist" / "deep" / "x").write_text("x")
     (repo / ".env").write_text("secret")
@@ -181,9 +181,9 @@ def test_the_data_root_never_gets_in_even_when_tracked(repo: Path) -> None:
     (repo / ".sdd" / "task").write_text("one")
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", "tracked data root")
-    snapshots = Snapshots(repo, repo / "private", exclude=[".sdd"])
+    snapshots = snapshots_at(repo, repo / "private", exclude=[".sdd"])
     taken = snapshots.take("t.1", "turn-1")
-    assert git(repo, "ls-tree", "--name-only", taken.ref).splitlines() == ["a", "b"]
+    assert git(store_of(repo), "ls-tree", "--name-only", taken.ref).splitlines() == ["a", "b"]
     (repo / ".sdd" / "task").write_text("two")
     (repo / "a").write_text("changed")
     snapshots.restore(taken.ref)
@@ -200,14 +200,14 @@ def test_submodules_and_nested_repositories_are_noted_by_commit_and_said(repo: P
     with_files(repository(repo / "nested"), inner="1")
     repository(repo / "unborn")
     (repo / "unborn" / "file").write_text("1")
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     for turn in ("turn-1", "turn-2"):
         taken = snapshots.take("t.1", turn)
         excluded = {left.path: left.reason for left in taken.excluded}
         assert set(excluded) == {"lib", "absent", "nested", "unborn"}
         assert git(library, "rev-parse", "HEAD") in excluded["lib"]
         assert "without a commit" in excluded["unborn"]
-        assert set(git(repo, "ls-tree", "--name-only", taken.ref).splitlines()) == {
+        assert set(git(store_of(repo), "ls-tree", "--name-only", taken.ref).splitlines()) == {
             ".gitmodules", "a", "absent", "b", "lib", "nested"}  # fmt: skip
     (repo / "lib" / "code").write_text("changed")
     (repo / "a").write_text("changed")
@@ -232,7 +232,7 @@ def test_pipes_sockets_and_devices_are_left_alone(repo: Path, snapshots: Snapsho
         server.bind("socket")
         os.chdir(here)
         taken = snapshots.take("t.1", "turn-2")
-    assert git(repo, "ls-tree", "--name-only", taken.ref) == "b"
+    assert git(store_of(repo), "ls-tree", "--name-only", taken.ref) == "b"
     assert [(left.path, left.reason) for left in taken.excluded] == [("a", "it is neither a file nor a symbolic link")]
     (repo / "b").unlink()
     snapshots.restore(taken.ref)
@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_read_is_left_out_and_said() -> None:
     script = (
         "import os, subprocess, sys; from pathlib import Path; from holdfast.durable.snapshot import Snapshots\n"
         "os.setgid(65534); os.setuid(65534); top = Path(sys.argv[1]); (top / 'closed').chmod(0)\n"
-        "print([(e.path, e.reason) for e in Snapshots(top, top / 'p').take('t.1', 'turn-1').excluded])"
+        "print([(e.path, e.reason) for e in Snapshots(top, top / 'p', top / 's.git').take('t.1', 'turn-1').excluded])"
     )
     with scratch() as folder:
         repo = with_files(repository(folder / "repo"), closed="x", open="y")
@@ -259,11 +259,11 @@ def test_a_file_that_cannot_be_read_is_left_out_and_said() -> None:
 def test_nothing_changed_costs_no_new_commit(repo: Path, snapshots: Snapshots, tmp_path: Path) -> None:
     first = snapshots.take("t.1", "turn-1")
     assert first.changed
-    objects = git(repo, "count-objects")
-    for again in (snapshots, Snapshots(repo, tmp_path / "private")):
+    objects = git(store_of(repo), "count-objects")
+    for again in (snapshots, snapshots_at(repo, tmp_path / "private")):
         second = again.take("t.1", "turn-2")
         assert (second.commit, second.tree, second.changed) == (first.commit, first.tree, False)
-    assert git(repo, "count-objects") == objects
+    assert git(store_of(repo), "count-objects") == objects
     assert snapshots.names("t.1") == {"turn-1": first.commit, "turn-2": first.commit}
 
 
@@ -271,7 +271,7 @@ def test_a_change_within_one_tick_that_keeps_the_size_is_seen(repo: Path, snapsh
     for number in range(20):
         (repo / "a").write_text(f"{number:03}")
         taken = snapshots.take("t.1", f"turn-{number}")
-        assert git(repo, "cat-file", "blob", f"{taken.ref}:a") == f"{number:03}"
+        assert git(store_of(repo), "cat-file", "blob", f"{taken.ref}:a") == f"{number:03}"
 
 
 def test_changes_are_typed_and_the_patch_applies(repo: Path, snapshots: Snapshots, tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_prune_removes_all_but_what_is_kept(repo: Path, snapshots: Snapshots) ->
         snapshots.take("t.1", f"turn-{number}")
     other = snapshots.take("t.10", "turn-1")
     assert list(snapshots.names("t.1")) == ["turn-1", "turn-2", "turn-10"]
-    git(repo, "pack-refs", "--all")
+    git(store_of(repo), "pack-refs", "--all")
     assert snapshots.prune("t.1", keep=["turn-2"]) == ["turn-1", "turn-10"]
     assert list(snapshots.names("t.1")) == ["turn-2"]
     assert snapshots.prune("t.1") == ["turn-2"]

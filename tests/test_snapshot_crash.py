@@ -16,7 +16,7 @@ from holdfast import errors
 from holdfast.durable import disk, shadow
 from holdfast.durable.snapshot import Snapshots, reference
 from holdfast.testing.recorder import Recorder
-from snapshot_support import git, repository, tree_at, tree_of, with_files
+from snapshot_support import git, repository, snapshots_at, store_of, tree_at, tree_of, with_files
 from support import cannot_trace, each_fault, require_strace
 
 
@@ -27,7 +27,7 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
-    return Snapshots(repo, tmp_path / "private")
+    return snapshots_at(repo, tmp_path / "private")
 
 
 TRACED = """
@@ -36,7 +36,7 @@ from pathlib import Path
 from holdfast.durable.snapshot import Snapshots
 
 repo = Path(sys.argv[1])
-snapshots = Snapshots(repo, Path(sys.argv[2]))
+snapshots = Snapshots(repo, Path(sys.argv[2]), repo.parent / "snapshots.git")
 print("first", snapshots.take("t.1", "turn-1").commit)
 (repo / "deep").mkdir()
 (repo / "deep" / "new").write_text("new")
@@ -69,20 +69,27 @@ def test_strace_shows_every_object_and_folder_synced_before_the_ref(repo: Path, 
     assert first_sync
 
     synced: dict[str, int] = {}
+    synced_last: dict[str, int] = {}
     for at in range(marks[0], marks[1]):
         if " fsync(" in lines[at] and lines[at].endswith("= 0"):
             synced.setdefault(lines[at].split("<", 1)[1].split(">", 1)[0], at)
-    new = [line.split('"')[3] for line in lines[marks[0] : marks[1]] if " link(" in line and "/objects/" in line]
-    assert len(new) >= 5, "two blobs, two trees and a commit at the least"
-    agents = git(repo, "rev-parse", f"{reference('t.1', 'turn-2')}:agents")
-    new.append(str(repo / ".git" / "objects" / agents[:2] / agents[2:]))
-    for path in new:
-        for needed in (path, str(Path(path).parent), str(repo / ".git" / "objects")):
-            assert synced[needed] < renames[1], needed
-    folder = repo / ".git" / "refs" / "holdfast" / "attempts" / "t.1"
-    assert synced[str(folder / "turn-2.lock")] < renames[1]
+            if at < renames[1]:
+                synced_last[lines[at].split("<", 1)[1].split(">", 1)[0]] = at
+    agents = git(store_of(repo), "rev-parse", f"{reference('t.1', 'turn-2')}:agents")
+    objects = store_of(repo) / "objects"
+    named = {
+        line.split('"')[3]: (line.split('"')[1], at)
+        for at, line in enumerate(lines[: marks[1]])
+        if "rename(" in line and at > marks[0] and line.split('"')[3].startswith(str(objects))
+    }
+    assert len(named) >= 6, "three blobs, two trees and a commit at the least"
+    assert str(objects / agents[:2] / agents[2:]) in named, "what the agent committed is brought into the store"
+    for target, (source, at) in named.items():
+        assert synced[source] < at, "on disk before it has its name"
+        assert at < synced_last[str(Path(target).parent)] < renames[1], "and its folder before the ref"
+    folder = store_of(repo) / "refs" / "attempts" / "t.1"
     last = {line.split("<", 1)[1].split(">", 1)[0] for line in lines[renames[1] : marks[1]] if " fsync(" in line}
-    assert {str(folder), *map(str, list(folder.parents)[:3])} <= last
+    assert str(folder) in last
 
 
 def test_the_worst_disk_of_a_power_cut_still_has_the_acknowledged_snapshot(repo: Path, tmp_path: Path) -> None:
@@ -96,8 +103,8 @@ def test_the_worst_disk_of_a_power_cut_still_has_the_acknowledged_snapshot(repo:
         line.split('"')[1]: line.split('"')[3] for line in lines[start:end] if " rename(" in line or " link(" in line
     }
     synced |= {named[path] for path in synced if path in named}
-    git_dir = repo / ".git"
-    known = set(git(repo, "rev-list", "--objects", "--no-object-names", first, "HEAD").split())
+    git_dir = store_of(repo)
+    known = set(git(git_dir, "rev-list", "--objects", "--no-object-names", first).split())
     lost = []
     for path in git_dir.rglob("*"):
         name = path.parent.name + path.name
@@ -108,9 +115,9 @@ def test_the_worst_disk_of_a_power_cut_still_has_the_acknowledged_snapshot(repo:
     for path in lost:
         path.unlink()
     assert all("/pack/" in str(path) or "/info/" in str(path) for path in lost), lost
-    assert git(repo, "rev-parse", reference("t.1", "turn-2")) == second
-    git(repo, "fsck", "--strict", "--no-dangling")
-    Snapshots(repo, tmp_path / "other").export(second, tmp_path / "out")
+    assert git(store_of(repo), "rev-parse", reference("t.1", "turn-2")) == second
+    git(git_dir, "fsck", "--strict", "--no-dangling")
+    snapshots_at(repo, tmp_path / "other").export(second, tmp_path / "out")
     assert (tmp_path / "out" / "deep" / "new").read_text() == "new"
     assert b"agents" in tree_of(tmp_path / "out")
 
@@ -122,7 +129,7 @@ def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path, every: int)
     def program(recorder: Recorder) -> None:
         repo = recorder.root / "repo"
         subprocess.run(["cp", "-r", str(template), str(repo)], check=True)
-        snapshots = Snapshots(repo, recorder.root / "private")
+        snapshots = snapshots_at(repo, recorder.root / "private")
         recorder.mark(snapshots.take("t.1", "turn-1"))
         (repo / "a").write_text("2")
         recorder.mark(snapshots.take("t.1", "turn-2"))
@@ -132,16 +139,16 @@ def test_nothing_is_acknowledged_after_a_failed_sync(tmp_path: Path, every: int)
         tried += 1
         assert isinstance(raised, errors.DiskError), recorder.fired
         assert str(recorder.root) in str(raised)
-        again = Snapshots(recorder.root / "repo", recorder.root / "private")
+        again = snapshots_at(recorder.root / "repo", recorder.root / "private")
         for (_, taken), content in zip(recorder.marks, ("1", "2"), strict=False):
-            assert git(recorder.root / "repo", "cat-file", "blob", f"{taken.commit}:a") == content
+            assert git(recorder.root / "snapshots.git", "cat-file", "blob", f"{taken.commit}:a") == content
         assert again.take("t.1", "turn-3").tree
     assert tried > 20 // every
 
 
 def test_after_a_failed_sync_everything_is_refused(repo: Path, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     taken = snapshots.take("t.1", "turn-1")
     (repo / "a").write_text("2")
     with disk.use_kernel(recorder):
@@ -170,11 +177,11 @@ def test_sync_filesystem_goes_file_by_file_where_the_kernel_hides_errors(
 
 def test_old_locks_and_a_damaged_index_do_not_stop_the_next(repo: Path, tmp_path: Path) -> None:
     private = tmp_path / "private"
-    snapshots = Snapshots(repo, private)
+    snapshots = snapshots_at(repo, private)
     snapshots.take("t.1", "turn-1")
     index = next(private.glob("index-*"))
     (private / "index-of-another-boot").write_bytes(index.read_bytes())
-    folder = repo / ".git" / "refs" / "holdfast" / "attempts" / "t.1"
+    folder = store_of(repo) / "refs" / "attempts" / "t.1"
     whole = index.read_bytes()
     damages = [
         b"",
@@ -190,27 +197,27 @@ def test_old_locks_and_a_damaged_index_do_not_stop_the_next(repo: Path, tmp_path
         if number < 4:
             (folder / f"turn-{number}.lock").write_bytes(b"")
         (repo / "a").write_text(str(number))
-        again = snapshots if number % 2 else Snapshots(repo, private)
+        again = snapshots if number % 2 else snapshots_at(repo, private)
         taken = again.take("t.1", f"turn-{number}")
         assert tree_at(repo, taken.ref) == {"a": str(number), "b": "beta"}
     assert [path.name for path in private.glob("index-*")] == [index.name]
 
 
 def test_objects_pruned_under_an_unfinished_snapshot_are_written_again(repo: Path, tmp_path: Path) -> None:
-    killed = Snapshots(repo, tmp_path / "private")
+    killed = snapshots_at(repo, tmp_path / "private")
     killed.take("t.1", "turn-1")
     (repo / "a").write_text("staged, then killed, then pruned")
     with killed._shadow.locked():
         killed._shadow.stage(None)
-    git(repo, "prune", "--expire=now")
-    taken = Snapshots(repo, tmp_path / "private").take("t.1", "turn-2")
+    git(store_of(repo), "prune", "--expire=now")
+    taken = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-2")
     assert tree_at(repo, taken.ref)["a"] == "staged, then killed, then pruned"
 
 
 def test_a_git_that_outlives_its_snapshot_is_waited_for(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     with snapshots._shadow.locked():
         fd = snapshots._shadow._lock_fd
         orphan = subprocess.Popen(["sleep", "0.3"], pass_fds=[fd])
@@ -228,7 +235,7 @@ from pathlib import Path
 from holdfast.durable.snapshot import Snapshots
 
 repo, start = Path(sys.argv[1]), int(sys.argv[3])
-snapshots = Snapshots(repo, Path(sys.argv[2]))
+snapshots = Snapshots(repo, Path(sys.argv[2]), repo.parent / "snapshots.git")
 for number in range(start, start + 10_000):
     print("start", number, flush=True)
     for name in range(number % 5 + 1):
@@ -264,12 +271,12 @@ def test_kill_minus_nine_at_any_moment_loses_nothing_acknowledged(repo: Path, tm
             if tree:
                 taken[int(number)] = tree[0]
     assert len(taken) >= 8
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     names = snapshots.names("t.1")
     assert {f"turn-{number}" for number in taken} <= set(names)
-    git(repo, "fsck", "--strict", "--no-dangling")
+    git(store_of(repo), "fsck", "--strict", "--no-dangling")
     for number in chance.sample(sorted(taken), min(6, len(taken))):
-        assert git(repo, "rev-parse", f"{names[f'turn-{number}']}^{{tree}}") == taken[number]
+        assert git(store_of(repo), "rev-parse", f"{names[f'turn-{number}']}^{{tree}}") == taken[number]
         snapshots.restore(reference("t.1", f"turn-{number}"))
         assert snapshots.take("t.1", "orphan-1").tree == taken[number]
     assert not list((tmp_path / "private").glob("*.lock"))
@@ -280,17 +287,17 @@ def test_the_index_of_an_earlier_boot_is_not_believed(
 ) -> None:
     """After a power cut it may name objects that never reached the disk."""
     (repo / "a").write_text("lost in the power cut")
-    taken = Snapshots(repo, tmp_path / "private").take("t.1", "turn-1")
-    blob = git(repo, "rev-parse", f"{taken.ref}:a")
-    (repo / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    taken = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-1")
+    blob = git(store_of(repo), "rev-parse", f"{taken.ref}:a")
+    (store_of(repo) / "objects" / blob[:2] / blob[2:]).unlink()
     monkeypatch.setattr(shadow.process, "boot_id", lambda: "another-boot")
-    again = Snapshots(repo, tmp_path / "private").take("t.1", "turn-2")
+    again = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-2")
     assert tree_at(repo, again.ref)["a"] == "lost in the power cut"
     assert [path.name for path in (tmp_path / "private").glob("index-*")] == ["index-another-boot"]
 
 
 def test_every_git_process_holds_the_lock(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshots = Snapshots(repo, tmp_path / "private", include=["a"])
+    snapshots = snapshots_at(repo, tmp_path / "private", include=["a"])
     (tmp_path / "bin").mkdir()
     wrapper = tmp_path / "bin" / "git"
     wrapper.write_text(
@@ -308,7 +315,7 @@ def test_every_git_process_holds_the_lock(repo: Path, tmp_path: Path, monkeypatc
 
 
 def test_what_is_too_much_to_sync_singly_is_synced_with_its_filesystem(repo: Path, tmp_path: Path) -> None:
-    ref = repo / ".git" / reference("t.1", "turn-1")
+    ref = store_of(repo) / reference("t.1", "turn-1")
     there: list[tuple[bool, ...]] = []
 
     class Watching(Recorder):
@@ -318,7 +325,7 @@ def test_what_is_too_much_to_sync_singly_is_synced_with_its_filesystem(repo: Pat
 
     for number in range(80):
         (repo / str(number)).write_text(str(number))
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     with disk.use_kernel(Watching(tmp_path)):
         taken = snapshots.take("t.1", "turn-1")
         (repo / "0").unlink()
@@ -329,11 +336,11 @@ def test_what_is_too_much_to_sync_singly_is_synced_with_its_filesystem(repo: Pat
 
 
 def test_a_snapshot_pruned_and_collected_behind_our_back_does_not_stop_the_next(repo: Path, tmp_path: Path) -> None:
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     (repo / "a").write_text("only in the snapshot")
     snapshots.take("t.1", "turn-1")
-    Snapshots(repo, tmp_path / "private").prune("t.1")
-    git(repo, "gc", "-q", "--prune=now")
+    snapshots_at(repo, tmp_path / "private").prune("t.1")
+    git(store_of(repo), "gc", "-q", "--prune=now")
     assert snapshots.names("t.1") == {}
     assert tree_at(repo, snapshots.take("t.1", "turn-2").ref)["a"] == "only in the snapshot"
-    git(repo, "fsck", "--no-dangling")
+    git(store_of(repo), "fsck", "--no-dangling")

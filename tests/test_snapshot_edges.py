@@ -16,7 +16,7 @@ import pytest
 from holdfast import errors
 from holdfast.durable import disk, snapshot
 from holdfast.durable.snapshot import Snapshots, reference
-from snapshot_support import git, repository, tree_of, user_state, with_files
+from snapshot_support import git, repository, snapshots_at, store_of, tree_of, user_state, with_files
 
 
 @pytest.fixture
@@ -26,16 +26,17 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
-    return Snapshots(repo, tmp_path / "private")
+    return snapshots_at(repo, tmp_path / "private")
 
 
 def held(repo: Path, ref: str) -> set[str]:
-    return set(git(repo, "ls-tree", "-r", "--name-only", ref).splitlines())
+    return set(git(store_of(repo), "ls-tree", "-r", "--name-only", ref).splitlines())
 
 
 def lose(repo: Path, name: str) -> None:
-    found = git(repo, "rev-parse", name)
-    (repo / ".git" / "objects" / found[:2] / found[2:]).unlink()
+    folder = repo / ".git" if name.startswith("HEAD:") else store_of(repo)
+    found = git(folder, "rev-parse", name)
+    (folder / "objects" / found[:2] / found[2:]).unlink()
 
 
 # -- several at once --------------------------------------------------------------------------------------------------
@@ -73,17 +74,17 @@ def test_the_parent_is_the_snapshot_before_whatever_the_clock_says(
     for number, name in enumerate(["turn-1", "turn-2", "orphan-1", "turn-3"]):
         monkeypatch.setattr(snapshot, "wall", lambda at=now - 1000 * number: at)
         (repo / "a").write_text("x" * number)
-        Snapshots(repo, tmp_path / "private").take("t.1", name)
-    line = git(repo, "log", "--format=%s", reference("t.1", "turn-3")).splitlines()
+        snapshots_at(repo, tmp_path / "private").take("t.1", name)
+    line = git(store_of(repo), "log", "--format=%s", reference("t.1", "turn-3")).splitlines()
     assert line == ["t.1 turn-3", "t.1 orphan-1", "t.1 turn-2", "t.1 turn-1"]
 
 
 def test_two_of_one_worktree_continue_each_other(repo: Path, tmp_path: Path) -> None:
-    one, two = (Snapshots(repo, tmp_path / "private") for _ in range(2))
+    one, two = (snapshots_at(repo, tmp_path / "private") for _ in range(2))
     for number, which in enumerate([one, two, one, one, two, two, one], 1):
         (repo / "a").write_text("x" * number)
         which.take("t.1", f"turn-{number}")
-    line = git(repo, "log", "--format=%s", reference("t.1", "turn-7")).splitlines()
+    line = git(store_of(repo), "log", "--format=%s", reference("t.1", "turn-7")).splitlines()
     assert line == [f"t.1 turn-{number}" for number in range(7, 0, -1)]
 
 
@@ -93,9 +94,9 @@ def test_two_of_one_worktree_continue_each_other(repo: Path, tmp_path: Path) -> 
 def test_a_path_excluded_later_leaves_the_snapshots_and_is_never_written(repo: Path, tmp_path: Path) -> None:
     (repo / "data").mkdir()
     (repo / "data" / "state").write_text("old")
-    first = Snapshots(repo, tmp_path / "private").take("t.1", "turn-1")
+    first = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-1")
     assert "data/state" in held(repo, first.ref)
-    snapshots = Snapshots(repo, tmp_path / "private", exclude=["data"])
+    snapshots = snapshots_at(repo, tmp_path / "private", exclude=["data"])
     assert held(repo, snapshots.take("t.1", "turn-2").ref) == {"a", "b"}
     (repo / "data" / "state").write_text("live")
     (repo / "data" / "new").write_text("live too")
@@ -108,11 +109,11 @@ def test_a_path_excluded_later_leaves_the_snapshots_and_is_never_written(repo: P
 
 def test_a_file_that_stands_where_an_excluded_folder_is_now_is_not_put_back(repo: Path, tmp_path: Path) -> None:
     (repo / "top").write_text("a file then")
-    first = Snapshots(repo, tmp_path / "private").take("t.1", "turn-1")
+    first = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-1")
     (repo / "top").unlink()
     (repo / "top" / "data").mkdir(parents=True)
     (repo / "top" / "data" / "state").write_text("live")
-    snapshots = Snapshots(repo, tmp_path / "private", exclude=["top/data"])
+    snapshots = snapshots_at(repo, tmp_path / "private", exclude=["top/data"])
     assert [left.path for left in snapshots.restore(first.ref)] == ["top"]
     assert (repo / "top" / "data" / "state").read_text() == "live"
 
@@ -128,8 +129,8 @@ def test_what_is_ignored_by_now_is_held_no_longer(repo: Path, snapshots: Snapsho
     assert held(repo, taken.ref) == {"a", "b", ".gitignore", "own.log"}
     (repo / "own.log").write_text("changed")
     taken = snapshots.take("t.1", "turn-3")
-    assert git(repo, "cat-file", "blob", f"{taken.ref}:own.log") == "changed"
-    assert not any(git(repo, "cat-file", "blob", name) == "SECRET=2" for name in blobs(repo)), "not even read"
+    assert git(store_of(repo), "cat-file", "blob", f"{taken.ref}:own.log") == "changed"
+    assert not any(git(store_of(repo), "cat-file", "blob", name) == "SECRET=2" for name in blobs(repo)), "not even read"
     (repo / ".git" / "info" / "exclude").write_text("b\n")
     git(repo, "rm", "-q", "-f", "--cached", "own.log", "b")
     assert held(repo, snapshots.take("t.1", "turn-4").ref) == {"a", ".gitignore"}
@@ -138,7 +139,7 @@ def test_what_is_ignored_by_now_is_held_no_longer(repo: Path, snapshots: Snapsho
 
 
 def blobs(repo: Path) -> list[str]:
-    everything = git(repo, "cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)")
+    everything = git(store_of(repo), "cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)")
     return [line.split()[1] for line in everything.splitlines() if line.startswith("blob")]
 
 
@@ -147,10 +148,10 @@ def test_what_is_taken_off_the_include_list_is_held_no_longer(repo: Path, tmp_pa
     (repo / "build").mkdir()
     (repo / "build" / "o").write_text("1")
     (repo / "x.log").write_text("1")
-    both = Snapshots(repo, tmp_path / "private", include=["build", "x.log"])
+    both = snapshots_at(repo, tmp_path / "private", include=["build", "x.log"])
     first = both.take("t.1", "turn-1")
     assert held(repo, first.ref) == {".gitignore", "a", "b", "build/o", "x.log"}
-    one = Snapshots(repo, tmp_path / "private", include=["x.log"]).take("t.1", "turn-2")
+    one = snapshots_at(repo, tmp_path / "private", include=["x.log"]).take("t.1", "turn-2")
     assert held(repo, one.ref) == {".gitignore", "a", "b", "x.log"}
     assert both.take("t.1", "turn-3").tree == first.tree
 
@@ -178,12 +179,12 @@ def with_submodule(repo: Path, tmp_path: Path) -> Path:
 
 def test_plain_files_in_the_folder_of_a_submodule_are_held(repo: Path, tmp_path: Path) -> None:
     with_submodule(repo, tmp_path)
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     linked = snapshots.take("t.1", "turn-1")
     shutil.rmtree(repo / "lib")
     (repo / "lib" / "deep").mkdir(parents=True)
     (repo / "lib" / "deep" / "vendored").write_text("precious")
-    for again in (snapshots, Snapshots(repo, tmp_path / "fresh")):
+    for again in (snapshots, snapshots_at(repo, tmp_path / "fresh")):
         taken = again.take("t.1", "turn-2")
         assert "lib/deep/vendored" in held(repo, taken.ref) and taken.excluded == []
     snapshots.restore(linked.ref)
@@ -196,7 +197,7 @@ def test_files_in_a_submodule_that_a_linked_worktree_never_initialised(repo: Pat
     with_submodule(repo, tmp_path)
     git(repo, "worktree", "add", "-q", str(tmp_path / "linked"))
     linked = tmp_path / "linked"
-    snapshots = Snapshots(linked, tmp_path / "private")
+    snapshots = snapshots_at(linked, tmp_path / "private")
     assert [left.path for left in snapshots.take("t.1", "turn-1").excluded] == ["lib"]
     (linked / "lib" / "new").write_text("precious")
     taken = snapshots.take("t.1", "turn-2")
@@ -217,7 +218,7 @@ def sparse(repo: Path) -> Path:
 def test_what_a_sparse_checkout_leaves_out_is_not_deleted(repo: Path, tmp_path: Path) -> None:
     sparse(repo)
     before = user_state(repo)
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     first = snapshots.take("t.1", "turn-1")
     assert first.tree == git(repo, "rev-parse", "HEAD^{tree}") and first.excluded == []
     (repo / "in" / "file").write_text("changed")
@@ -229,9 +230,9 @@ def test_what_a_sparse_checkout_leaves_out_is_not_deleted(repo: Path, tmp_path: 
     (repo / "out").mkdir()
     (repo / "out" / "file").write_text("written by the agent")
     third = snapshots.take("t.1", "turn-4")
-    assert git(repo, "cat-file", "blob", f"{third.ref}:out/file") == "written by the agent"
+    assert git(store_of(repo), "cat-file", "blob", f"{third.ref}:out/file") == "written by the agent"
     assert user_state(repo) == before
-    for again in (snapshots, snapshots, Snapshots(repo, tmp_path / "fresh")):
+    for again in (snapshots, snapshots, snapshots_at(repo, tmp_path / "fresh")):
         again.restore(third.ref)
         assert (repo / "out" / "file").read_text() == "written by the agent"
         shutil.rmtree(repo / "out")
@@ -240,7 +241,7 @@ def test_what_a_sparse_checkout_leaves_out_is_not_deleted(repo: Path, tmp_path: 
 
 def test_sparse_files_follow_the_users_index(repo: Path, tmp_path: Path) -> None:
     sparse(repo)
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     first = snapshots.take("t.1", "turn-1")
     git(repo, "sparse-checkout", "disable")
     (repo / "out" / "file").write_text("next")
@@ -260,7 +261,7 @@ def test_sparse_files_follow_the_users_index(repo: Path, tmp_path: Path) -> None
 def test_sparse_files_that_a_partial_clone_never_fetched_are_said(repo: Path, tmp_path: Path) -> None:
     sparse(repo)
     lose(repo, "HEAD:out/file")
-    taken = Snapshots(repo, tmp_path / "private").take("t.1", "turn-1")
+    taken = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-1")
     assert [(left.path, "sparse" in left.reason) for left in taken.excluded] == [("out/file", True)]
     assert held(repo, taken.ref) == {"a", "b", "in/file"}
 
@@ -289,8 +290,8 @@ def test_a_snapshot_with_a_lost_object_is_refused_before_anything_is_changed(
 def test_an_export_that_fails_leaves_nothing(repo: Path, tmp_path: Path, snapshots: Snapshots) -> None:
     (repo / "link").symlink_to(tmp_path)
     taken = snapshots.take("t.1", "turn-1")
-    blob = git(repo, "rev-parse", f"{taken.ref}:a")
-    path = repo / ".git" / "objects" / blob[:2] / blob[2:]
+    blob = git(store_of(repo), "rev-parse", f"{taken.ref}:a")
+    path = store_of(repo) / "objects" / blob[:2] / blob[2:]
     path.chmod(0o644)
     path.write_bytes(b"damaged, not missing")
     with pytest.raises(errors.GitFailed):
@@ -329,7 +330,7 @@ def test_records_with_any_name_can_be_written_as_json(repo: Path, tmp_path: Path
 @pytest.mark.parametrize("name", [b"with\nnewline", b"no\xffutf8", b"trailing\n"])
 def test_a_worktree_may_have_any_name(tmp_path: Path, name: bytes) -> None:
     repo = with_files(repository(tmp_path / os.fsdecode(name)), a="1")
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     taken = snapshots.take("t.1", "turn-1")
     (repo / "a").write_text("2")
     snapshots.restore(taken.ref)
@@ -340,7 +341,8 @@ def test_folders_that_cannot_be_opened_are_named_as_left_out(repo: Path, tmp_pat
     """Their tracked files are kept as they were; of what is new in them, git only warns."""
     script = (
         "import sys; from pathlib import Path; from holdfast.durable.snapshot import Snapshots\n"
-        "taken = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]), include=['keep']).take('a.1', 'turn-1')\n"
+        "places = (Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[2] + '.git'))\n"
+        "taken = Snapshots(*places, include=['keep']).take('a.1', 'turn-1')\n"
         "print([left.path for left in taken.excluded])"
     )
     folders = {"it's new": 0o000, "blind": 0o311, "keep/in": 0o000}

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.durable.snapshot import Snapshots, reference
-from snapshot_support import git, make, repository, tree_of, with_files
+from snapshot_support import git, make, repository, snapshots_at, store_of, tree_of, with_files
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
-    return Snapshots(repo, tmp_path / "private")
+    return snapshots_at(repo, tmp_path / "private")
 
 
 def linked(tmp_path: Path) -> Path:
@@ -56,15 +56,16 @@ def separate(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", [linked, linked_to_bare, unborn, sha256, with_alternates, separate])
 def test_every_kind_of_repository(tmp_path: Path, kind: Callable[[Path], Path]) -> None:
     repo = kind(tmp_path)
-    snapshots = Snapshots(repo, tmp_path / "private")
+    snapshots = snapshots_at(repo, tmp_path / "private")
     first, before = snapshots.take("t.1", "turn-1"), tree_of(repo)
     make(repo, {b"a/b": ("file", b"2"), b"c": ("link", b"a")})
     second, after = snapshots.take("t.1", "turn-2"), tree_of(repo)
-    assert git(repo, "rev-parse", first.ref, f"{second.ref}^") == f"{first.commit}\n{first.commit}"
+    assert git(store_of(repo), "rev-parse", first.ref, f"{second.ref}^") == f"{first.commit}\n{first.commit}"
     for taken, tree in ((first, before), (second, after), (first, before)):
-        Snapshots(repo, tmp_path / "private").restore(taken.ref)
+        snapshots_at(repo, tmp_path / "private").restore(taken.ref)
         assert tree_of(repo) == tree
     git(repo, "fsck", "--strict")
+    git(store_of(repo), "fsck", "--strict")
     git(repo, "gc", "-q", "--prune=now")
     snapshots.export(second.ref, tmp_path / "out")
     assert tree_of(tmp_path / "out") == after
@@ -75,7 +76,7 @@ def test_a_folder_that_is_no_worktree_is_refused(repo: Path, tmp_path: Path) -> 
     (repo / "sub").mkdir()
     for path in (tmp_path, repo / "sub", repo / ".git"):
         with pytest.raises(errors.NotAWorktree, match="Nothing was changed"):
-            Snapshots(path, tmp_path / "private")
+            snapshots_at(path, tmp_path / "private")
     assert not (tmp_path / "private").exists()
 
 
@@ -86,11 +87,11 @@ def test_an_old_git_or_none_is_refused(repo: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     runner.require_minimum.cache_clear()
     with pytest.raises(errors.GitUnusable, match="No such file"):
-        Snapshots(repo, tmp_path / "private")
+        snapshots_at(repo, tmp_path / "private")
     (tmp_path / "bin" / "git").write_text("#!/bin/sh\necho git version 2.30.2\n")
     (tmp_path / "bin" / "git").chmod(0o755)
     with pytest.raises(errors.GitUnusable, match=r"git version 2\.30\.2.*2\.38"):
-        Snapshots(repo, tmp_path / "private")
+        snapshots_at(repo, tmp_path / "private")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_names_that_git_or_a_path_could_misread_are_refused(snapshots: Snapshots
 def test_include_and_exclude_stay_inside_the_worktree(repo: Path, tmp_path: Path, bad: str) -> None:
     for lists in ({"include": [bad]}, {"exclude": [bad]}):
         with pytest.raises(errors.PathEscapes):
-            Snapshots(repo, tmp_path / "private", **lists)
+            snapshots_at(repo, tmp_path / "private", **lists)
 
 
 def test_a_missing_snapshot_is_named(snapshots: Snapshots) -> None:

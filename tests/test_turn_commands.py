@@ -12,7 +12,11 @@ from decision_support import THREE_TURNS, ask, failed, hanging, journal
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.cli.commands import holdfast as group
 
-REFS = "refs/holdfast/attempts/a.1"
+REFS = "refs/attempts/a.1"
+
+
+def store(repo: Path) -> Path:
+    return repo / ".sdd" / "snapshots.git"
 
 
 @pytest.fixture
@@ -46,7 +50,9 @@ def test_turns_are_listed_with_what_each_did_and_cost(repo: Path) -> None:
     told = ask(repo, "turns", "a.1")
     assert [line["cost"] for line in told["turns"]] == ["", "reported"]
     assert told["attempt"] == "a.1"
-    assert [line["snapshot"] for line in told["turns"]] == [git(repo, "rev-parse", f"{REFS}/turn-{n}") for n in (1, 2)]
+    assert [line["snapshot"] for line in told["turns"]] == [
+        git(store(repo), "rev-parse", f"{REFS}/turn-{n}") for n in (1, 2)
+    ]
     assert "nobody has worked on it yet" not in holdfast(repo, "turns", "a")
     for name in ("b", "a.2", "a.x"):
         assert "There is no task" in holdfast(repo, "turns", name, code=2)
@@ -62,11 +68,11 @@ def test_diffs_are_those_of_git(repo: Path) -> None:
         (("--turn", "1", "--to", "3"), f"{REFS}/turn-1", f"{REFS}/turn-3"),
         (("--turn", "3", "--to", "1"), f"{REFS}/turn-3", f"{REFS}/turn-1"),
     ):
-        wanted = git(repo, "diff", *options, old, new)
+        wanted = git(store(repo), "diff", *options, old, new)
         assert wanted and holdfast(repo, "diff", "a", *line).strip() == wanted
         assert ask(repo, "diff", "a", *line)["patch"].strip() == wanted
     stat = holdfast(repo, "diff", "a", "--turn", "1", "--to", "3", "--stat")
-    assert stat.strip() == git(repo, "diff", "--stat", f"{REFS}/turn-1", f"{REFS}/turn-3")
+    assert stat.strip() == git(store(repo), "diff", "--stat", f"{REFS}/turn-1", f"{REFS}/turn-3")
     counted = ask(repo, "diff", "a", "--turn", "2", "--stat")["files"]
     assert counted == [{"path": "b.txt", "added": 1, "deleted": 0}]
     assert "There is no turn 4 of a.1: it has 3 turns" in holdfast(repo, "diff", "a", "--turn", "4", code=2)
@@ -89,18 +95,18 @@ def test_undo_saves_what_stands_there_and_puts_the_turn_back(repo: Path) -> None
     (worktree / "mine.txt").write_text("by hand\n")
     told = ask(repo, "undo", "a", "--turn", "1")[0]
     assert told["saved"] == f"{REFS}/undo-1"
-    assert git(repo, "show", f"{REFS}/undo-1:mine.txt") == "by hand"
+    assert git(store(repo), "show", f"{REFS}/undo-1:mine.txt") == "by hand"
     assert sorted(path.name for path in worktree.iterdir() if path.name != ".git") == [
         ".gitignore",
         "README.md",
         "a.txt",
     ]
-    assert (worktree / "a.txt").read_text() == git(repo, "show", f"{REFS}/turn-1:a.txt") + "\n"
+    assert (worktree / "a.txt").read_text() == git(store(repo), "show", f"{REFS}/turn-1:a.txt") + "\n"
     [undone] = journal(repo, "turn_undone")
     assert (undone.inputs["turn"], undone.inputs["saved"]) == (1, told["saved"])
     # There and back: what was undone is never lost.
     assert ask(repo, "undo", "a", "--turn", "3")[0]["saved"] == f"{REFS}/undo-2"
-    assert (worktree / "b.txt").exists() and tree(repo, f"{REFS}/undo-2") == tree(repo, f"{REFS}/turn-1")
+    assert (worktree / "b.txt").exists() and tree(store(repo), f"{REFS}/undo-2") == tree(store(repo), f"{REFS}/turn-1")
     assert "There is no turn 9" in holdfast(repo, "undo", "a", "--turn", "9", code=2)
     sound(repo)
 
@@ -157,8 +163,8 @@ def test_a_fork_of_a_closed_task_is_a_new_one(repo: Path) -> None:
     assert holdfast(repo, "fork", "a", "--turn", "1").startswith("a-fork-2: OPEN")
     holdfast(repo, "cancel", "a-fork-2")
     holdfast(repo, "run")
-    snapshot = git(repo, "rev-parse", "refs/holdfast/attempts/a-fork.1/start-1")
-    assert git(repo, "show", f"{snapshot}:a.txt") == "one", "the tree of that turn is there from the start"
+    snapshot = git(store(repo), "rev-parse", "refs/attempts/a-fork.1/start-1")
+    assert git(store(repo), "show", f"{snapshot}:a.txt") == "one", "the tree of that turn is there from the start"
     assert git(repo, "show", "main:d.txt") == "four" and landed(repo) == ["a", "a-fork"]
     sound(repo)
 
@@ -169,12 +175,14 @@ def test_snapshots_are_listed_and_exported_also_when_the_worktree_is_gone(repo: 
     assert not layout(repo).worktree("a").exists()
     found = {row["name"]: row["commit"] for row in ask(repo, "snapshots", "list", "a")["snapshots"]}
     assert {"turn-1", "turn-2", "turn-3"} <= found.keys()
-    assert found["turn-2"] == git(repo, "rev-parse", f"{REFS}/turn-2")
+    assert found["turn-2"] == git(store(repo), "rev-parse", f"{REFS}/turn-2")
     folder = repo.parent / "then"
     holdfast(repo, "snapshots", "export", "a", "--turn", "2", str(folder))
     archive = repo.parent / "archive"
     archive.mkdir()
-    packed = subprocess.run(["git", "-C", str(repo), "archive", f"{REFS}/turn-2"], capture_output=True, check=True)
+    packed = subprocess.run(
+        ["git", "-C", str(store(repo)), "archive", f"{REFS}/turn-2"], capture_output=True, check=True
+    )
     subprocess.run(["tar", "-x", "-C", str(archive)], input=packed.stdout, check=True)
     subprocess.run(["diff", "-r", str(folder), str(archive)], check=True)
     assert "exists already" in holdfast(repo, "snapshots", "export", "a", "--turn", "1", str(folder), code=3)

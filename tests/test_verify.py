@@ -104,7 +104,7 @@ def test_gates_judge_the_very_commit(repo: Path, tmp_path: Path) -> None:
     assert (tmp_path / "seen").read_text() == f"work\n.git\n.gitignore\na\nb\nsrc\n{commits(repo)[1]}\n"
     assert (repo / "a").read_text() == "the user's own\n"
     for kind in ("merged", "candidates"):
-        assert git(repo, "rev-parse", f"refs/holdfast/{kind}/T-1.1") == commits(repo)[1]
+        assert git(repo / ".sdd" / "snapshots.git", "rev-parse", f"refs/{kind}/T-1.1") == commits(repo)[1]
 
 
 def test_without_gates_it_passes(repo: Path) -> None:

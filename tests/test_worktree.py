@@ -115,13 +115,13 @@ def test_reset_gives_the_tree_and_keeps_what_is_ignored(repo: Path) -> None:
     (path / "folder").mkdir()
     (path / "folder" / "new").write_text("new\n")
     (path / "x.o").write_text("ignored")
-    saved = trees.snapshots("T-1").take("T-1.1", "turn-1")
+    saved = trees.snapshots("T-1", head(repo)).take("T-1.1", "turn-1")
     (path / "later").write_text("later")
     trees.reset("T-1", head(repo, "HEAD~1"), saved.commit)
     assert head(path) == head(repo, "HEAD~1")
     assert (path / "a").read_text() == "changed\n" and (path / "folder" / "new").exists()
     assert not (path / "later").exists() and (path / "x.o").exists()
-    assert trees.snapshots("T-1").take("T-1.1", "turn-2").tree == saved.tree
+    assert trees.snapshots("T-1", head(repo)).take("T-1.1", "turn-2").tree == saved.tree
     trees.reset("T-1", base)
     assert git(path, "status", "--porcelain") == "" and head(path) == base
 
@@ -338,7 +338,7 @@ def test_the_data_root_may_stand_anywhere(repo: Path, tmp_path: Path) -> None:
     (path / "new").write_text("n")
     (path / ".aider.tags.cache.v4").mkdir()
     (path / ".aider.tags.cache.v4" / "cache.db").write_text("of a tool")
-    saved = trees.snapshots("T-1").take("T-1.1", "end-1")
-    made = merge.candidate(repo, head(repo), saved.commit, "m", merge.Identity("a", "b"), exclude=trees.exclude)
-    assert made and "aider" not in git(repo, "ls-tree", "-r", "--name-only", made)
+    saved = trees.snapshots("T-1", head(repo)).take("T-1.1", "end-1")
+    made = merge.candidate(trees.store, head(repo), saved.commit, "m", merge.Identity("a", "b"), exclude=trees.exclude)
+    assert made and "aider" not in git(tmp_path / "elsewhere" / "snapshots.git", "ls-tree", "-r", "--name-only", made)
     assert trees.remove("T-1", landed=made)

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cli_support import HOLDFAST, type_in
+from snapshot_support import seeing
 
 DEADLINE_S = 120.0
 
 
 def git(repo: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=repo, capture_output=True, text=True, check=True)
+    env = {**os.environ, **seeing(repo)}
+    done = subprocess.run(["git", *arguments], cwd=repo, env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 

@@ -43,7 +43,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
         "verify": Verify(
             repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s, confine=sandbox.gate
         ),
-        "land": Land(repo),
+        "land": Land(repo, layout.snapshots),
         "refresh": Refresh(),
     }
 
@@ -57,7 +57,7 @@ def workshop(
     with app.owned(take_over=take_over, patience_s=patience_s, say=say, sweeps=False) as (layout, ledger, auditor):
         blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
         effects = build_effects(app.repo, layout, app.config, blobs)
-        lost = lost_landings(app.repo, ledger.state.tasks.values())
+        lost = lost_landings(app.repo, ledger.state.tasks.values(), layout.snapshots)
         for sentence in lost.values():
             note("", sentence)
         board = Board(ledger, backlog, blobs, app.config)

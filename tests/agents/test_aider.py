@@ -102,7 +102,7 @@ def test_a_killed_agent_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
         assert not first.has("First-4711.") and third.has("You said: First-4711."), "its history was not told"
         assert third.has("Applied edit to a.py")
         assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
-        refs = git(site.repo, "for-each-ref", "--format=%(refname)", "refs/holdfast/attempts/T.1")
+        refs = git(site.repo / ".sdd" / "snapshots.git", "for-each-ref", "--format=%(refname)", "refs/attempts/T.1")
         assert "orphan-1" in refs and "a.py" in git(site.repo, "ls-tree", "--name-only", "main")
         assert site.spent()[:2] == site.model.counted
         site.sound()

@@ -118,7 +118,7 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
             assert len(now) > len(before), "it was not told why it goes on"
         assert third.has("marker-42") and third.has("First."), "what was done before was not told"
         assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
-        refs = git(site.repo, "for-each-ref", "--format=%(refname)", "refs/holdfast/attempts/T.1")
+        refs = git(site.repo / ".sdd" / "snapshots.git", "for-each-ref", "--format=%(refname)", "refs/attempts/T.1")
         assert "orphan-1" in refs and file.name in git(site.repo, "ls-tree", "--name-only", "main")
         assert site.spent()[:2] == _counted(site)
         site.sound()
@@ -146,7 +146,7 @@ def test_what_a_killed_agent_left_half_done_is_put_back(kit: Kit, tmp_path: Path
         site.kill_agent()
         site.finished(run)
         assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
-        found = "refs/holdfast/attempts/T.1/orphan-1"
+        found = "refs/attempts/T.1/orphan-1"
         assert git(site.repo, "show", f"{found}:half.txt") == "half", "what was found is not kept"
         assert git(site.repo, "show", f"{found}:a.txt") == "wrong"
         assert "half.txt" not in git(site.repo, "ls-tree", "--name-only", "main") and site.landed() == "right"

@@ -134,7 +134,8 @@ def test_turns_are_those_of_the_attempts_folder(server: Server) -> None:
 
 def test_diffs_are_those_of_git(server: Server) -> None:
     base = server.reader.get("/attempts/good.1")["base"]
-    refs = [f"refs/holdfast/attempts/good.1/turn-{turn}" for turn in (1, 2)]
+    store = server.repo / ".sdd" / "snapshots.git"
+    refs = [f"refs/attempts/good.1/turn-{turn}" for turn in (1, 2)]
     for query, old, new in (
         ("", refs[0], refs[1]),
         ("?to=1", base, refs[0]),
@@ -142,8 +143,10 @@ def test_diffs_are_those_of_git(server: Server) -> None:
         ("?from=2&to=1", refs[1], refs[0]),
     ):
         found = server.reader.get(f"/attempts/good.1/diff{query}")
-        assert found["patch"].strip() == git(server.repo, "diff", "--full-index", old, new), query
-        assert not found["truncated"] and found["to"] == git(server.repo, "rev-parse", new)
+        assert found["patch"].strip() == git(
+            server.repo / ".sdd" / "snapshots.git", "diff", "--full-index", old, new
+        ), query
+        assert not found["truncated"] and found["to"] == git(store, "rev-parse", new)
     assert found["files"] == [{"path": "a.txt", "added": 0, "removed": 1, "old_path": ""}]
 
 
@@ -157,8 +160,9 @@ def test_spend_provenance_and_snapshots_are_read_from_the_attempt(server: Server
         (1, "a.txt", "write"),
         (2, "a.txt", "append"),
     ]
+    store = server.repo / ".sdd" / "snapshots.git"
     for each in server.reader.get("/attempts/good.1/snapshots")["snapshots"]:
-        assert git(server.repo, "rev-parse", f"refs/holdfast/attempts/good.1/{each['name']}") == each["commit"]
+        assert git(store, "rev-parse", f"refs/attempts/good.1/{each['name']}") == each["commit"]
 
 
 @pytest.mark.parametrize("part", ["", "/turns", "/diff", "/spend", "/provenance", "/snapshots"])

@@ -18,7 +18,7 @@ from holdfast.durable.attempts import PRIVATE
 from holdfast.durable.jsonl import Ledger
 from holdfast.durable.snapshot import Snapshot, Snapshots
 from holdfast.errors import DiskError
-from holdfast.layout import Attempt
+from holdfast.layout import Attempt, Layout
 from holdfast.points import point
 
 # A line of turns.jsonl is read by everybody who follows; provenance.jsonl has all of them.
@@ -39,7 +39,8 @@ class Record:
     def __init__(self, files: Attempt, order: Order) -> None:
         self._files, self._order = files, order
         worktree, private, index = Path(order.worktree), Path(order.private), sandbox.own_index(order)
-        self._snapshots = Snapshots(worktree, private, order.include, order.exclude, index)
+        store = Layout(files.root.parent.parent).snapshots
+        self._snapshots = Snapshots(worktree, private, store, order.include, order.exclude, index, order.base)
         with contextlib.ExitStack() as undo:
             self._turns, self._traces, self._spend, self._provenance, self._events = (
                 undo.enter_context(Ledger(path, mode=PRIVATE))

@@ -17,6 +17,7 @@ from holdfast.cli.terminal import plain, printing
 from holdfast.errors import DecisionRefused
 
 if TYPE_CHECKING:
+    from holdfast.durable.snapshot_store import Store
     from holdfast.engine.diffs import Diffs
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
@@ -38,7 +39,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the turns of an attempt: what each did, and cost.
 
     Of a task, its last attempt is meant. A cost is reported by the agent, or estimated from its tokens. A turn's
-    snapshot is a git commit, under refs/holdfast/attempts/.
+    snapshot is a git commit in snapshots.git, under refs/attempts/.
     """
     from holdfast.cli.costs import cost_of_turns
     from holdfast.engine.turns import all_turns
@@ -110,7 +111,8 @@ def snapshots() -> None:
     holdfast snapshots export TASK|ATTEMPT --turn N FOLDER [--json]
 
     They are `turn-<n>`, `start-<n>` and `end-<n>` of each start, `orphan-<n>` as found after a crash, and `undo-<n>` as
-    it was before an undo. Each is a git commit under refs/holdfast/attempts/, which git itself can show, too.
+    it was before an undo. Each is a git commit under refs/attempts/ in snapshots.git of the data root, which git
+    itself can show, too.
     """
 
 
@@ -124,7 +126,7 @@ def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     from holdfast.engine.rework import snapshots_of
 
     attempt = _attempt(ctx, name)
-    found = snapshots_of(attempt.app.repo, attempt.id)
+    found = snapshots_of(_store(attempt), attempt.id)
     rows = [{"name": each, "commit": commit, "ref": reference(attempt.id, each)} for each, commit in found.items()]
     if as_json:
         print_json({"task": attempt.task.id, "attempt": attempt.id, "snapshots": rows})
@@ -149,9 +151,10 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
     from holdfast.engine.rework import snapshot_of
 
     attempt = _attempt(ctx, name)
-    commit = snapshot_of(attempt.app.repo, attempt.id, turn)
+    commit = snapshot_of(_store(attempt), attempt.id, turn)
     # The task's own worktree may be gone: any of the repository will do.
-    Snapshots(attempt.app.repo, attempt.app.layout.inside("cache", "snapshots", ".export")).export(commit, folder)
+    private = attempt.app.layout.inside("cache", "snapshots", ".export")
+    Snapshots(attempt.app.repo, private, attempt.app.layout.snapshots).export(commit, folder)
     if as_json:
         print_json({"attempt": attempt.id, "turn": turn, "commit": commit, "folder": str(folder.absolute())})
     else:
@@ -174,6 +177,12 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
         hint = "`holdfast run` begins with it."
         raise DecisionRefused(task=task.id, verb="looked into", reason="nobody has worked on it yet", hint=hint)
     return _Attempt(app, task, attempt)
+
+
+def _store(attempt: _Attempt) -> Store:
+    from holdfast.durable.snapshot_store import Store
+
+    return Store.of(attempt.app.layout.snapshots, attempt.app.repo)
 
 
 def _diffs(attempt: _Attempt) -> Diffs:

@@ -44,6 +44,9 @@ from holdfast.durable.kernel import touch as touch
 from holdfast.errors import AlreadyExists, DiskError, FileMissing, SyncFailed
 
 _serial = itertools.count()
+# From here on one sync of the whole filesystem costs less than that of each file.
+SYNCED_SINGLY_MAX = 64
+_NAMED_AT_ONCE = 200
 _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})(?:-(?P<space>\d+))?-\d+\.tmp")
 
 # Before Linux 5.8 syncfs could swallow a write-back error, so older kernels sync file by file.
@@ -308,6 +311,28 @@ def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
             with contextlib.suppress(DiskError), opened(path, os.O_RDONLY) as fd:
                 forget_cached(fd)
         raise
+
+
+def publish(files: Mapping[Path, Path]) -> None:
+    """Gives files that another process wrote their names, source → target: none has its name before it is on disk.
+
+    In the order given, so that what leads to the others comes last. A file that stands there is replaced.
+    """
+    sources = list(files)
+    if len(sources) > SYNCED_SINGLY_MAX:
+        sync_filesystem(sources[0].parent, sources)
+    else:
+        for source in sources:
+            sync_file(source)
+    folders = dict.fromkeys(target.parent for target in files.values())
+    for folder in folders:
+        mkdir(folder)
+    # So many at once that no limit of open files is near.
+    for first in range(0, len(sources), _NAMED_AT_ONCE):
+        some = {source: files[source] for source in sources[first : first + _NAMED_AT_ONCE]}
+        with changing(*(target.parent for target in some.values())):
+            for source, target in some.items():
+                perform("rename to", target, kernel.calls.rename, source, target)
 
 
 # -- leftovers of a crash ---------------------------------------------------------------------------------------------

@@ -156,6 +156,10 @@ class Repository(msgspec.Struct, frozen=True):
         """Runs git on the repository itself: only to ask, or for refs under refs/holdfast."""
         return run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
 
+    def seeing(self, alternates: str) -> Repository:
+        """The same with other object folders beside its own, as GIT_ALTERNATE_OBJECT_DIRECTORIES names them."""
+        return msgspec.structs.replace(self, env={**self.env, "GIT_ALTERNATE_OBJECT_DIRECTORIES": alternates})
+
     def beginning(self, most: int, *args: str) -> bytes:
         """The first bytes of what git says, and no more: where there is more, git is ended."""
         import subprocess

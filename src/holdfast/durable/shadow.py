@@ -1,23 +1,23 @@
-"""The shadow: a git dir of our own that looks at somebody else's worktree and writes into their object store.
+"""The shadow: a git dir of our own that looks at somebody else's worktree, and writes into the store of snapshots.
 
     <private>/lock               flocked during every operation; inherited by each git process that it starts
     <private>/git/               HEAD, config, refs/ (empty), info/attributes, info/exclude (the repository's, copied)
     <private>/index-<boot id>    the private index
+    <private>/staging-<boot id>  what git has written and the store does not have yet
 
 All of it can be deleted and is made again. The repository's own HEAD, index, configuration and hooks are never
-touched: git runs with GIT_DIR = the shadow, GIT_OBJECT_DIRECTORY = the repository's. `info/attributes`, which wins
-over any `.gitattributes`, turns off every conversion, so that what is stored is what stands on disk, byte for byte.
+touched: git runs with GIT_DIR = the shadow, GIT_OBJECT_DIRECTORY = the staging folder, and sees the objects of the
+store and of the repository. `info/attributes`, which wins over any `.gitattributes`, turns off every conversion, so
+that what is stored is what stands on disk, byte for byte.
 
-- The lock is free only when the operation *and* its git processes have ended, so whoever holds it knows that a
-  leftover `index.lock` belongs to the dead, also when only the Python process was killed.
-- The index is not synced, and belongs to one boot: after a power cut it could name objects that never reached the
-  disk, so another boot starts from a new one.
-- An index that git refuses, or that names an object which is gone, is dropped and built again from the last snapshot.
-- Before git looks at the worktree, the index loses what must not be in it, whoever put it there and when: excluded
-  paths, files that are ignored by now and neither tracked by the user nor on the include list, and the gitlink of a
-  submodule in whose folder plain files stand, which git would not see behind it.
-- Files that the user's index keeps out of the worktree (sparse checkout) are not deleted: while they are absent, they
-  are held as the user's index has them. In a partial clone their content may not be here; then they are left out.
+- The lock is free only when the operation *and* its git processes have ended: a lock of git's then is a leftover.
+- The index and the staging folder are not synced, and belong to one boot: after a power cut the index could name
+  objects that never reached the disk, so another boot starts from new ones.
+- An index that git refuses, or that names an object which is gone, is built again from the last snapshot.
+- Before git looks at the worktree, the index loses what must not be in it: excluded paths, files that are ignored by
+  now and neither tracked by the user nor on the include list, and the gitlink of a submodule with plain files in it.
+- Files that a sparse checkout keeps out of the worktree are held as the user's index has them while they are absent.
+  In a partial clone their content may not be here; then they are left out.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import msgspec
 
 from holdfast.durable import disk, git, process
 from holdfast.durable.lock import flock_within
+from holdfast.durable.snapshot_store import Store, clear, keep
 from holdfast.errors import GitFailed, Locked, PathEscapes
 
 GITLINK = "160000"
@@ -43,10 +44,9 @@ Stamp = tuple[int, ...] | None
 LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
 RAW_ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
-# Loose objects are synced by the caller, because git syncs neither folders nor objects that were there before.
-# Packs, which git makes of very large files, it has to sync itself. (Beside `all`, git would not heed the minus.)
+# What git writes is synced by us, before it has its name in the store.
 _SETTINGS = {
-    "core.fsync": "-loose-object,-index,pack,pack-metadata",
+    "core.fsync": "none",
     "core.protectHFS": "false",
     "core.protectNTFS": "false",
     "advice.addEmbeddedRepo": "false",
@@ -74,6 +74,7 @@ class Shadow:
         self,
         worktree: Path,
         private: Path,
+        store: Path,
         include: Sequence[str],
         exclude: Sequence[str],
         index: Path | None = None,
@@ -86,10 +87,14 @@ class Shadow:
         self._include = [_relative(name, self.worktree) for name in include]
         self._exclude = [_relative(name, self.worktree) for name in exclude]
         self._private = private.absolute()
-        with contextlib.suppress(ValueError):
-            self._exclude.append(str(self._private.resolve().relative_to(self.worktree.resolve())))
+        self.store = Store(store, self.repository).prepare()
+        self.store.inherited = self._inherited
+        for own in (self._private, self.store.path):
+            with contextlib.suppress(ValueError):
+                self._exclude.append(str(own.resolve().relative_to(self.worktree.resolve())))
         self._git_dir = self._private / "git"
         self._index = self._private / f"index-{process.boot_id()}"
+        self.staging = self._private / f"staging-{process.boot_id()}"
         self._mutex = threading.Lock()
         self._lock_fd, self._holder = -1, -1
         self._forget()
@@ -171,8 +176,11 @@ class Shadow:
         return self._stage()
 
     def forget_index(self) -> None:
+        """With it goes what is not in the store yet: the next index has it written again."""
         self._forget()
         disk.unlink(self._index, missing_ok=True)
+        disk.remove_tree(self.staging)
+        disk.mkdir(self.staging)
 
     def left_out(self, *which: str) -> list[str]:
         """What still differs from the index. A name that ends in a slash is a nested repository."""
@@ -319,14 +327,14 @@ class Shadow:
     # -- setting up ---------------------------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        for folder in (self._git_dir / "refs", self._git_dir / "objects", self._git_dir / "info"):
+        for folder in (self._git_dir / "refs", self._git_dir / "objects", self._git_dir / "info", self.staging):
             disk.mkdir(folder)
         version, name = (0, "") if self.repository.hash_name == "sha1" else (1, self.repository.hash_name)
         extension = f"[extensions]\n\tobjectFormat = {name}\n" if name else ""
         config = f"[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extension}"
-        _keep(self._git_dir / "HEAD", b"ref: refs/heads/none\n")
-        _keep(self._git_dir / "config", config.encode())
-        _keep(self._git_dir / "info" / "attributes", RAW_ATTRIBUTES)
+        keep(self._git_dir / "HEAD", b"ref: refs/heads/none\n")
+        keep(self._git_dir / "config", config.encode())
+        keep(self._git_dir / "info" / "attributes", RAW_ATTRIBUTES)
 
     def _environment(self) -> dict[str, str]:
         asked = self.repository.run("config", "-z", "--type=path", "--get-regexp", _PASSED_ON, codes=(0, 1)).fields()
@@ -338,31 +346,25 @@ class Shadow:
             GIT_DIR=str(self._git_dir),
             GIT_WORK_TREE=str(self.worktree),
             GIT_INDEX_FILE=str(self._index),
-            GIT_OBJECT_DIRECTORY=str(self.repository.stores[0]),
+            **self.store.writing(self.staging),
         )
 
     def _sweep(self) -> None:
         for path in self._private.glob("index-*"):
             if path != self._index:
                 disk.unlink(path)
+        for path in self._private.glob("staging-*"):
+            if path != self.staging:
+                disk.remove_tree(path)
+        clear(self.staging)
         exclude = self.repository.common_dir / "info" / "exclude"
-        _keep(self._git_dir / "info" / "exclude", exclude.read_bytes() if exclude.is_file() else b"")
+        keep(self._git_dir / "info" / "exclude", exclude.read_bytes() if exclude.is_file() else b"")
 
 
 def _unopened(added: git.Result) -> list[Excluded]:
     """The folders that git could not look into, of which it only warns."""
     reason = "it cannot be opened, so what is new in it is not seen"
     return [Excluded(found[1].rstrip("/"), reason) for found in _UNOPENED.finditer(added.said)]
-
-
-def _keep(path: Path, content: bytes) -> None:
-    """Writes only what differs: nearly always nothing."""
-    try:
-        if path.read_bytes() == content:
-            return
-    except FileNotFoundError:
-        pass
-    disk.replace(path, content)
 
 
 def _is_plain_folder(path: Path) -> bool:

@@ -1,13 +1,13 @@
-"""Snapshots: the working tree of an attempt as git objects, under `refs/holdfast/attempts/<attempt>/<name>`.
+"""Snapshots: the working tree of an attempt as git objects, in `snapshots.git` as `refs/attempts/<attempt>/<name>`.
 
 Each snapshot is a commit by "holdfast" whose tree is the worktree byte for byte and whose parent is the attempt's
 snapshot before it. `<name>` is `turn-<n>`, `orphan-<n>`, or `start-<n>` and `end-<n>` of a start. When nothing has
 changed, the new ref names the commit before it. Any git reads them:
-`git diff refs/holdfast/attempts/T-1.1/turn-3 refs/holdfast/attempts/T-1.1/turn-4`.
+`git --git-dir .sdd/snapshots.git diff attempts/T-1.1/turn-3 attempts/T-1.1/turn-4`.
 
-- What `take` returned from is on disk: every object that the tree before did not have, whoever wrote it (git leaves
-  the loose objects of an agent's own commits unsynced), then the folders that hold them, only then the ref, its folder
-  and every folder above.
+- What `take` returned from is on disk, in the store: every object of the tree that the attempt's base has not, whoever
+  wrote it (git leaves the loose objects of an agent's own commits unsynced, and `git gc` may take them), then its name,
+  only then the ref. Of the user's repository nothing is needed but the base.
 - Not held: files that are ignored at the time (but those tracked by the user and those on the include list), the
   contents of submodules and of nested repositories, of which only the commit is noted, empty folders, devices, pipes
   and sockets, and of a file's mode all but the right to execute. Plain files in the folder of a submodule are held.
@@ -16,7 +16,7 @@ changed, the new ref names the commit before it. Any git reads them:
 - Names in records are text: a byte that is not UTF-8 is shown as `\\xff`.
 - Not seen: a file rewritten in place to the same size within one second, whose time of change was then set back.
 - One operation at a time, of all threads and processes: the others wait. A kill at any moment leaves at worst garbage
-  objects, which `git gc` takes.
+  objects, which `holdfast gc` takes.
 - After a failed sync this object refuses everything: what was not on disk then must not be taken for durable later.
 """
 
@@ -36,10 +36,10 @@ from holdfast.clock import wall
 from holdfast.durable import disk
 from holdfast.durable.git import readable
 from holdfast.durable.shadow import GITLINK, Excluded, Shadow, Stamp, file_stamp
+from holdfast.durable.snapshot_store import ATTEMPTS
 from holdfast.errors import (
     AlreadyExists,
     DiskError,
-    FileMissing,
     GitFailed,
     InvalidName,
     Poisoned,
@@ -49,11 +49,9 @@ from holdfast.errors import (
     SyncFailed,
 )
 
-ROOT = "refs/holdfast/attempts"
-# From here on one sync of the whole filesystem costs less than that of each new object.
-OBJECTS_SYNCED_SINGLY_MAX = 64
+ROOT = ATTEMPTS
 _PART = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(?<!\.)(?<!\.lock)")
-_REFERENCE = re.compile(r"refs/holdfast/[A-Za-z0-9._/-]+|[0-9a-f]{40}|[0-9a-f]{64}")
+_REFERENCE = re.compile(r"refs/(attempts|candidates|merged)/[A-Za-z0-9._/-]+|[0-9a-f]{40}|[0-9a-f]{64}")
 
 Kind = Literal["added", "deleted", "modified", "renamed", "retyped"]
 _KINDS: dict[str, Kind] = {"A": "added", "D": "deleted", "M": "modified", "R": "renamed", "T": "retyped"}
@@ -85,30 +83,38 @@ class _Saved(msgspec.Struct, frozen=True):
 
 
 class Snapshots:
-    """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds.
+    """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds. `store` is
+    where they are kept. `base`: a commit that the user's repository keeps: what it has need not be in the store.
 
-    `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` never
-    gets in either. Both are relative to the worktree. `index`: that of who works there, where it is another than git's.
+    `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` and
+    `store` never get in either. Both are relative to the worktree. `index`: that of who works there, where it is
+    another than git's.
     """
 
     def __init__(
         self,
         worktree: Path,
         private: Path,
+        store: Path,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         index: Path | None = None,
+        base: str = "",
     ) -> None:
-        self._shadow = Shadow(worktree, private, include, exclude, index)
+        self._shadow = Shadow(worktree, private, store, include, exclude, index)
         self._repository = self._shadow.repository
+        self._store = self._shadow.store
+        self._base = base
         self._no_tree = hashlib.new(self._repository.hash_name, b"tree 0\0").hexdigest()
         self._forget()
 
     def _forget(self) -> None:
         """The next `take` looks at everything again."""
         self._last: dict[str, tuple[Stamp, _Saved]] = {}
-        self._durable_tree = self._no_tree
+        # The tree whose objects are known to be kept, either here or by the base; unknown before the first look.
+        self._kept_tree = ""
         self._gitlinks: dict[str, str] = {}
+        self._of_base: frozenset[str] = frozenset()
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
@@ -130,9 +136,9 @@ class Snapshots:
         saved = before
         if saved is None or saved.tree != staged.tree:
             saved = self._commit(staged.tree, before, message)
-        if saved is not before or saved.tree != self._durable_tree:
-            self._sync_objects(saved)
-        self._write_refs(attempt, [f"update {ref} {saved.commit}"])
+        if saved is not before or saved.tree != self._kept_tree:
+            self._keep_objects(saved)
+        self._store.name(ref, saved.commit)
         self._last[attempt] = (self._refs_stamp(attempt), saved)
         links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in self._gitlinks.items()]
         return Snapshot(ref, saved.commit, saved.tree, saved is not before, _public(links + staged.excluded))
@@ -146,12 +152,12 @@ class Snapshots:
             # Somebody else has been at the refs, so what was durable may be gone by now.
             self._forget()
         asked = ("--topo-order", "--max-count=1", "--no-commit-header", "--format=%H %T")
-        found = self._shadow.run_real("rev-list", *asked, f"--glob={ROOT}/{attempt}").line.split()
+        found = self._store.run("rev-list", *asked, f"--glob={ROOT}/{attempt}").line.split()
         return _Saved(*found) if found else None
 
     def _refs_stamp(self, attempt: str) -> Stamp:
         """Of the folder, which changes with each ref that is written or removed."""
-        return file_stamp(self._repository.common_dir / ROOT / attempt)
+        return file_stamp(self._store.path / ROOT / attempt)
 
     def _commit(self, tree: str, parent: _Saved | None, message: str) -> _Saved:
         now = f"@{int(wall())} +0000"
@@ -165,10 +171,11 @@ class Snapshots:
         made = self._shadow.run("commit-tree", tree, *parents, "-F", "-", stdin=text, variables=who)
         return _Saved(made.line, tree)
 
-    def _sync_objects(self, saved: _Saved) -> None:
-        """Syncs what `saved` has and the last durable tree has not: files first, then the folders that name them."""
+    def _keep_objects(self, saved: _Saved) -> None:
+        """Brings into the store what `saved` has and the last tree that is kept has not, whoever wrote it."""
+        self._look_at_base()
         new = {saved.commit, saved.tree}
-        found = self._shadow.run("diff-tree", "-r", "-t", "--no-renames", "-z", self._durable_tree, saved.tree)
+        found = self._shadow.run("diff-tree", "-r", "-t", "--no-renames", "-z", self._kept_tree, saved.tree)
         for entry in _raw(found.fields()):
             if entry.old_mode == GITLINK:
                 del self._gitlinks[entry.path]
@@ -176,53 +183,33 @@ class Snapshots:
                 self._gitlinks[entry.path] = entry.new_id
             elif entry.kind != "deleted":
                 new.add(entry.new_id)
-        if len(new) > OBJECTS_SYNCED_SINGLY_MAX:
-            for store in self._repository.stores:
-                disk.sync_filesystem(store, files_below(store))
-        else:
-            self._sync_each(new)
-        self._durable_tree = saved.tree
+        staging = self._shadow.staging
+        unwritten = (name for name in new - self._of_base if not (staging / name[:2] / name[2:]).exists())
+        if borrowed := self._store.missing(unwritten):
+            # Very large files are packed at once: those git has written, too.
+            self._store.borrow(borrowed, staging)
+        self._store.publish(staging)
+        self._kept_tree = saved.tree
 
-    def _sync_each(self, objects: Collection[str]) -> None:
-        folders = set(self._repository.stores)
-        for name in sorted(objects):
-            for path in (store / name[:2] / name[2:] for store in self._repository.stores):
-                # Not there: packed, or packed away while we look, or in another store.
-                with contextlib.suppress(FileMissing):
-                    disk.sync_file(path)
-                    folders.add(path.parent)
-        folders |= {store / "pack" for store in self._repository.stores if (store / "pack").is_dir()}
-        for folder in sorted(folders, reverse=True):
-            disk.sync_folder(folder)
-
-    def _write_refs(self, attempt: str, commands: Collection[str]) -> None:
-        """Changes refs of one attempt, all or none, and syncs the folders that name them."""
-        folder = self._repository.common_dir / ROOT / attempt
-        transaction = "".join(f"{command}\n" for command in ("start", *commands, "commit")).encode()
-        try:
-            self._shadow.run_real("update-ref", "--stdin", stdin=transaction)
-        except GitFailed:
-            # Git has waited for the lock, and nobody but us writes here: it is what a killed process left.
-            locks = list(folder.glob("*.lock"))
-            if not locks:
-                raise
-            for lock in locks:
-                disk.unlink(lock)
-            self._shadow.run_real("update-ref", "--stdin", stdin=transaction)
-        for parent in [folder, *folder.parents]:
-            if parent.is_dir():
-                disk.sync_folder(parent)
-            if parent == self._repository.common_dir:
-                break
+    def _look_at_base(self) -> None:
+        """Once: what the base has is kept by its pin in the user's repository; without one, all is brought here."""
+        if self._kept_tree:
+            return
+        self._kept_tree = self._no_tree
+        if not self._base or self._store.whole(self._base):
+            return
+        tree = self._store.run("rev-parse", "-q", "--verify", f"{self._base}^{{tree}}").line
+        listed = [entry.split("\t", 1) for entry in self._shadow.run("ls-tree", "-r", "-t", "-z", tree).fields()]
+        self._gitlinks = {name: facts.split(" ")[2] for facts, name in listed if facts.startswith(GITLINK)}
+        self._of_base = frozenset(facts.split(" ")[2] for facts, _ in listed) | {tree}
+        self._kept_tree = tree
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def names(self, attempt: str) -> dict[str, str]:
         """The snapshots of an attempt, as name → commit; numbers in order, so that turn-10 comes after turn-9."""
         folder = f"{ROOT}/{_checked('The attempt id', attempt)}/"
-        wanted = ("--sort=version:refname", "--format=%(refname) %(objectname)", folder)
-        pairs = [line.split(" ") for line in self._shadow.run_real("for-each-ref", *wanted).line.splitlines()]
-        return {ref.removeprefix(folder): commit for ref, commit in pairs}
+        return {ref.removeprefix(folder): commit for ref, commit in self._store.refs(folder).items()}
 
     def diff(self, old: str, new: str) -> bytes:
         """A patch that `git apply` takes, binary files and renames included."""
@@ -238,13 +225,13 @@ class Snapshots:
         ]
 
     def _resolve(self, name: str) -> _Saved:
-        """`name` is a full ref under refs/holdfast, or a full commit id."""
+        """`name` is a full ref of the store, or a full commit id."""
         if not _REFERENCE.fullmatch(name):
-            raise InvalidName(what="The snapshot", name=name, rule="a ref under refs/holdfast/ or a full commit id")
+            raise InvalidName(what="The snapshot", name=name, rule="a ref under refs/attempts/ or a full commit id")
         asked = f"{name}^{{commit}}\n{name}^{{tree}}\n".encode()
-        found = self._shadow.run_real("cat-file", "--batch-check=%(objectname)", stdin=asked).line.split("\n")
+        found = self._store.run("cat-file", "--batch-check=%(objectname)", stdin=asked).line.split("\n")
         if any(" " in answer for answer in found):
-            raise SnapshotMissing(name=name)
+            raise SnapshotMissing(name=name, store=self._store.path)
         return _Saved(*found)
 
     # -- going back ---------------------------------------------------------------------------------------------------
@@ -276,7 +263,7 @@ class Snapshots:
         """Before anything is changed: what is missing would otherwise be found when half is done."""
         found = self._shadow.run("rev-list", "--objects", "--no-object-names", "--quiet", target.tree, codes=(0, 128))
         if found.failure:
-            raise SnapshotDamaged(name=name, path=self._repository.stores[0], reason=found.failure.stderr)
+            raise SnapshotDamaged(name=name, path=self._store.path, reason=found.failure.stderr)
 
     def export(self, name: str, folder: Path) -> None:
         """Writes the snapshot into `folder`, which must be absent or empty, and which appears whole or not at all."""
@@ -306,14 +293,13 @@ class Snapshots:
     def prune(self, attempt: str, keep: Collection[str] = ()) -> list[str]:
         """Removes the attempt's refs but those named in `keep`, all or none, and returns the names.
 
-        The objects stay until `git gc` finds that nothing leads to them. A later snapshot that is kept leads to all
-        before it, so space comes back once the whole attempt is pruned.
+        The objects stay until `holdfast gc` finds that nothing leads to them. A later snapshot that is kept leads to
+        all before it, so space comes back once the whole attempt is pruned.
         """
         with self._at_work():
             self._forget()
             names = {name: commit for name, commit in self.names(attempt).items() if name not in keep}
-            if names:
-                self._write_refs(attempt, [f"delete {ROOT}/{attempt}/{name} {names[name]}" for name in names])
+            self._store.forget({f"{ROOT}/{attempt}/{name}": commit for name, commit in names.items()})
             return list(names)
 
     _failure: SyncFailed | None = None

@@ -26,6 +26,7 @@ from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine import check_work, witnesses
 from holdfast.engine.absence import FOLDERS, carried_off, only_away, taken_by_stash, without_file
 from holdfast.engine.intake import block_of, pinned_text
@@ -77,8 +78,8 @@ def check(
             _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
             _unless_flawed(reading, "attempts", lambda: check_work.attempts(reading.state, reading.recorded, layout)),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout)),
-            _in_git(reading, "snapshots", repo, lambda at: check_work.snapshots(reading.state, reading.recorded, at)),
-            _in_git(reading, "landings", repo, lambda at: check_work.landings(reading.state, at)),
+            _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
+            _in_git(reading, "landings", repo, lambda at: check_work.landings(reading.state, at, layout)),
             _unless_flawed(reading, "intents", lambda: _intents(reading, before[0])),
             _unless_flawed(reading, "idempotency", lambda: _idempotency(reading)),
             _unless_flawed(reading, "closings", lambda: _closings(reading)),
@@ -89,6 +90,10 @@ def check(
     sections = [draft.section(calm) for draft in drafts]
     sound = not any(section.findings for section in sections)
     return CheckReport(sections, sound, sound and any(section.pending for section in sections))
+
+
+def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
+    return check_work.snapshots(reading.state, reading.recorded, Store.of(layout.snapshots, repo))
 
 
 # -- who owns the root ------------------------------------------------------------------------------------------------

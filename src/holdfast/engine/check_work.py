@@ -8,11 +8,12 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.attempt import Exit, TurnLine
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
-from holdfast.durable import git, jsonl
+from holdfast.durable import jsonl
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot import ROOT, reference
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine import leftovers, turns
 from holdfast.engine.land import branch_of, lost_landings
 from holdfast.engine.recorded import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
@@ -21,8 +22,7 @@ from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError
 from holdfast.layout import Attempt, Layout
 
 _BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
-# How many objects git is asked for at once.
-_ASKED_MAX = 10_000
+_ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------
@@ -114,37 +114,31 @@ def _verdict(draft: Draft, files: Attempt, known: Attempted, *, is_last: bool) -
 # -- snapshots and landings, in git -----------------------------------------------------------------------------------
 
 
-def snapshots(state: State, recorded: Recorded, repo: Path) -> Draft:
-    """Each turn's tree: its ref and its commit. Those of tasks that are over may go, which is told and counts for
-    nothing."""
-    repository = git.discover(repo)
-    lines = repository.run("for-each-ref", "--format=%(refname) %(objectname)", f"{ROOT}/").line.splitlines()
-    refs = dict(line.split(" ", 1) for line in lines)
+def snapshots(state: State, recorded: Recorded, store: Store) -> Draft:
+    """Each turn's tree, whole. Those of tasks that have ended may go, which is told and counts for nothing."""
+    refs = store.refs(f"{ROOT}/")
     live: list[tuple[str, str]] = []
     draft, over, kept = Draft("snapshots", snapshots=0, of_tasks_over=0), 0, _turns_kept(refs)
     for name, known in recorded.attempts.items():
-        if _is_over(state.tasks[known.task]):
+        if state.tasks[known.task].state in _ENDED:
             over += max(0, known.snapshots - kept.get(name, 0))
             draft.counted["of_tasks_over"] += known.snapshots
         else:
             live += [(reference(name, f"turn-{turn}"), commit) for turn, commit in known.trailed()]
     draft.counted["snapshots"] = len(live)
-    there = _objects(repository, {commit for _, commit in live})
+    lost = store.incomplete({commit for _, commit in live})
     for ref, commit in live:
-        if commit not in there:
-            draft.findings.append(f"the snapshot {ref}, commit {commit}, is not in the repository any more; {RESTORE}")
+        if commit in lost:
+            back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
+            told = f"the snapshot {ref}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
+            draft.findings.append(told)
         elif refs.get(ref) != commit:
             found = f"is at {refs[ref]}" if ref in refs else "is missing"
-            back = f"`git update-ref {ref} {commit}` puts it back"
+            back = f"`git --git-dir {store.path} update-ref {ref} {commit}` puts it back"
             draft.findings.append(f"{ref} {found}, and the journal has the snapshot {commit}; {back}")
     if over:
         draft.notes.append(f"{over} snapshots of tasks that are over have no ref any more, as `holdfast gc` leaves it")
     return draft
-
-
-def _is_over(task: Task) -> bool:
-    is_for_good = task.state is TaskState.FAILED and not task.again
-    return task.state in (TaskState.CLOSED, TaskState.CANCELLED) or is_for_good
 
 
 def _turns_kept(refs: dict[str, str]) -> dict[str, int]:
@@ -156,21 +150,11 @@ def _turns_kept(refs: dict[str, str]) -> dict[str, int]:
     return kept
 
 
-def _objects(repository: git.Repository, commits: set[str]) -> set[str]:
-    """Those of the commits that the repository has."""
-    asked, there = sorted(commits), set()
-    for first in range(0, len(asked), _ASKED_MAX):
-        text = "".join(f"{commit}\n" for commit in asked[first : first + _ASKED_MAX]).encode()
-        answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line
-        there |= {line.removesuffix(" commit") for line in answers.split("\n") if line.endswith(" commit")}
-    return there
-
-
-def landings(state: State, repo: Path) -> Draft:
+def landings(state: State, repo: Path, layout: Layout) -> Draft:
     """Everything that has landed must be on its branch still."""
     landed = [task for task in state.tasks.values() if task.landed]
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
-    draft.findings += lost_landings(repo, landed).values()
+    draft.findings += lost_landings(repo, landed, layout.snapshots).values()
     return draft
 
 

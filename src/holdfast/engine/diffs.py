@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.state import Task
-from holdfast.durable import git
 from holdfast.durable.chain import Chain
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine.rework import snapshot_of, snapshots_of
 from holdfast.engine.turns import all_turns
 from holdfast.engine.worktree import Worktrees
@@ -25,9 +25,13 @@ class Diffs(msgspec.Struct, frozen=True):
     task: Task
     attempt: str
 
+    @property
+    def _store(self) -> Store:
+        return Store.of(self.layout.snapshots, self.repo)
+
     def after(self, turn: int) -> str:
         """The commit that holds the tree as the turn left it; 0: as the attempt found it."""
-        commit = snapshot_of(self.repo, self.attempt, turn) if turn else self.base()
+        commit = snapshot_of(self._store, self.attempt, turn) if turn else self.base()
         if not commit:
             raise TurnUnknown(turn=turn, attempt=self.attempt, known="was made elsewhere, and left no tree")
         return commit
@@ -36,7 +40,7 @@ class Diffs(msgspec.Struct, frozen=True):
         """The tree as it stood when the turn began: what the one before left, or what the turn's start found."""
         starts = {line.turn: line.start for line in all_turns(self.layout.attempt_files(self.attempt))}
         if starts.get(turn) != starts.get(turn - 1):
-            found = snapshots_of(self.repo, self.attempt).get(f"start-{starts.get(turn)}")
+            found = snapshots_of(self._store, self.attempt).get(f"start-{starts.get(turn)}")
             if found:
                 return found
         return self.after(turn - 1)
@@ -54,11 +58,11 @@ class Diffs(msgspec.Struct, frozen=True):
 
     def patch(self, old: str, new: str, *options: str) -> bytes:
         """A patch without the data root, which no snapshot holds."""
-        return git.discover(self.repo).run(*self._command(old, new, *(options or PATCH))).out
+        return self._store.seen.run(*self._command(old, new, *(options or PATCH))).out
 
     def beginning(self, old: str, new: str, most: int, *options: str) -> bytes:
         """Like `patch`, but no more than so many bytes of it: git is ended when it has more to say."""
-        return git.discover(self.repo).beginning(most, *self._command(old, new, *(options or PATCH)))
+        return self._store.seen.beginning(most, *self._command(old, new, *(options or PATCH)))
 
     def counts(self, old: str, new: str) -> list[dict[str, Any]]:
         return counted(self.patch(old, new, "--numstat", "-z").decode(errors="backslashreplace"))

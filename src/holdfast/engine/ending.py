@@ -172,7 +172,7 @@ def _put_back(shop: Workshop, task: Task) -> None:
     if is_lost:
         shop.worktrees.prepare(task.id, task.base)
     files = shop.layout.attempt_files(task.attempt)
-    snapshots = shop.worktrees.snapshots(task.id)
+    snapshots = shop.worktrees.snapshots(task.id, task.base)
     name = f"orphan-{task.starts}"
     saved = snapshots.names(task.attempt)
     if name not in saved and not is_lost:
@@ -226,7 +226,7 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
         who = merge.identity(shop.repo, shop.config)
         message = merge.message(task.id, task.attempt, shop.board.worked_on(task))
         made = merge.candidate(
-            shop.repo,
+            shop.worktrees.store,
             task.base,
             ended.snapshot,
             message,

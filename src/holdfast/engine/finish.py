@@ -56,6 +56,9 @@ def finish(shop: Workshop, task: Task) -> Finished:
 def _blockers(shop: Workshop, task: Task, branch: str) -> list[str]:
     """Paths that the landing changes, and that somebody has changed in a checkout of the branch."""
     found = refresh.checkouts(shop.repo, branch)
+    if found:
+        # It may have been verified long ago, and no ref of the user's leads to it yet.
+        shop.worktrees.store.hand_over(task.verified, task.verified_on)
     return [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
 
 
@@ -80,7 +83,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
     if not task.candidate:
         return verify.no_candidate()
     who = merge.identity(shop.repo, shop.config)
-    merged = merge.merge(shop.repo, target, task.candidate, merge.message(task.id, task.attempt, made), who)
+    merged = merge.merge(shop.worktrees.store, target, task.candidate, merge.message(task.id, task.attempt, made), who)
     if merged.conflicts:
         return verify.conflict(merged.conflicts)
     gates = verify.gates_of(made, shop.config)

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import archive, blob_meta, disk, git, git_locks
+from holdfast.durable import archive, blob_meta, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.engine.land import lost_landings
@@ -37,14 +37,13 @@ DAY_S = 86_400
 BLOB_AGE_S_MIN = DAY_S
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 1 << 20
-_REFS = "refs/holdfast"
 # Files beside the journal that name blobs.
 _NAMING = ("attempts/*/*.json", "backlog/*/*", "audit/*", "plans/**/*", "memory/**/*")
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
 class Garbage(msgspec.Struct, frozen=True):
-    """One thing to remove. `bytes`: what comes back; of refs nothing does until `git gc`."""
+    """One thing to remove. `bytes`: what comes back; of snapshots nobody knows before they are gone."""
 
     kind: str
     name: str
@@ -87,11 +86,9 @@ class Collector:
         old = {task.id: task for task in self._closed() if task.changed_at < before}
         if not old:
             return {}
-        repository = git.discover(self._repo)
-        lines = repository.run("for-each-ref", "--format=%(refname) %(objectname)", _REFS).line.splitlines()
         found: dict[str, dict[str, str]] = {}
-        for ref, commit in (line.split(" ") for line in lines):
-            attempt = ref.split("/")[3] if ref.count("/") >= 3 else ""
+        for ref, commit in self._trees.store.refs("refs/").items():
+            attempt = ref.split("/")[2] if ref.count("/") >= 2 else ""
             if attempt.rpartition(".")[0] in old:
                 found.setdefault(attempt, {})[ref] = commit
         needed = self._needed()
@@ -109,7 +106,7 @@ class Collector:
     @functools.cached_property
     def _lost(self) -> Collection[str]:
         """The tasks whose branch does not lead to what they landed: their snapshots may be all that is left of it."""
-        return lost_landings(self._repo, self._closed())
+        return lost_landings(self._repo, self._closed(), self._layout.snapshots)
 
     # -- the journal --------------------------------------------------------------------------------------------------
 
@@ -171,19 +168,14 @@ class Collector:
                 case "scratch":
                     self._trees.drop_scratch()
                 case "snapshots":
-                    self._remove_refs(refs[each.name])
+                    self._trees.store.forget(refs[each.name])
                 case "blob":
                     disk.unlink(self._blob(each.name), missing_ok=True)
                     disk.unlink(blob_meta.path_of(self._blob(each.name)), missing_ok=True)
             gone.append(each)
+        if any(each.kind == "snapshots" for each in gone):
+            self._trees.store.collect()
         return gone
-
-    def _remove_refs(self, refs: dict[str, str]) -> None:
-        lines = "".join(f"delete {ref} {commit}\n" for ref, commit in refs.items())
-        repository = git.discover(self._repo)
-        folders = [repository.worktree, repository.common_dir]
-        with git_locks.freed(repository.common_dir, repository.git_dir, folders, refs):
-            repository.run("update-ref", "--stdin", stdin=lines.encode())
 
 
 def _digests_in(path: Path) -> Iterator[str]:

@@ -20,6 +20,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import disk, git, git_locks
 from holdfast.durable.pairing import OpenIntent
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine import merge
 from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
 from holdfast.points import point
@@ -32,22 +33,29 @@ _SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllR
 class Land:
     """The effect of landing, on one repository."""
 
-    def __init__(self, repo: Path) -> None:
-        self._repo = repo
+    def __init__(self, repo: Path, snapshots: Path | None = None) -> None:
+        self._repo, self._snapshots = repo, snapshots
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
         repository = git.discover(self._repo)
         point("land.objects.before")
+        self._hand_over(repository, wanted)
         merge.make_durable(self._repo)
         point("land.objects.after")
         point("land.swap.before")
         _swap(repository, wanted)
         point("land.swap.after")
+        # A `git prune` of the user's, between the two, finds nothing that leads to it.
+        self._hand_over(repository, wanted)
         point("land.sync.before")
         _sync(repository, wanted.branch)
         point("land.sync.after")
         return _result(wanted)
+
+    def _hand_over(self, repository: git.Repository, wanted: LandIntended) -> None:
+        if self._snapshots is not None and (store := Store(self._snapshots, repository)).exists:
+            store.hand_over(wanted.new, wanted.old)
 
     def reconcile(self, intent: OpenIntent) -> Verdict:
         """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
@@ -60,11 +68,12 @@ class Land:
             has_moved = _reaches(repository, wanted.branch, wanted.new)
         if not has_moved:
             return DidNotHappen()
+        self._hand_over(repository, wanted)
         _sync(repository, wanted.branch)
         return Happened(_result(wanted))
 
 
-def lost_landings(repo: Path, tasks: Iterable[Task]) -> dict[str, str]:
+def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = None) -> dict[str, str]:
     """A sentence for each task whose branch no longer leads to what it landed there, by the task's id.
 
     Every landing is looked at, not only the last: with as many calls of git as there are branches, and one more.
@@ -76,8 +85,11 @@ def lost_landings(repo: Path, tasks: Iterable[Task]) -> dict[str, str]:
     if not by_branch:
         return {}
     repository, landed = git.discover(repo), [task for each in by_branch.values() for task in each]
+    seen = Store(snapshots, repository).seen if snapshots is not None else repository
     names = {*by_branch, *(task.landed for task in landed), *(task.candidate for task in landed if task.candidate)}
+    # What is landed must be in the repository itself; a candidate may be in our store alone.
     found = _commits(repository, names)
+    found |= _commits(seen, {task.candidate for task in landed if task.candidate and not found[task.candidate]})
     lost: dict[str, str] = {}
     for branch, each in by_branch.items():
         at, commits = found[branch], [task.landed for task in each if found[task.landed]]
@@ -109,6 +121,8 @@ def branch_of(task: Task) -> str:
 def _commits(repository: git.Repository, names: Iterable[str]) -> dict[str, str]:
     """The commit that each name stands for; empty where there is none."""
     asked = list(names)
+    if not asked:
+        return {}
     text = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
     answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
     return {

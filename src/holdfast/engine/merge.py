@@ -7,8 +7,9 @@ repository's attributes ask for. Whatever the snapshot says of the data root, th
 A *merge* brings what the candidate changes, and nothing else, onto the newest target: one commit with the target as its
 only parent, also where the user has rewritten the history below it. A conflict is an answer, not an error.
 
-What a function here returned is on disk, and a ref below refs/holdfast keeps `git gc` from it where an attempt is
-named. The files git needs on the way stand in `<git dir>/holdfast/`, and are gone afterwards.
+What a function here returned is on disk in the store of snapshots, where a ref keeps it if an attempt is named. Only
+`Store.hand_over` brings a commit into the user's repository. The files git needs on the way stand in the store's
+`work/`, and are gone afterwards.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ import msgspec
 from holdfast.clock import wall
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
-from holdfast.durable import disk, git, git_locks
+from holdfast.durable import disk, git
 from holdfast.durable.shadow import GITLINK, RAW_ATTRIBUTES
 from holdfast.durable.snapshot import files_below
+from holdfast.durable.snapshot_store import CANDIDATES, MERGED, Store
 from holdfast.errors import NoIdentity, NoTarget
 
 TITLE_MAX = 72
@@ -42,11 +44,13 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """`commit` is empty where there are `conflicts`; then `tree` has the files with the marks of the conflict in."""
+    """`commit` is empty where there are `conflicts`; then `tree` has the files with the marks of the conflict in, and
+    `marked` is a commit of it."""
 
     commit: str
     tree: str
     conflicts: list[str] = []
+    marked: str = ""
 
 
 MARKER = ": leftover conflict marker"
@@ -140,7 +144,7 @@ def message(task: str, attempt: str, definition: Definition) -> str:
 
 
 def candidate(
-    repo: Path,
+    store: Store,
     base: str,
     snapshot_commit: str,
     message: str,
@@ -153,77 +157,53 @@ def candidate(
 
     `exclude`: paths that stay as `base` has them, as the data root. `attempt`: whose ref is to keep the commit.
     """
-    repository = git.discover(repo)
+    repository = store.seen
     found = [(entry, path) for entry, path in _changes(repository, base, snapshot_commit) if not _below(path, exclude)]
-    with _private(repository, base) as run:
+    with _private(store, base) as run:
         _apply(run, repository, snapshot_commit, found)
         tree = run("write-tree").line
-    if tree == _tree(repository, base):
-        return None
-    made = _commit(repository, tree, [base], message, who)
-    make_durable(repo)
+        if tree == _tree(repository, base):
+            return None
+        made = run.commit(tree, base, message, who)
+        run.publish(tree, base)
     if attempt:
-        keep(repo, "candidates", attempt, made)
+        keep(store, CANDIDATES, attempt, made)
     return made
 
 
-def merge(repo: Path, target: str, candidate: str, message: str, who: Identity, *, attempt: str = "") -> Merged:
+def merge(store: Store, target: str, candidate: str, message: str, who: Identity, *, attempt: str = "") -> Merged:
     """What the candidate changes, on top of `target`."""
-    repository = git.discover(repo)
+    repository = store.seen
     if not repository.run("merge-base", "--is-ancestor", candidate, target, codes=(0, 1)).code:
         # All of it is there already: it has landed, or there was nothing to land.
         return Merged(target, _tree(repository, target))
     base = repository.run("rev-parse", "-q", "--verify", f"{candidate}^").line
     if base == target:
         return Merged(candidate, _tree(repository, candidate))
-    # With a history of our own, git takes the candidate's own base for the merge, wherever the target comes from.
-    side = _commit(repository, _tree(repository, target), [base], "target", who)
-    with _private(repository, target) as run:
+    with _private(store, target) as run:
+        # With a history of our own, git takes the candidate's own base for the merge, wherever the target comes from.
+        side = run.commit(_tree(repository, target), base, "target", who)
         asked = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", side, candidate)
         answer = run(*asked, codes=(0, 1))
-    tree, *conflicts = answer.fields() or [answer.line.rstrip("\0")]
+        tree, *conflicts = answer.fields() or [answer.line.rstrip("\0")]
+        made = run.commit(tree, target, message, who)
+        run.publish(tree, target)
     if answer.code:
-        make_durable(repo)
-        return Merged("", tree, sorted(set(conflicts)))
-    made = _commit(repository, tree, [target], message, who)
-    make_durable(repo)
+        return Merged("", tree, sorted(set(conflicts)), made)
     if attempt:
-        keep(repo, "merged", attempt, made)
+        keep(store, MERGED, attempt, made)
     return Merged(made, tree)
 
 
-def keep(repo: Path, kind: str, attempt: str, commit: str) -> None:
-    """Lets a ref lead to the commit, so that `git gc` never takes it while somebody may need it."""
-    repository = git.discover(repo)
-    ref = f"refs/holdfast/{kind}/{attempt}"
-    folders = [repository.worktree, repository.common_dir]
-    with git_locks.freed(repository.common_dir, repository.git_dir, folders, [ref]):
-        repository.run("update-ref", ref, commit)
-    for folder in [repository.common_dir / ref, *(repository.common_dir / ref).parents][1:]:
-        if folder.is_dir():
-            disk.sync_folder(folder)
-        if folder == repository.common_dir:
-            break
+def keep(store: Store, kind: str, attempt: str, commit: str) -> None:
+    """Lets a ref lead to the commit, so that it is there while somebody may need it."""
+    store.prepare().name(f"{kind}/{attempt}", commit)
 
 
 def make_durable(repo: Path) -> None:
     """Puts every object that git has written, and the folders that name them, on disk."""
     for store in git.discover(repo).stores:
         disk.sync_filesystem(store, files_below(store))
-
-
-def _commit(repository: git.Repository, tree: str, parents: Collection[str], message: str, who: Identity) -> str:
-    now = f"@{int(wall())} +0000"
-    facts = {"NAME": who.name, "EMAIL": who.email, "DATE": now}
-    env = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in facts.items()}
-    args = [word for parent in parents for word in ("-p", parent)]
-    text = message.encode(errors="backslashreplace")
-    settings = {"i18n.commitEncoding": "UTF-8", "core.fsync": "all"}
-    env |= {key: value for key, value in repository.env.items() if key in ("GIT_DIR", "GIT_WORK_TREE")}
-    made = git.run(
-        "commit-tree", tree, *args, "-F", "-", cwd=repository.worktree, env=git.environment(settings, **env), stdin=text
-    )
-    return made.line
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -246,17 +226,17 @@ def _changes(repository: git.Repository, old: str, new: str) -> list[tuple[_Entr
 class _Run:
     """Git with an index and an empty work tree of our own, so that no checkout of the user's has a say."""
 
-    def __init__(self, repository: git.Repository, folder: Path) -> None:
-        self._folder = folder
-        self._hash = repository.hash_name
-        self._store = str(repository.stores[0])
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._folder, self._store = folder, store
+        self._hash = store.repository.hash_name
         self.files = folder / "files"
         # `safecrlf` is for people at work, to look again; here it would refuse the work.
         self._env = git.environment(
-            {"core.fsync": "all", "core.safecrlf": "false"},
-            GIT_DIR=str(repository.common_dir),
+            {"core.fsync": "none", "core.safecrlf": "false"},
+            GIT_DIR=str(store.repository.common_dir),
             GIT_WORK_TREE=str(self.files),
             GIT_INDEX_FILE=str(folder / "index"),
+            **store.writing(folder / "objects"),
         )
 
     def raw(self) -> dict[str, str]:
@@ -269,11 +249,20 @@ class _Run:
         disk.replace(top / "HEAD", b"ref: refs/heads/none\n")
         disk.replace(top / "config", f"[core]\n\trepositoryFormatVersion = {version}\n{extension}".encode())
         disk.replace(top / "info" / "attributes", RAW_ATTRIBUTES)
-        return {
-            "GIT_DIR": str(top),
-            "GIT_INDEX_FILE": str(self._folder / "raw"),
-            "GIT_OBJECT_DIRECTORY": self._store,
-        }
+        return {"GIT_DIR": str(top), "GIT_INDEX_FILE": str(self._folder / "raw")}
+
+    def commit(self, tree: str, parent: str, message: str, who: Identity) -> str:
+        now = f"@{int(wall())} +0000"
+        facts = {"NAME": who.name, "EMAIL": who.email, "DATE": now}
+        variables = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in facts.items()}
+        text = message.encode(errors="backslashreplace")
+        asked = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, "-p", parent, "-F", "-")
+        return self(*asked, stdin=text, variables=variables).line
+
+    def publish(self, tree: str, known: str) -> None:
+        """What was made becomes part of the store, with all that `known` has not and only the repository holds."""
+        self._store.complete(tree, known, self._folder / "objects")
+        self._store.publish(self._folder / "objects")
 
     def __call__(
         self, *args: str, stdin: bytes = b"", codes: Collection[int] = (0,), variables: Mapping[str, str] | None = None
@@ -282,21 +271,13 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _private(repository: git.Repository, tree: str) -> Iterator[_Run]:
+def _private(store: Store, tree: str) -> Iterator[_Run]:
     """The index begins as `tree`."""
-    top = repository.common_dir / "holdfast"
-    disk.mkdir(top)
-    for name in os.listdir(top):
-        if disk.is_leftover(name):
-            disk.remove_tree(top / name)
-    folder = top / disk.temp_name()
-    disk.mkdir(folder / "files")
-    try:
-        run = _Run(repository, folder)
+    with store.working() as folder:
+        disk.mkdir(folder / "files")
+        run = _Run(store, folder)
         run("read-tree", tree)
         yield run
-    finally:
-        disk.remove_tree(folder)
 
 
 def _apply(run: _Run, repository: git.Repository, snapshot: str, found: Sequence[tuple[_Entry, str]]) -> None:

@@ -5,20 +5,18 @@ A snapshot is never changed by either: what was undone is saved first, under a n
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
-from holdfast.config.settings import Config
 from holdfast.domain.definition import is_id, render
 from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.durable import attempts, git
+from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
 from holdfast.durable.entry import Record
 from holdfast.durable.snapshot import ROOT, reference
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine import ending, merge
 from holdfast.engine.decisions import Answer, Desk, expect_decided, refused
 from holdfast.engine.intake import DEFINITION_TYPE
@@ -44,17 +42,15 @@ def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
     return task, f"{task.id}.{int(number)}"
 
 
-def snapshots_of(repo: Path, attempt: str) -> dict[str, str]:
+def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
     """Every snapshot of an attempt, as name → commit; also of one whose worktree is gone."""
     folder = reference(attempt, "x").removesuffix("x")
-    wanted = ("--sort=version:refname", "--format=%(refname) %(objectname)", folder)
-    lines = git.discover(repo).run("for-each-ref", *wanted).line.splitlines()
-    return {ref.removeprefix(folder): commit for ref, _, commit in (line.partition(" ") for line in lines)}
+    return {ref.removeprefix(folder): commit for ref, commit in store.refs(folder).items()}
 
 
-def snapshot_of(repo: Path, attempt: str, turn: int) -> str:
+def snapshot_of(store: Store, attempt: str, turn: int) -> str:
     """The commit that holds the tree as the turn left it."""
-    found = snapshots_of(repo, attempt)
+    found = snapshots_of(store, attempt)
     commit = found.get(f"turn-{turn}", "")
     if not commit:
         numbers = [int(name.removeprefix("turn-")) for name in found if name.startswith("turn-")]
@@ -76,14 +72,15 @@ def base_of(ledger: Ledger, attempt: str) -> str:
     return next(filter(None, found), "")
 
 
-def candidate_of(repo: Path, config: Config, ledger: Ledger, attempt: str, turn: int, exclude: tuple[str, ...]) -> str:
+def candidate_of(desk: Desk, attempt: str, turn: int) -> str:
     """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
-    snapshot, base = snapshot_of(repo, attempt, turn), base_of(ledger, attempt)
+    store, exclude = desk.worktrees.store, desk.worktrees.exclude
+    snapshot, base = snapshot_of(store, attempt, turn), base_of(desk.ledger, attempt)
     if not base:
         raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
-    who = merge.identity(repo, config)
+    who = merge.identity(desk.repo, desk.config)
     message = f"Turn {turn} of {attempt}\n"
-    made = merge.candidate(repo, base, snapshot, message, who, exclude=exclude, attempt=f"{attempt}-turn-{turn}")
+    made = merge.candidate(store, base, snapshot, message, who, exclude=exclude, attempt=f"{attempt}-turn-{turn}")
     return made or base
 
 
@@ -100,8 +97,8 @@ def undo(desk: Desk, asked: Turn) -> Answer:
     task = desk.task(asked.task)
     if not desk.has_begun():
         _expect_undoable(desk, task)
-        snapshot_of(desk.repo, task.attempt, asked.turn)
-        snapshots = desk.worktrees.snapshots(task.id)
+        snapshot_of(desk.worktrees.store, task.attempt, asked.turn)
+        snapshots = desk.worktrees.snapshots(task.id, task.base)
         number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1
         saved = snapshots.take(task.attempt, f"undo-{number}")
         snapshots.restore(reference(task.attempt, f"turn-{asked.turn}"))
@@ -114,7 +111,7 @@ def undo(desk: Desk, asked: Turn) -> Answer:
 
 
 def _last_undo(desk: Desk, task: Task) -> str:
-    names = [name for name in snapshots_of(desk.repo, task.attempt) if name.startswith("undo-")]
+    names = [name for name in snapshots_of(desk.worktrees.store, task.attempt) if name.startswith("undo-")]
     return f"{ROOT}/{task.attempt}/{names[-1]}" if names else ""
 
 
@@ -188,7 +185,7 @@ def fork(desk: Desk, asked: Fork) -> Answer:
 
 
 def _forking(desk: Desk, task: Task, attempt: str, turn: int) -> list[Record]:
-    candidate = candidate_of(desk.repo, desk.config, desk.ledger, attempt, turn, desk.worktrees.exclude)
+    candidate = candidate_of(desk, attempt, turn)
     told = f"Go on from turn {turn} of {attempt}: the worktree holds what it left, on top of the newest target.\n"
     feedback = desk.blobs.put(told.encode(), content_type="text/plain")
     has_begun = desk.has_begun()
@@ -205,7 +202,7 @@ def _fork_apart(desk: Desk, task: Task, attempt: str, asked: Fork) -> Answer:
     if not desk.has_done("task_added", 0):
         if not is_id(name) or name in desk.tasks:
             raise TaskExists(task=name, path=desk.layout.backlog)
-        candidate_of(desk.repo, desk.config, desk.ledger, attempt, asked.turn, desk.worktrees.exclude)
+        candidate_of(desk, attempt, asked.turn)
         made = msgspec.structs.replace(
             desk.definition(task), id=name, forked_from=f"{attempt}@{asked.turn}", claim=None, result=None, error=None
         )

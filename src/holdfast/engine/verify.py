@@ -23,6 +23,7 @@ from holdfast.domain.definition import Definition
 from holdfast.durable import attempts, disk, git
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.pairing import OpenIntent
+from holdfast.durable.snapshot_store import CANDIDATES, MERGED
 from holdfast.engine import gates as running
 from holdfast.engine import merge
 from holdfast.engine.gates import Gate, Place, Result
@@ -197,10 +198,11 @@ class Verify:
             return no_candidate(*names)
         if not merged:
             who = merge.Identity("holdfast", "holdfast@localhost")
-            found = merge.merge(self._repo, target, candidate, "merge", who)
+            found = merge.merge(self._worktrees.store, target, candidate, "merge", who)
             return conflict(found.conflicts, *names)
-        for kind, commit in (("candidates", candidate), ("merged", merged)):
-            merge.keep(self._repo, kind, wanted["attempt"], commit)
+        for kind, commit in ((CANDIDATES, candidate), (MERGED, merged)):
+            merge.keep(self._worktrees.store, kind, wanted["attempt"], commit)
+        self._worktrees.store.hand_over(merged, target)
         changed = merge.changed(self._repo, target, merged)
         if not changed:
             detail = "it changes nothing: the target is already so"

@@ -16,6 +16,7 @@ from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.state import Task
 from holdfast.durable import git
 from holdfast.durable.blobs import Blobs
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine import merge
 from holdfast.engine.ending import last_tree, worked_after_last_turn
 from holdfast.engine.prompt import Tree, Words, prompt
@@ -37,8 +38,12 @@ class Room(msgspec.Struct, frozen=True):
     base_of: Callable[[str], str]
 
     @property
-    def exclude(self) -> tuple[str, ...]:
-        return Worktrees(self.repo, self.layout).exclude
+    def worktrees(self) -> Worktrees:
+        return Worktrees(self.repo, self.layout)
+
+    @property
+    def store(self) -> Store:
+        return self.worktrees.store
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -69,8 +74,8 @@ def _on_top(room: Room, target: str, begun: str) -> tuple[str, list[str]]:
     if not begun:
         return target, []
     who = merge.identity(room.repo, room.config)
-    merged = merge.merge(room.repo, target, begun, "the work so far", who)
-    return merged.commit or merged.tree, merged.conflicts
+    merged = merge.merge(room.store, target, begun, "the work so far", who)
+    return merged.commit or merged.marked, merged.conflicts
 
 
 def _work_so_far(room: Room, task: Task, made: Definition) -> tuple[str, Left | None]:
@@ -94,19 +99,21 @@ def _work_so_far(room: Room, task: Task, made: Definition) -> tuple[str, Left | 
 
 def _candidate(room: Room, left: Left) -> str:
     who = merge.identity(room.repo, room.config)
-    snapshot = snapshot_of(room.repo, left.attempt, left.turn)
+    store = room.store
+    snapshot = snapshot_of(store, left.attempt, left.turn)
     message = f"Turn {left.turn} of {left.attempt}\n"
-    return merge.candidate(room.repo, left.base, snapshot, message, who, exclude=room.exclude) or left.base
+    return merge.candidate(store, left.base, snapshot, message, who, exclude=room.worktrees.exclude) or left.base
 
 
 def _interrupted(room: Room, task: Task) -> Tree:
     """What the agent had changed after its last turn when its start was orphaned."""
-    saved = snapshots_of(room.repo, task.attempt)
+    store = room.store
+    saved = snapshots_of(store, task.attempt)
     orphan = saved.get(f"orphan-{task.starts}")
     if orphan is None or task.was_put_back:
         return Tree()
     trees = f"{last_tree(task, saved)}^{{tree}}", f"{orphan}^{{tree}}"
     asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
-    names = [git.readable(name) for name in git.discover(room.repo).run(*asked).fields()]
+    names = [git.readable(name) for name in store.run(*asked).fields()]
     is_kept = worked_after_last_turn(room.layout.attempt_files(task.attempt))
     return Tree(differing=sorted(names), is_kept=is_kept)

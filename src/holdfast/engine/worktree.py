@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from holdfast.clock import wall
 from holdfast.durable import disk, git, git_locks, process
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
+from holdfast.durable.snapshot_store import Store
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.layout import Layout
 from holdfast.points import point
@@ -77,8 +79,13 @@ class Worktrees:
         """The folder for the snapshots' own files."""
         return self._layout.inside("cache", "snapshots", task)
 
-    def snapshots(self, task: str) -> Snapshots:
-        return Snapshots(self.path(task), self.private(task), exclude=self.exclude)
+    def snapshots(self, task: str, base: str) -> Snapshots:
+        """`base`: the commit that the task's attempt began with."""
+        return Snapshots(self.path(task), self.private(task), self._layout.snapshots, exclude=self.exclude, base=base)
+
+    @functools.cached_property
+    def store(self) -> Store:
+        return Store.of(self._layout.snapshots, self._repo)
 
     # -- making -------------------------------------------------------------------------------------------------------
 
@@ -222,11 +229,14 @@ class Worktrees:
         index = repository.git_dir / "holdfast-index"
         env = git.environment(self._without_own_filters(path), GIT_DIR=str(repository.git_dir), GIT_WORK_TREE=str(path))
         env["GIT_INDEX_FILE"] = str(index)
-        wanted = repository.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
+        wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
         try:
-            git.run("read-tree", wanted, cwd=path, env=env)
-            git.run("add", "-A", "--", *self._but_data_root(), cwd=path, env=env)
-            return git.run("write-tree", cwd=path, env=env).line == wanted
+            # What is compared is written nowhere that lasts.
+            with self.store.working() as folder:
+                env |= self.store.writing(folder / "objects")
+                git.run("read-tree", wanted, cwd=path, env=env)
+                git.run("add", "-A", "--", *self._but_data_root(), cwd=path, env=env)
+                return git.run("write-tree", cwd=path, env=env).line == wanted
         except GitFailed:
             return False
         finally:
@@ -308,6 +318,8 @@ class Worktrees:
             settings["core.sparseCheckout"] = "false"
         settings |= self._without_own_filters(folder)
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
+        if self.store.exists:
+            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.store.alternates()
         return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,))
 
     def _without_own_filters(self, folder: Path) -> dict[str, str]:

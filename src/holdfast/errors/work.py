@@ -97,11 +97,11 @@ class RestoreIncomplete(HoldfastError, exit_code=8):
 
 class SnapshotDamaged(HoldfastError, exit_code=8):
     """The snapshot {name} is not whole in {path}: {reason}. Nothing was changed; bring the object back from a copy of
-    the repository, or use another snapshot."""
+    the data root or of the repository, or use another snapshot."""
 
 
 class SnapshotMissing(HoldfastError, exit_code=8):
-    """There is no snapshot {name}. List what there is with `git for-each-ref refs/holdfast`."""
+    """There is no snapshot {name} in {store}. List what there is with `holdfast snapshots list TASK`."""
 
 
 class SpawnFailed(HoldfastError, exit_code=8):

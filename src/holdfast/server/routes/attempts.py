@@ -208,7 +208,7 @@ def _last_turn(api: Api, ask: Ask) -> int:
 
 
 def list_snapshots(api: Api, ask: Ask) -> Snapshots:
-    found = snapshots_of(api.shop.repo, known_attempt(api, ask.attempt))
+    found = snapshots_of(api.shop.worktrees.store, known_attempt(api, ask.attempt))
     return Snapshots([SnapshotRow(name, commit) for name, commit in itertools.islice(found.items(), LINES_MAX)])
 
 
