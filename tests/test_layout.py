@@ -46,7 +46,8 @@ def test_every_path_is_named_once_and_says_whether_it_is_durable(tmp_path: Path)
 LISTING = """
     format.json config/settings.yaml config/triggers.yaml config/mcp_servers.yaml config/prompt.md backlog/open/
     backlog/claimed/
-    backlog/closed/ backlog/failed/ backlog/issues/ attempts/ cas/ snapshots.git/ audit/ audit/merkle/ metrics/tasks.jsonl
+    backlog/closed/ backlog/failed/ backlog/issues/ attempts/ cas/ snapshots.git/
+    audit/ audit/merkle/ metrics/tasks.jsonl
     metrics/snapshots.jsonl metrics/position.json sessions.jsonl runtime/wal/ runtime/wal/archive/
     runtime/wal/idempotency.jsonl runtime/wal/uncommitted.idx.json runtime/tasks.jsonl runtime/lock
     runtime/backlog.lock runtime/secret/ runtime/secret/server.json runtime/secret/server.key runtime/server.port
