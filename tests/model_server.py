@@ -202,6 +202,11 @@ class ModelServer:
         with self._lock:
             self._steps += steps
 
+    def skip(self) -> None:
+        """The step that is next, or that stands there for ever, is over."""
+        with self._lock:
+            del self._steps[:1]
+
     @property
     def left(self) -> int:
         return len(self._steps)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,10 @@ PAUSE_S = 12
 LONG_S = 1000
 
 
+def _retry_after(reset: float) -> Step:
+    return Step(status=429, headers={"retry-after": str(round(reset - time.time()))}, again=True)
+
+
 @dataclass(frozen=True)
 class Kit:
     """`edit(path, text)` and `shell(command)` are the calls by which the model has a file written and a command run.
@@ -30,7 +35,8 @@ class Kit:
     of an MCP server's tool. `cannot_mend`: why it does not get over an answer that broke off. `ends`: the calls by
     which the model says that all is done. `keeps`: the CLI keeps its conversation, and goes on with it by itself.
     `own`: rows, or tests, that are done otherwise, in a file test_NAME.py of its own. `tells_reset`: it passes on for
-    how long the server wants to be left alone; for the others the settings say it.
+    how long the server wants to be left alone; for the others the settings say it. `usage_limit(reset)`: what its
+    server answers when the account may use no more until then.
     """
 
     name: str
@@ -48,6 +54,7 @@ class Kit:
     own: tuple[str, ...] = ()
     counts_aside: bool = False
     mcp_tool: Callable[[str, str], Call] | None = None
+    usage_limit: Callable[[float], Step] = lambda reset: _retry_after(reset)
     cannot_mend: str = ""
     cannot: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,6 +72,17 @@ class Kit:
 
 # -- Claude Code ------------------------------------------------------------------------------------------------------
 
+
+def _claude_limit(reset: float) -> Step:
+    """As the server answers an account whose five hours are used up."""
+    claim = "anthropic-ratelimit-unified-"
+    told = {"status": "rejected", "reset": f"{reset:.0f}", "representative-claim": "five_hour", "5h-status": "rejected"}
+    headers = {f"{claim}{name}": value for name, value in told.items()} | {"x-should-retry": "false"}
+    headers |= {f"{claim}5h-reset": f"{reset:.0f}", f"{claim}5h-utilization": "1.0"}
+    headers |= {"retry-after": str(round(reset - time.time()))}
+    return Step(status=429, headers=headers, error="This request would exceed your account's rate limit.", again=True)
+
+
 CLAUDE = Kit(
     "claude",
     edit=lambda path, text: Call("Write", file_path=str(path), content=text),
@@ -75,6 +93,7 @@ CLAUDE = Kit(
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     },
     secrets=("ANTHROPIC_API_KEY",),
+    usage_limit=_claude_limit,
     mcp_tool=lambda server, tool: Call(f"mcp__{server}__{tool}"),
     settings={"agent_env": ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "model": "claude-opus-4-8"},
     usd=lambda tokens_in, tokens_out: (5 * tokens_in + 25 * tokens_out) / 1e6,
@@ -106,12 +125,19 @@ def _patch(path: Path, text: str) -> Call:
     return Call("exec_command", cmd=f"{head}{lines}\n*** End Patch\nEND\n")
 
 
+def _codex_limit(reset: float) -> Step:
+    told = {"type": "usage_limit_reached", "message": "The usage limit has been reached", "plan_type": "plus"}
+    times = {"resets_at": round(reset), "resets_in_seconds": round(reset - time.time())}
+    return Step(status=429, body={"error": {**told, **times}}, again=True)
+
+
 CODEX = Kit(
     "codex",
     edit=_patch,
     shell=lambda command: Call("exec_command", cmd=command),
     environ=lambda model: {"OPENAI_API_KEY": "key-of-the-test"},
     secrets=("OPENAI_API_KEY",),
+    usage_limit=_codex_limit,
     mcp_tool=lambda server, tool: Call(f"mcp__{server}/{tool}"),
     settings={"model": "gpt-5.2-codex"},
     tells_reset=False,
@@ -128,12 +154,25 @@ def _gemini_home(home: Path, model: ModelServer) -> None:
     (home / ".gemini" / "settings.json").write_text(json.dumps(auth))
 
 
+def _gemini_limit(reset: float) -> Step:
+    of_day = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel", "quotaMetric": "generate_requests"}
+    google = "type.googleapis.com/google.rpc."
+    details = [
+        {"@type": f"{google}QuotaFailure", "violations": [of_day]},
+        {"@type": f"{google}RetryInfo", "retryDelay": f"{reset - time.time():.0f}s"},
+    ]
+    told = "You exceeded your current quota, please check your plan."
+    error = {"code": 429, "message": told, "status": "RESOURCE_EXHAUSTED", "details": details}
+    return Step(status=429, body={"error": error}, again=True)
+
+
 GEMINI = Kit(
     "gemini",
     edit=lambda path, text: Call("write_file", file_path=str(path), content=text),
     shell=lambda command: Call("run_shell_command", command=command),
     environ=lambda model: {"GEMINI_API_KEY": "key-of-the-test", "GOOGLE_GEMINI_BASE_URL": model.url},
     secrets=("GEMINI_API_KEY",),
+    usage_limit=_gemini_limit,
     mcp_tool=lambda server, tool: Call(f"mcp_{server}_{tool}"),
     settings={"model": "gemini-2.5-pro"},
     prepare=_gemini_home,
@@ -187,6 +226,11 @@ def _block(path: Path, text: str) -> Call:
     return Call("", text=f"{path.name}\n```\n<<<<<<< SEARCH\n=======\n{text}>>>>>>> REPLACE\n```\n")
 
 
+def _aider_limit(reset: float) -> Step:
+    minutes = round((reset - time.time()) / 60)
+    return Step(status=429, error=f"Rate limit reached. Please try again in {minutes} minutes.", again=True)
+
+
 AIDER = Kit(
     "aider",
     edit=_block,
@@ -195,6 +239,7 @@ AIDER = Kit(
     secrets=("OPENAI_API_KEY",),
     settings={"agent_env": ["LITELLM_*"], "model": "openai/gpt-4.1"},
     usd=lambda tokens_in, tokens_out: (2 * tokens_in + 8 * tokens_out) / 1e6,
+    usage_limit=_aider_limit,
     has_tools=False,
     keeps=False,
     tells_reset=False,

@@ -14,6 +14,9 @@ ROWS = {
     "resumed": "agent killed mid-task: conversation resumed on its tree, the server sees the earlier messages again",
     "woken": "gate fails: the same conversation is woken with the failing output, and lands",
     "limited": "429: paused with durable not_before, goes on after it",
+    "unreachable": "connection refused or reset, 503, 529: paused, costs no attempt, the same conversation goes on, "
+    "nothing is done twice",
+    "usage": "usage limit with a reset time: paused until then, which is shown; the same conversation goes on",
     "failures": "auth missing, program missing, refusal, garbage output: the right outcome and sentence",
 }
 BEGIN, END = "<!-- matrix: made by `make test-agents` -->", "<!-- end of the matrix -->"

@@ -46,7 +46,9 @@ def test_what_is_there_is_documented_and_what_is_documented_is_there(repo: Path)
     settings(repo, budgets={"usd_per_day": 5.0, "usd_per_run": 2.0})
     add(repo, "lands", "write a.txt one\nspend 0.5 100\nwrite b.txt two", verify=["test -e b.txt"])
     add(repo, "fails", "fail on purpose", max_attempts=1)
+    add(repo, "waits", "unreachable no route")
     with running(repo) as server:
+        wait_for(lambda: bool(samples(server.metrics(), "holdfast_outage_starts")), "the outage")
         server.wait_for_state("lands", "CLOSED")
         server.wait_for_state("fails", "FAILED")
         families = {family.name: family for family in text_string_to_metric_families(server.metrics())}

@@ -219,7 +219,6 @@ class GeminiStream:
         into, total = said.count(stats, "input_tokens"), said.count(stats, "total_tokens")
         tokens_in, tokens_out = max(into - self._told[0], 0), max(total - into - self._told[1], 0)
         if tokens_in or tokens_out:
-            self._awaits_answer = False
             read = said.count(stats, "cached") * tokens_in // max(into, 1)
             self._told = self._told[0] + tokens_in, self._told[1] + tokens_out
             yield self._spent(self._model, tokens_in, tokens_out, read)
@@ -232,7 +231,7 @@ class GeminiStream:
             # It calls it a success when it has stopped itself.
             yield _trouble(self._error)
         elif self._awaits_answer:
-            # So it does when the connection was lost before a word of the answer.
+            # So it does when the connection was lost before a word of the answer, and its own record has none.
             told = "The model's answer to the last tool did not come, though Gemini CLI calls it a success."
             yield events.Finished(False, told, events.UNREACHABLE)
         elif self._has_done:

@@ -1,0 +1,90 @@
+"""Rows of the matrix: a model that cannot be reached, and an account that may use no more for some hours."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.kits import Kit
+from agents.site import Site
+from clock_support import SetClock
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.task import TaskState
+from model_server import Step
+
+GATE = [{"command": "grep -q right a.txt"}]
+HOW = {
+    "refused": Step("It is never heard.", hold=True, drop_after=0),
+    "reset": Step(reset=True, again=True),
+    "503": Step(status=503, error="overloaded", again=True),
+    "529": Step(status=529, error="Overloaded", again=True),
+}
+HOURS_S = 2 * 3600.0
+
+
+def begin(site: Site, kit: Kit, beside: Path, trouble: Step) -> None:
+    """A first answer whose command leaves a trace beside the worktree; one that runs no commands has trouble first."""
+    file = site.add(verify=GATE)
+    once = f"echo right > a.txt; echo once >> {beside}; printf 'marker-%d' 052"
+    first = [Step("First.", [kit.shell(once)])] if kit.has_tools else []
+    last = Step("Done.") if kit.has_tools else Step("I write.", [kit.edit(file, "right\n")])
+    site.model.then(*first, Step(**vars(trouble)), last)
+
+
+def expect_it_went_on(site: Site, kit: Kit, beside: Path) -> None:
+    task, last = site.task, site.model.requests[-1]
+    assert task.state is TaskState.CLOSED and site.landed() == "right"
+    assert task.attempts == 1 and task.starts >= 2 and not site.state.outages
+    if kit.has_tools:
+        assert beside.read_text() == "once\n", "it was done twice"
+        assert last.has("marker-42") and last.has("First."), "the conversation is not the same"
+    if kit.keeps:
+        second = site.model.requests[1]
+        assert second.results and last.results[: len(second.results)] == second.results
+    site.sound()
+
+
+@pytest.mark.row("unreachable")
+@pytest.mark.parametrize("how", HOW)
+def test_an_unreachable_model_is_waited_for(kit: Kit, tmp_path: Path, how: str) -> None:
+    limits = {"retry_timeout_s": 5.0, "outage_pause_s": 1.0, "outage_pause_max_s": 4.0}
+    with Site(tmp_path, kit, **limits) as site:
+        beside = tmp_path / "beside"
+        begin(site, kit, beside, HOW[how])
+        run = site.begin()
+        if how == "refused":
+            site.until(lambda: site.model.is_holding, "the request")
+            site.model.go_down()
+            site.model.release()
+        site.until(lambda: site.state.outages, "the pause")
+        (outage,) = site.state.outages.values()
+        assert outage.agent == kit.name and outage.reason == AbortReason.UNREACHABLE
+        assert f"{kit.name}" in site.holdfast("status") and "is unreachable since" in site.holdfast("status")
+        site.until(lambda: site.task.starts >= 2, "the next try")
+        if how == "refused":
+            site.model.come_back()
+        else:
+            site.model.skip()
+        site.finished(run)
+        expect_it_went_on(site, kit, beside)
+
+
+@pytest.mark.row("usage")
+def test_a_usage_limit_is_waited_for_until_its_reset(kit: Kit, tmp_path: Path) -> None:
+    clock = SetClock(tmp_path)
+    with Site(tmp_path, kit, heartbeat_timeout_s=1e6, rate_limit_pause_s=10.0) as site:
+        site.environ |= clock.env
+        beside, reset = tmp_path / "beside", time.time() + HOURS_S
+        begin(site, kit, beside, kit.usage_limit(reset))
+        run = site.begin()
+        site.until(lambda: site.state.tasks and site.task.not_before, "the pause")
+        # A CLI may tell the time of day without its seconds.
+        assert abs(site.task.not_before - reset) <= 90, site.task
+        assert time.strftime("%Y-%m-%d %H:", time.gmtime(site.task.not_before)) in site.holdfast("status")
+        assert site.task.starts == 1 and site.task.attempts == 1
+        clock.later(HOURS_S + 120)
+        site.model.skip()
+        site.finished(run)
+        expect_it_went_on(site, kit, beside)
