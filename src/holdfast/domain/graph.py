@@ -228,6 +228,14 @@ class Graph:
         known = (self._nodes.get(dependency) for dependency in self._nodes[name].depends_on)
         return [node.id for node in known if node is not None and node.is_hopeless]
 
+    def stuck(self, name: str) -> str:
+        """Why a task that waits cannot go on unless a person does something about another; empty where it can."""
+        node = self._nodes.get(name)
+        if node is None or node.state not in _NOT_BEGUN:
+            return ""
+        waits = (each for each in node.depends_on if each in self._hopeless or self._root(each))
+        return "; ".join(self._word(node, each) for each in waits)
+
     def _word(self, node: Node, name: str) -> str:
         """Why a task waits for a dependency, and what to type where waiting alone does not help."""
         other = self._nodes.get(name)

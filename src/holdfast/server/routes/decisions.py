@@ -51,7 +51,7 @@ class Split(NewTasks, frozen=True, forbid_unknown_fields=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What became of it; `facts` differ from decision to decision."""
+    """What became of it; `facts` differ from decision to decision. `subtasks`: those made, or cancelled, with it."""
 
     task: TaskRow
     note: str = ""
@@ -73,7 +73,9 @@ class Forked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _decided(kind: str, desk: Desk, params: dict[str, Any]) -> Changed:
     answer = decide(desk, kind, params)
     name = answer.tasks[0].id
-    return Changed(rows_of(desk, [name])[0], answer.tasks[0].note, msgspec.to_builtins(answer.facts))
+    # What was cancelled with it stands behind it.
+    more = rows_of(desk, [task.id for task in answer.tasks[1:]])
+    return Changed(rows_of(desk, [name])[0], answer.tasks[0].note, msgspec.to_builtins(answer.facts), more)
 
 
 def _of_several(kind: str) -> Any:

@@ -22,8 +22,8 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
 class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task in a list. `held` says why the run leaves it alone for now; `not_before` is when its time comes, and
-    `cause` why it is paused until then."""
+    """A task in a list. `held` says why it is left alone until somebody acts; `not_before` is when its time comes,
+    and `cause` why it is paused until then."""
 
     id: str
     state: TaskState
@@ -176,7 +176,9 @@ def list_tasks(api: Api, ask: Ask) -> TaskPage:
 
 def row_of(api: Api, task: Task) -> TaskRow:
     hold = api.loop.holds.get(task.id)
-    return row(task, api.definition(task.id), hold.reason if hold else "")
+    with api.board.lock:
+        held = hold.reason if hold else api.board.graph.stuck(task.id)
+    return row(task, api.definition(task.id), held)
 
 
 def _fits(api: Api, task: Task, query: TaskQuery) -> bool:
