@@ -123,6 +123,16 @@ def test_decisions_are_those_of_the_commands(server: Server) -> None:
     divided = ask.post("/tasks/d3/split", {"tasks": [{"id": "d3a", "goal": "x"}, {"id": "d3b", "goal": "x"}]})
     assert divided["task"]["state"] == "WAITING_FOR_SUBTASKS"
     assert ask.get("/tasks/d3")["subtasks"] == ["d3a", "d3b"]
+    cancelled = ask.post("/tasks/d3/cancel")
+    assert [(each["id"], each["state"]) for each in cancelled["subtasks"]] == [
+        ("d3a", "CANCELLED"),
+        ("d3b", "CANCELLED"),
+    ]
+    assert ask.get("/tasks/d3a")["outcome"] == {"detail": "its parent d3 was cancelled"}
+    stuck = next(each for each in ask.get("/tasks?text=d2")["tasks"] if each["id"] == "d2")
+    assert stuck["held"].startswith("it depends on d3, which is CANCELLED: `holdfast edit d2`")
+    idle = ask.ask("POST", "/tasks/d2/reassign", {"agent": "scripted"})
+    assert (idle.status, idle.code) == (409, "decision_refused")
     unknown = ask.ask("POST", "/tasks/nobody/cancel", {})
     assert (unknown.status, unknown.code) == (404, "task_unknown")
 

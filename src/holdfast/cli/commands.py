@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "approve": ("holdfast.cli.moves:approve", "Let a result land that waits for you."),
     "reject": ("holdfast.cli.moves:reject", "Refuse a result that waits for you."),
     "resume": ("holdfast.cli.moves:resume", "Go on with the last attempt of a task that has failed or was stopped."),
+    "reassign": ("holdfast.cli.moves:reassign", "Take a task from its agent and give it to another."),
     "promote": ("holdfast.cli.moves:promote", "Land what an attempt made, again or after all."),
     "turns": ("holdfast.cli.turns:turns", "List the turns of an attempt: what each did, and cost."),
     "diff": ("holdfast.cli.turns:diff", "Show what a turn changed, or what changed between two."),

@@ -1,4 +1,5 @@
-"""What a person decides: `cancel`, `retry`, `resolve`, `approve`, `reject`, `resume`, `promote`, `undo`, `fork`.
+"""What a person decides: `cancel`, `retry`, `resolve`, `approve`, `reject`, `resume`, `promote`, `undo`, `fork`,
+`reassign`.
 
 While `holdfast run` works, it is asked and does it; otherwise each is a short run of its own, under the lock.
 """
@@ -114,6 +115,21 @@ def resume(ctx: click.Context, task: str, as_json: bool) -> None:
     Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
     """
     _tell(_decide(ctx, "resume", task=task), as_json)
+
+
+@click.command(epilog="Example:  holdfast reassign fix-login --agent codex --reason 'It goes in circles.'")
+@click.argument("task", shell_complete=complete_task)
+@click.option("--agent", default="", metavar="NAME", help="Who goes on; without it, the next step of the cascade.")
+@click.option("--reason", default="", help="Why; it is kept in the journal.")
+@as_json
+@click.pass_context
+def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bool) -> None:
+    """Take a task from its agent and give it to another.
+
+    The agent that works on it is ended first. The attempt goes on from its last turn and costs no other; the new agent
+    begins a conversation of its own, and is told what was done so far.
+    """
+    _tell(_decide(ctx, "reassign", task=task, agent=agent, reason=reason), as_json)
 
 
 @click.command(epilog="Example:  holdfast promote fix-login")

@@ -75,6 +75,7 @@ def claim(task: Task, moved: TaskMoved) -> None:
         task.attempts, task.resumes = task.attempts + 1, 0
         task.starts = task.turn = task.offset = task.undone = 0
         task.worked_on, task.failed, task.undos, task.intent = task.definition, "", (), ""
+        task.assigned = "", ""
     # A worker from elsewhere is none of our agents: what it gives back is anybody's.
     agent = "" if moved.remote else moved.agent
     if agent != task.worked_by != "":

@@ -1,9 +1,10 @@
 """Which agent works on a task, with which model, and why: a pure function of the definition, the rules and the task.
 
-In this order: what the task itself names; what its attempt began with, where that goes on; the next step of the cascade
-after an attempt that was too weak; the first route that fits; the first step of the cascade; the default. A route that
-leads to a step of the cascade begins there, and goes on from there. Where the agent that is chosen so cannot use its
-model, and `on_outage` says `next`, the next step of the cascade that can use its own has the task.
+In this order: whom a person gave the attempt to; what the task itself names; what its attempt began with, where that
+goes on; the next step of the cascade after an attempt that was too weak; the first route that fits; the first step of
+the cascade; the default. A route that leads to a step of the cascade begins there, and goes on from there. Where the
+agent that is chosen so cannot use its model, and `on_outage` says `next`, the next step of the cascade that can use its
+own has the task.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def _instead(made: Definition, rules: Rules, choice: Choice, is_down: IsDown) ->
 
 def _choose(made: Definition, rules: Rules, task: Task | None) -> Choice:
     default = made.model or rules.model or ""
+    if task is not None and task.continues and task.assigned[0]:
+        return Choice(*task.assigned, "a person gave it the attempt")
     if made.agent:
         return Choice(made.agent, made.model or _default_model(made.agent, rules), "named by the task")
     if made.command:
@@ -134,6 +137,19 @@ def _default_model(agent: str, rules: Rules) -> str:
 
 def _model(step: Step, rules: Rules) -> str:
     return step.model or _default_model(step.agent, rules)
+
+
+def model_for(agent: str, rules: Rules) -> str:
+    """The model that an agent is given by its name alone: its step's of the cascade, or the default agent's."""
+    return next((_model(step, rules) for step in rules.cascade if step.agent == agent), _default_model(agent, rules))
+
+
+def after_this(rules: Rules, task: Task) -> tuple[str, str] | None:
+    """The agent and the model of the step behind the one that works on the task; None where there is none."""
+    models = [(step.agent, _model(step, rules)) for step in rules.cascade]
+    if (task.worked_by, task.model) not in models[:-1]:
+        return None
+    return models[models.index((task.worked_by, task.model)) + 1]
 
 
 def twice(rules: Rules) -> int:

@@ -97,6 +97,8 @@ class Task(msgspec.Struct):
     left: Left | None = None
     made: str = ""
     past: tuple[Past, ...] = ()
+    # The agent and the model that a person gave this attempt to; both empty where nobody did.
+    assigned: tuple[str, str] = ("", "")
     intent: str = ""
     cause: str = ""
     endpoint: str = ""
@@ -262,6 +264,8 @@ class State:
             task.reserved, task.began = Caps(), 0.0
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
         task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
+        if moved.event is TaskEvent.FORCE_REASSIGN:
+            task.assigned = moved.agent, moved.model
         task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
         task.state, task.changed_at = target, entry.timestamp
         task.outcome = moved.outcome

@@ -210,6 +210,13 @@ def _rest(shop: Workshop, task: Task, ended: Exit | None) -> Spend:
     return Spend(usd, max(spent.tokens - used.tokens, 0), 0, max(spent.seconds - used.seconds, 0.0))
 
 
+def unsettled_spend(shop: Workshop, task: Task) -> Spend:
+    """What the last start, which has ended, has spent after its last turn."""
+    if not task.starts or task.remote:
+        return Spend()
+    return _rest(shop, task, attempts.read_exit(shop.layout.attempt_files(task.attempt), task.starts))
+
+
 def _session(files: Attempt) -> str:
     """The conversation that the stream named last."""
     found = ""

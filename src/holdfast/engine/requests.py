@@ -41,6 +41,7 @@ from holdfast.engine.decisions import (
     retry,
 )
 from holdfast.engine.promote import promote
+from holdfast.engine.reassign import Reassignment, reassign
 from holdfast.engine.rework import Fork, Turn, fork, undo
 from holdfast.engine.stopping import stop
 from holdfast.engine.workshop import Workshop
@@ -77,12 +78,13 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[Desk, Any], Answer]]]
     "reject": (Rejection, reject),
     "resume": (One, resume),
     "promote": (One, promote),
+    "reassign": (Reassignment, reassign),
     "undo": (Turn, undo),
     "fork": (Fork, fork),
     "stop": (Several, stop),
 }
 # Those that may have work to do: a short session makes itself ready for it.
-WORKS = {"promote", "undo", "stop"}
+WORKS = {"promote", "reassign", "undo", "stop"}
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,6 +39,13 @@ class Resolved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decision: Literal["happened", "retry", "abandon"]
 
 
+class Reassigned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`agent`: who goes on; empty for the next step of the cascade."""
+
+    agent: Annotated[str, Meta(max_length=128)] = ""
+    reason: Annotated[str, Meta(max_length=10_000)] = ""
+
+
 class Blocked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`on` are the tasks that turned out to come first; they are added to what it depends on."""
 
@@ -88,6 +95,10 @@ def _of_one(kind: str) -> Any:
 
 def reject(desk: Desk, ask: Ask) -> Changed:
     return _decided("reject", desk, {"task": ask.task, "reason": ask.body.reason})
+
+
+def reassign(desk: Desk, ask: Ask) -> Changed:
+    return _decided("reassign", desk, {"task": ask.task, "agent": ask.body.agent, "reason": ask.body.reason})
 
 
 def resolve(desk: Desk, ask: Ask) -> Changed:
@@ -252,6 +263,7 @@ def operations(api: Api) -> list[Operation]:
         of_task("reject", "Refuse a result that waits for a person, or a plan.", reject, Rejected),
         of_task("resolve", "Decide what is parked.", resolve, Resolved),
         of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", _of_one("resume")),
+        of_task("reassign", "Take a task from its agent and give it to another.", reassign, Reassigned),
         of_task("promote", "Land what an attempt made, again or after all.", _of_one("promote")),
         of_task("block", "Say that another task has to come first.", block, Blocked),
         of_task("split", "Divide a task into subtasks, and wait for them.", split(api), Split),
