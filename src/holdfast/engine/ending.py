@@ -214,7 +214,7 @@ def unsettled_spend(shop: Workshop, task: Task) -> Spend:
     """What the last start, which has ended, has spent after its last turn."""
     if not task.starts or task.remote:
         return Spend()
-    return _rest(shop, task, attempts.read_exit(shop.layout.attempt_files(task.attempt), task.starts))
+    return _rest(shop, task, attempts.read_exit(shop.layout.attempt_files(task.attempt), task.starts, task.intent))
 
 
 def _session(files: Attempt) -> str:

@@ -17,40 +17,23 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from holdfast.clock import monotonic
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import AbortReason
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import TaskState
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
-from holdfast.engine import ending, leftovers
-from holdfast.engine.chains import cancel_with, words_for
-from holdfast.engine.decisions import Desk, Later
+from holdfast.engine import leftovers
+from holdfast.engine.decisions import Later
 from holdfast.engine.finish import finish
 from holdfast.engine.finishing import Finisher
 from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, Holds, take_foreign
-from holdfast.engine.plan import (
-    AT_WORK,
-    GIVEN_UP,
-    REASONS,
-    Begin,
-    Cancel,
-    Command,
-    Continue,
-    Finish,
-    Follow,
-    Lapse,
-    Orphan,
-    Retry,
-    Sight,
-    Start,
-    Take,
-    plan,
-)
+from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Sight, Start, plan
 from holdfast.engine.requests import Requests
 from holdfast.engine.restoring import put_back_config
 from holdfast.engine.signals import AGENTS, Signals, Watch
 from holdfast.engine.silence import LOOK_S
 from holdfast.engine.start import Held, start
+from holdfast.engine.steps import perform
 from holdfast.engine.stopping import end_agents, tell_adopted
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
@@ -276,30 +259,12 @@ class Loop:
     def _perform(self, command: Command) -> None:
         task = self.board.task(command.task)
         match command:
-            case Begin():
-                self.shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
-            case Take(_, exit):
-                ending.take(self.shop, task, exit)
-            case Orphan(_, event):
-                ending.orphan(self.shop, task, event)
-            case Continue():
-                ending.go_on(self.shop, task)
-            case Retry():
-                more = {"outcome": task.outcome}
-                self.shop.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, **more)
-            case Follow(_, event):
-                self.shop.move(task, event, REASONS[event])
-            case Cancel(_, reason, cause):
-                cancel_with(Desk.of(self.shop, ""), task, reason, cause)
-                self.shop.note(task.id, f"cancelled: {words_for(reason, cause)}")
-            case Lapse():
-                event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
-                self.shop.move(task, event, AbortReason.HEARTBEAT_LOST)
-                self.shop.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
             case Finish():
                 self._finisher.begin(task.id, lambda: finish(self.shop, task))
             case Start():
                 self._start(task)
+            case step:
+                perform(self.shop, task, step)
 
     def _look(self, name: str) -> Sight | None:
         """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
