@@ -43,7 +43,7 @@ class Task(msgspec.Struct):
     `began` is when the sitting did that an agent is in; 0 while none is. `number` counts the tasks as they were added.
     `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
     its file and blob are on disk. `progress` is what its worker said last. `cause`: why it is paused until
-    `not_before`. `endpoint` is where `worked_by` finds its model, where that is known.
+    `not_before`. `endpoint` is where `worked_by` finds its model, if that is known. `assigned`: whom a person gave it.
     """
 
     id: str
@@ -97,7 +97,6 @@ class Task(msgspec.Struct):
     left: Left | None = None
     made: str = ""
     past: tuple[Past, ...] = ()
-    # The agent and the model that a person gave this attempt to; both empty where nobody did.
     assigned: tuple[str, str] = ("", "")
     intent: str = ""
     cause: str = ""
@@ -168,7 +167,7 @@ class State:
     turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
     """
 
-    version = 9
+    version = 10
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -264,8 +263,7 @@ class State:
             task.reserved, task.began = Caps(), 0.0
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
         task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
-        if moved.event is TaskEvent.FORCE_REASSIGN:
-            task.assigned = moved.agent, moved.model
+        task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
         task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
         task.state, task.changed_at = target, entry.timestamp
         task.outcome = moved.outcome
