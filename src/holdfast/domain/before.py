@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.domain.entries import TaskMoved, TurnUndone
+from holdfast.domain.entries import TaskFlagged, TaskMoved, TurnUndone
 from holdfast.domain.task import TaskEvent
 
 if TYPE_CHECKING:
@@ -63,6 +63,11 @@ def seems_lost(task: Task) -> bool:
 
 
 # -- what the fold makes of an entry ----------------------------------------------------------------------------------
+
+
+def flag(task: Task, flagged: TaskFlagged) -> None:
+    task.parked, task.not_before, task.cause = flagged.parked, flagged.not_before, flagged.cause
+    task.happened += flagged.happened
 
 
 def claim(task: Task, moved: TaskMoved) -> None:

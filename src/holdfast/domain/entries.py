@@ -156,12 +156,15 @@ class TaskFlagged(msgspec.Struct, frozen=True):
     """`parked`: why a person must decide, or empty. `not_before`: when it may be tried again, or 0.
 
     `cause` says, as a sentence, why it is paused until then; the next claim ends both.
+    `happened`: steps of which a person said that they took place, which are not performed again for this candidate:
+    `refresh`, or `gate:` and the name of a gate.
     """
 
     task: str
     parked: str = ""
     not_before: float = 0.0
     cause: str = ""
+    happened: tuple[str, ...] = ()
 
 
 class TurnCompleted(msgspec.Struct, frozen=True):
@@ -233,13 +236,17 @@ class SpawnIntended(EffectIntended, frozen=True):
 
 
 class VerifyIntended(EffectIntended, frozen=True):
-    """`merged` is the candidate as it will land, on top of `target`; `gates` the digest of what judges it."""
+    """`merged` is the candidate as it will land, on top of `target`; `gates` the digest of what judges it.
+
+    `happened`: names of gates that have run for this candidate, as a person said, and do not run again.
+    """
 
     candidate: str = ""
     target: str = ""
     merged: str = ""
     gates: str = ""
     repeatable: bool = True
+    happened: tuple[str, ...] = ()
 
 
 class LandIntended(EffectIntended, frozen=True):

@@ -98,6 +98,7 @@ class Task(msgspec.Struct):
     made: str = ""
     past: tuple[Past, ...] = ()
     assigned: tuple[str, str] = ("", "")
+    happened: tuple[str, ...] = ()
     intent: str = ""
     cause: str = ""
     endpoint: str = ""
@@ -167,7 +168,7 @@ class State:
     turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
     """
 
-    version = 10
+    version = 11
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -277,13 +278,12 @@ class State:
         if target is TaskState.DONE and moved.candidate:
             task.candidate, task.feedback = moved.candidate, ""
             task.verified = task.verified_on = task.landed = task.landed_on = ""
-            task.left, task.made = None, task.at
+            task.left, task.made, task.happened = None, task.at, ()
         elif target is TaskState.FAILED:
             before.fail(task, moved)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
-        task = self._task(flagged.task)
-        task.parked, task.not_before, task.cause = flagged.parked, flagged.not_before, flagged.cause
+        before.flag(self._task(flagged.task), flagged)
 
     def _count_turn(self, entry: EntryLike) -> bool:
         """By far the most frequent entry, so it is read as it stands; False where it is not what it should be."""

@@ -27,7 +27,7 @@ from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry, Record
-from holdfast.engine import leftovers
+from holdfast.engine import leftovers, verify
 from holdfast.engine.turns import Follower
 from holdfast.engine.workshop import Workshop
 from holdfast.engine.worktree import Worktrees
@@ -298,7 +298,10 @@ def _resolution(desk: Desk, task: Task, decision: str) -> list[Record]:
     if event is not None and not has_begun:
         end_attempt(desk, task)
         moves = [desk.moved(task, event, TransitionReason.RESOLVED_BY_PERSON)]
-    flag = {"task": task.id, "parked": "", "not_before": task.not_before}
+    flag: dict[str, Any] = {"task": task.id, "parked": "", "not_before": task.not_before}
+    if decision == "happened":
+        gates = verify.gates_of(desk.definition(task), desk.config)
+        flag["happened"] = verify.not_again(task.parked, desk.layout.attempt_files(task.attempt), gates)
     told = {"decision": decision, "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
     return [*moves, desk.record("task_flagged", 1 if moves or has_begun else 0, flag, told)]
 

@@ -95,6 +95,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
         merged.commit,
         verify.pin(gates, made.paths, shop.blobs, made.sandbox or shop.config.sandbox, shop.config.sandbox_writable),
         all(gate.repeatable for gate in gates),
+        tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
     )
     shop.note(task.id, f"verifying {merged.commit[:12]} with {len(gates)} gates")
     result = carry_out(shop.ledger, shop.effects, "verify", intended)
@@ -125,6 +126,8 @@ def _land(shop: Workshop, task: Task, branch: str) -> None:
 def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
     """Brings every checkout of the branch up to date; returns what was left as the user has it."""
     left: list[str] = []
+    if "refresh" in task.happened:
+        return left
     for checkout in refresh.checkouts(shop.repo, branch):
         intended = RefreshIntended(task.id, task.attempt, str(checkout), task.verified_on, task.landed)
         left += carry_out(shop.ledger, shop.effects, "refresh", intended).get("left", [])

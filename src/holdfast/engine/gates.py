@@ -53,7 +53,8 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """`output` is a blob: stdout and stderr as they came. `code` is as a shell counts it, None where it has none."""
+    """`output` is a blob: stdout and stderr as they came. `code` is as a shell counts it, None where it has none.
+    `told`: it did not run, and counts as passed because a person said so."""
 
     name: str
     outcome: Outcome
@@ -62,6 +63,7 @@ class Result(msgspec.Struct, frozen=True):
     output: str = ""
     seconds: float = 0.0
     required: bool = True
+    told: bool = False
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -186,7 +186,8 @@ class Verify:
             return DidNotHappen()
         return InDoubt(
             f"{begun} must not run twice, had begun to judge {wanted['merged'][:12]}, and left no verdict: look at "
-            "what it did, then let it run again with --retry, or give the attempt up with --abandon"
+            "what it did, then say that it has passed with --happened, let it run again with --retry, or give the "
+            "attempt up with --abandon"
         )
 
     # -- judging ------------------------------------------------------------------------------------------------------
@@ -235,6 +236,9 @@ class Verify:
                 for gate in gates:
                     if broken is not None:
                         results.append(Result(gate.name, "not_run", gate.command, required=gate.required))
+                        continue
+                    if gate.name in wanted.get("happened", ()):
+                        results.append(Result(gate.name, "passed", gate.command, required=gate.required, told=True))
                         continue
                     self._note_begin(wanted, files, gate, begun)
                     point("verify.gate.before")
@@ -293,6 +297,22 @@ def _read(files: Attempt) -> tuple[Verdict | None, bytes]:
         return None, b""
 
 
+def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
+    """What is not performed again once a person said that it happened, as `Task.happened` names it.
+
+    Of the gates it is those that had begun and must not run twice, as far as that is known.
+    """
+    if parked.startswith("task_refresh_"):
+        return ["refresh"]
+    if not parked.startswith("task_verify_"):
+        return []
+    try:
+        names = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun).names
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        names = [gate.name for gate in gates if not gate.repeatable]
+    return [f"gate:{name}" for name in names]
+
+
 def _begun(files: Attempt, wanted: dict[str, Any]) -> str:
     """Which gates that must not run twice have begun to judge this; in words, empty where none has."""
     try:
@@ -323,6 +343,8 @@ def _passed_detail(results: Sequence[Result]) -> str:
     passed = sum(result.outcome == "passed" for result in results)
     failed = [result.name for result in results if result.outcome != "passed"]
     told = f"{passed} of {len(results)} gates passed" if results else "there is no gate"
+    if by_word := [result.name for result in results if result.told]:
+        told += f"; not run again, because a person said that it happened: {', '.join(by_word)}"
     return f"{told}; advisory, and failed: {', '.join(failed)}" if failed else told
 
 
