@@ -28,7 +28,15 @@ from holdfast.durable.root import (
     open_root,
     read_root,
 )
-from holdfast.errors import BacklogAlone, GitUnusable, Locked, NotInitialised, NotInRepository, RepositoryMoved
+from holdfast.errors import (
+    BacklogAlone,
+    GitUnusable,
+    HoldfastError,
+    Locked,
+    NotInitialised,
+    NotInRepository,
+    RepositoryMoved,
+)
 from holdfast.layout import Layout
 from holdfast.ports import Effect
 from holdfast.stores.backlog import Backlog
@@ -36,7 +44,7 @@ from holdfast.stores.files import FileLedger, Judge, read_state
 
 # What only a session uses is loaded by it: looking is what people wait for.
 if TYPE_CHECKING:
-    from holdfast.domain.entries import ReplayCompleted
+    from holdfast.domain.entries import AuditNoted, ReplayCompleted
     from holdfast.durable.blobs import Blobs
     from holdfast.durable.entry import Entry, Ref
     from holdfast.durable.lock import Holder
@@ -203,42 +211,61 @@ class App:
         say: Say = lambda line: None,
         sweeps: bool = True,
         is_restored: bool = False,
+        is_audit_lost: bool = False,
+        seals_log: bool = False,
     ) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
         """Owns the data root, and nothing more: what an earlier run left open is still open.
 
-        `is_restored`: a person says that a newer journal is lost, and what only that knew is let go.
+        `is_restored`: a person says that a newer journal is lost, and what only that knew is let go. `is_audit_lost`:
+        so are records of the audit log. `seals_log`: that is sealed at the end, not only where it was not for a day.
         """
         from holdfast.engine import witnesses
-        from holdfast.engine.auditing import Auditor, running
+        from holdfast.engine.auditing import Auditor, note_log, noted_now, running
         from holdfast.engine.ledgers import following
         from holdfast.engine.restoring import hide_from_git, keep_config
 
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
+        noted: AuditNoted | None = None
 
         def judge(state: State, end: Ref | None, before: Holder | None) -> dict[str, Any]:
-            if not is_restored:
+            nonlocal noted
+            noted, found = state.audit, noted_now(layout)
+            facts: dict[str, Any] = {"audit": found} if found is not None else {}
+            if is_restored:
+                facts["restored"] = witnesses.contradictions(layout, state, end, before)
+            else:
                 witnesses.expect_whole(layout, state, end, before)
-                return {}
-            return {"restored": witnesses.contradictions(layout, state, end, before)}
+            return {**facts, "audit_lost": True} if is_audit_lost else facts
 
         with self._ledger(layout, take_over, patience_s, judge) as ledger:
             for moved in witnesses.let_go(layout, ledger.state) if is_restored else ():
                 say(f"moved to {moved}")
-            auditor = Auditor(layout, say, self.clock, ledger.expect_owned)
-            with running(auditor), following(layout, self.config.ledgers, ledger, say) as ledgers:
-                auditor.open(ledger.found.end)
+            auditor = Auditor(layout, say, self.clock, ledger.expect_owned, self.audit_key)
+            with following(layout, self.config.ledgers, ledger, say) as ledgers:
+                with running(auditor, seals_it=seals_log):
+                    auditor.open(ledger.found.end, noted, is_lost=is_audit_lost)
 
-                def tell(run: str, entry: Entry) -> None:
-                    auditor.take(run, entry)
-                    ledgers.take(run, entry)
+                    def tell(run: str, entry: Entry) -> None:
+                        auditor.take(run, entry)
+                        ledgers.take(run, entry)
 
-                ledger.on_entry = tell
-                ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
-                note_root_commit(layout, self.repo)
-                hide_from_git(layout.root, self.repo)
-                keep_config(layout)
-                yield layout, ledger, auditor
+                    ledger.on_entry = tell
+                    ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
+                    note_root_commit(layout, self.repo)
+                    hide_from_git(layout.root, self.repo)
+                    keep_config(layout)
+                    yield layout, ledger, auditor
+                # Where that cannot be, the next run notes it when it begins.
+                with contextlib.suppress(HoldfastError):
+                    note_log(layout, ledger)
+
+    @property
+    def audit_key(self) -> Path | None:
+        """Where the settings say that the audit key is; None: where it is by default."""
+        from holdfast.durable.audit_key import configured_path
+
+        return configured_path(self.repo, self.config.audit.key_path)
 
     def _effects(self, layout: Layout, blobs: Blobs) -> Mapping[str, Effect]:
         """What can tell whether an open intent took place."""
@@ -251,6 +278,11 @@ class App:
         with self.owned(say=say, is_restored=True) as (layout, ledger, _):
             started = next(Chain(layout.wal).entries(ledger.found.end))[1]
             return list(started.inputs["restored"])
+
+    def accept_audit_loss(self, say: Say) -> None:
+        """A person says that records of the audit log are lost."""
+        with self.owned(say=say, is_audit_lost=True):
+            pass
 
     def _ledger(self, layout: Layout, take_over: bool, patience_s: float, judge: Judge) -> FileLedger:
         deadline = monotonic() + patience_s

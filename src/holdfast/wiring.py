@@ -14,8 +14,10 @@ from holdfast.agents import sandbox
 from holdfast.agents.registry import agents
 from holdfast.app import PATIENCE_S
 from holdfast.config import mcp
+from holdfast.durable.audit_key import configured_path
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.root import sweep
+from holdfast.engine.auditing import note_log
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
 from holdfast.engine.recover import recover
@@ -38,10 +40,11 @@ RUNNER = (sys.executable, "-m", "holdfast.agents.runner")
 
 def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[str, Effect]:
     worktrees = Worktrees(repo, layout)
+    confine = functools.partial(sandbox.gate, audit_key=str(configured_path(repo, config.audit.key_path) or ""))
     return {
         "spawn": Spawn(layout, RUNNER),
         "verify": Verify(
-            repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s, confine=sandbox.gate
+            repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s, confine=confine
         ),
         "land": Land(repo, layout.snapshots),
         "refresh": Refresh(),
@@ -54,7 +57,8 @@ def workshop(
 ) -> Iterator[Workshop]:
     """Owns the data root: recovered, and ready to work. `later`: not before `prepare` is called."""
     say = functools.partial(note, "")
-    with app.owned(take_over=take_over, patience_s=patience_s, say=say, sweeps=False) as (layout, ledger, auditor):
+    owned = app.owned(take_over=take_over, patience_s=patience_s, say=say, sweeps=False, seals_log=True)
+    with owned as (layout, ledger, auditor):
         blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
         effects = build_effects(app.repo, layout, app.config, blobs)
         lost = lost_landings(app.repo, ledger.state.tasks.values(), layout.snapshots)
@@ -71,6 +75,12 @@ def workshop(
             Worktrees(app.repo, layout), Follower(ledger, layout), sandbox.missing, lost, app.clock, note,
             put_on_record=auditor.record,
         )  # fmt: skip
+
+        def seal_daily() -> None:
+            if auditor.seal_daily():
+                note_log(layout, ledger)
+
+        shop.seal_daily = seal_daily
 
         def prepare() -> None:
             sweep(layout)

@@ -77,12 +77,14 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
     if order.launch.has_hook or order.launch.links:
         # A hook speaks to the runner by a file there, and what has links is a home.
         binds.append(("--bind", files.agent, files.agent))
-    return _confined(argv, repository, files.root.parent.parent, order.sandbox_writable, binds)
+    return _confined(argv, repository, files.root.parent.parent, order.sandbox_writable, binds, order.audit_key)
 
 
-def gate(argv: Sequence[str], folder: Path, root: Path, writable: Sequence[str]) -> tuple[str, ...]:
+def gate(
+    argv: Sequence[str], folder: Path, root: Path, writable: Sequence[str], *, audit_key: str = ""
+) -> tuple[str, ...]:
     """The command line of a confined gate in `folder`, a worktree. `root`: the data root."""
-    return _confined(argv, git.discover(folder), root, writable, [])
+    return _confined(argv, git.discover(folder), root, writable, [], audit_key)
 
 
 def _confined(
@@ -91,6 +93,7 @@ def _confined(
     root: Path,
     writable: Sequence[str],
     more: list[tuple[str, Path, Path]],
+    key: str,
 ) -> tuple[str, ...]:
     """Later ones lie on top of earlier ones: what must stay shut comes after what the settings open, and after /tmp."""
     opened = [Path(os.path.expanduser(name)) for name in writable]
@@ -103,7 +106,7 @@ def _confined(
     secret = Layout(root).secret
     disk.mkdir(secret, 0o700)
     binds = [("--bind", path, path) for path in opened]
-    flat = [*_flat(binds), *_without_audit_key()]
+    flat = [*_flat(binds), *_without_audit_key(key)]
     binds = [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
     hidden = ("--tmpfs", str(_HIDDEN)) if _HIDDEN.is_dir() else ()
@@ -115,14 +118,19 @@ def _flat(binds: list[tuple[str, Path, Path]]) -> list[str]:
     return [str(part) for bind in binds for part in bind]
 
 
-def _without_audit_key() -> list[str]:
-    """Its folder, and the file itself where a link leads elsewhere. Before the data root: that may lie below it."""
+def _without_audit_key(configured: str) -> list[str]:
+    """Its folder, and the file itself where a link leads elsewhere. Before the data root: that may lie below it.
+
+    Of a key that the settings put elsewhere only the file is covered: its folder may be one that the agent needs.
+    """
     path = audit_key.default_path(os.environ)
     folder, key = path.parent.resolve(), path.resolve()
     covered = ["--tmpfs", str(folder)] if folder.is_dir() else []
     if key.is_file() and not key.is_relative_to(folder):
         # Bound without its device: it cannot even be opened.
         covered += ["--ro-bind", "/dev/null", str(key)]
+    if configured and (other := Path(configured).resolve()).is_file() and not other.is_relative_to(folder):
+        covered += ["--ro-bind", "/dev/null", str(other)]
     return covered
 
 

@@ -75,7 +75,7 @@ def _parts(app: App) -> Iterator[Part]:
     yield health.lock_part(layout)
     yield _chain_part(app)
     yield from _state_parts(app, has_git)
-    yield health.audit_part(layout)
+    yield health.audit_part(layout, key_path=app.audit_key)
     yield health.quarantine_part(layout)
 
 

@@ -58,6 +58,12 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
     flag_value="journal-restored",
     help="Without a task: the journal was put back from a backup, and the newer one is lost.",
 )
+@click.option(
+    "--audit-lost",
+    "decision",
+    flag_value="audit-lost",
+    help="Without a task: records of the audit log are lost, and there is no backup of them.",
+)
 @as_json
 @click.pass_context
 def resolve(ctx: click.Context, task: str, decision: str | None, as_json: bool) -> None:
@@ -67,11 +73,14 @@ def resolve(ctx: click.Context, task: str, decision: str | None, as_json: bool) 
 
     --journal-restored is about no task: the journal is older than what lies beside it, and you have no newer one. What
     only the lost journal knew is moved to quarantine/, and the next run goes on from the journal as it is.
+
+    --audit-lost is about no task either: the audit log lacks what the journal has noted of it. The journal says from
+    now on that you know.
     """
-    if decision == "journal-restored":
+    if decision in _OF_ROOT:
         if task:
-            raise click.UsageError("--journal-restored is about the whole data root: leave the task out.")
-        _accept_journal(find_app(ctx), as_json)
+            raise click.UsageError(f"--{decision} is about the whole data root: leave the task out.")
+        _OF_ROOT[decision](find_app(ctx), as_json)
         return
     if not task:
         raise click.UsageError("Name the task to decide about.")
@@ -226,3 +235,16 @@ def _accept_journal(app: App, as_json: bool) -> None:
         "nothing knew more than the journal" if not found else "the journal is taken as it is; `holdfast run` goes on"
     )
     click.echo(told)
+
+
+def _accept_audit_loss(app: App, as_json: bool) -> None:
+    said: list[str] = []
+    app.accept_audit_loss(said.append)
+    if as_json:
+        print_json({"told": said})
+        return
+    for line in [*said, "the journal says that records of the audit log are lost; the log goes on from here"]:
+        click.echo(plain(line))
+
+
+_OF_ROOT = {"journal-restored": _accept_journal, "audit-lost": _accept_audit_loss}

@@ -56,9 +56,9 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     layout = _layout(ctx, writing=with_repair)
     repo = find_app(ctx).repo
     backlog = Backlog(layout.backlog)
-    repaired = _repair(layout, backlog) if with_repair else None
+    repaired = _repair(ctx, layout, backlog) if with_repair else None
     progress = _show_progress if sys.stderr.isatty() else None
-    report = run_check(layout, backlog, _key(layout), repo=repo, chain_only=chain_only, progress=progress)
+    report = run_check(layout, backlog, _key(ctx, layout), repo=repo, chain_only=chain_only, progress=progress)
     if progress is not None:
         click.echo("\r\033[K", err=True, nl=False)
     if as_json:
@@ -77,7 +77,8 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     """Verifies the audit log and seals all records that it has: one signed file with one hash, the root. Publish that
     root, or keep it elsewhere: with it, anybody can check a proof, and nobody can cut the log back unseen.
 
-    The key comes from HOLDFAST_AUDIT_KEY, else from ~/.config/holdfast/audit.key: the one that has signed the log.
+    The key comes from HOLDFAST_AUDIT_KEY, else from the file of the setting
+    audit.key_path, else from ~/.config/holdfast/audit.key: the one that has signed the log.
 
     \b
     Examples:
@@ -93,10 +94,11 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     layout = _layout(ctx, writing=True)
     if not day_files(layout.audit):
         raise InputError(detail=f"the audit log {layout.audit} has no record yet, so there is nothing to seal")
-    key = load_key(layout.root)
+    key_path = find_app(ctx).audit_key
+    key = load_key(layout.root, key_path)
     with holding(layout):
         # What a kill or an unusable key kept out of the log is sealed with the rest.
-        complete(layout, _say)
+        complete(layout, _say, key_path=key_path)
         made = seals.seal(layout.audit, key)
     if as_json:
         print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
@@ -182,12 +184,12 @@ def _layout(ctx: click.Context, *, writing: bool = False) -> Layout:
     return layout
 
 
-def _key(layout: Layout) -> Key | None:
+def _key(ctx: click.Context, layout: Layout) -> Key | None:
     """The key, if there is one: a check makes none, and says what it could not check without."""
     from holdfast.durable.audit_key import load_key
 
     try:
-        return load_key(layout.root, create=False)
+        return load_key(layout.root, find_app(ctx).audit_key, create=False)
     except AuditKeyUnusable:
         return None
 
@@ -195,10 +197,10 @@ def _key(layout: Layout) -> Key | None:
 # -- repairing and printing -------------------------------------------------------------------------------------------
 
 
-def _repair(layout: Layout, backlog: Backlog) -> Repaired:
+def _repair(ctx: click.Context, layout: Layout, backlog: Backlog) -> Repaired:
     from holdfast.engine.repair import repair
 
-    return repair(layout, backlog, say=_say)
+    return repair(layout, backlog, say=_say, key_path=find_app(ctx).audit_key)
 
 
 def _say(line: str) -> None:

@@ -80,6 +80,7 @@ class Order(msgspec.Struct, frozen=True):
     folder for the snapshots' own files. `passed_on`: names of variables that reach the agent. `exclude`: paths in the
     worktree that are never part of a snapshot.
     `prices`: of models, in place of those that are known, as in agents/prices.py.
+    `audit_key`: the file of the audit key where the settings name one, which a confined agent must not see.
     `intent`: the entry that the start was intended with. That names the order, so it is told to the runner beside it.
     """
 
@@ -101,6 +102,7 @@ class Order(msgspec.Struct, frozen=True):
     prices: dict[str, tuple[float, float, float, float]] = {}
     sandbox_writable: tuple[str, ...] = ()
     intent: str = ""
+    audit_key: str = ""
 
 
 class Ending(StrEnum):

@@ -46,11 +46,25 @@ def entry_name(run: str, seq: int, entry_hash: str) -> str:
     return f"{run}:{seq}:{entry_hash}"
 
 
+class AuditNoted(msgspec.Struct, frozen=True):
+    """The audit log's last record, and its newest seal with the SHA-256 of that file: they must stay from now on."""
+
+    file: str
+    seq: int
+    hmac: str
+    seal: str = ""
+    seal_sha256: str = ""
+
+
 class RunStarted(msgspec.Struct, frozen=True):
+    """`audit`: the audit log as it was found. `audit_lost`: a person says that what it had before is lost."""
+
     previous: Reference | None
     format: int
     epoch: int
     holdfast: str
+    audit: AuditNoted | None = None
+    audit_lost: bool = False
 
 
 class ReplayCompleted(msgspec.Struct, frozen=True):
@@ -289,6 +303,7 @@ CLOSINGS = ("confirmed", "failed", "abandoned", "parked")
 PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "run_started": RunStarted,
     "wal_replay_completed": ReplayCompleted,
+    "audit_noted": AuditNoted,
     "task_added": TaskAdded,
     "task_edited": TaskEdited,
     "tasks_filed": TasksFiled,

@@ -57,3 +57,15 @@ class Caps(msgspec.Struct, frozen=True):
             cap = getattr(self, name)
             values[name] = (getattr(otherwise, name) if otherwise else None) if cap is None else change(name, cap)
         return Caps(**values)
+
+
+# Dollars, tokens, turns and seconds, as in a `Spend`, to be counted in place.
+Tally = list[Any]
+
+
+def nothing() -> Tally:
+    return [0.0, 0, 0, 0.0]
+
+
+def tally(spent: Spend) -> Tally:
+    return [spent.usd, spent.tokens, spent.turns, spent.seconds]

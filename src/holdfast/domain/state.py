@@ -17,7 +17,7 @@ from holdfast.domain.before import Left, Past, Undos
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
 from holdfast.domain.overlay import Overlay
-from holdfast.domain.spend import Caps, Spend
+from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, IllegalTransition
 
@@ -130,6 +130,7 @@ class _Head(msgspec.Struct, frozen=True):
     run: Spend = Spend()
     days: dict[int, Spend] = {}
     outages: list[Outage] = []
+    audit: entries.AuditNoted | None = None
 
 
 DAYS_KEPT = 400
@@ -143,18 +144,6 @@ _AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 # Events after which the next claim goes on with the same attempt.
 _GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN}
 _HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
-
-
-# Dollars, tokens, turns and seconds, as in a `Spend`.
-_Tally = list[Any]
-
-
-def _nothing() -> _Tally:
-    return [0.0, 0, 0, 0.0]
-
-
-def _tally(spent: Spend) -> _Tally:
-    return [spent.usd, spent.tokens, spent.turns, spent.seconds]
 
 
 class _Contradiction(Exception):
@@ -174,8 +163,10 @@ class State:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
         self.outages: outage.Outages = {}
-        self._run = _nothing()
-        self._days: dict[int, _Tally] = {}
+        # How far the audit log reached when the journal last noted it.
+        self.audit: entries.AuditNoted | None = None
+        self._run = nothing()
+        self._days: dict[int, Tally] = {}
         self._applied_run = ""
 
     @property
@@ -207,14 +198,14 @@ class State:
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        yield _encode(_Head(self.epoch, self.run, self.days, list(self.outages.values())))
+        yield _encode(_Head(self.epoch, self.run, self.days, list(self.outages.values()), self.audit))
         for task in self.tasks.values():
             yield _encode(task)
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
-        self.epoch, self._run = head.epoch, _tally(head.run)
-        self._days = {day: _tally(spent) for day, spent in head.days.items()}
+        self.epoch, self._run, self.audit = head.epoch, tally(head.run), head.audit
+        self._days = {day: tally(spent) for day, spent in head.days.items()}
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
 
@@ -227,7 +218,12 @@ class State:
     # -- one method for each kind of entry that changes something -----------------------------------------------------
 
     def _start_run(self, entry: EntryLike, started: entries.RunStarted) -> None:
-        self.epoch, self._run = started.epoch, _nothing()
+        self.epoch, self._run = started.epoch, nothing()
+        if started.audit is not None or started.audit_lost:
+            self.audit = started.audit
+
+    def _note_audit(self, entry: EntryLike, noted: entries.AuditNoted) -> None:
+        self.audit = noted
 
     def _add(self, entry: EntryLike, added: entries.TaskAdded) -> None:
         if added.task in self.tasks:
@@ -315,14 +311,14 @@ class State:
         day = int(moment // DAY_S)
         of_day = self._days.get(day)
         if of_day is None:
-            of_day = self._days[day] = _nothing()
+            of_day = self._days[day] = nothing()
             if len(self._days) > DAYS_KEPT:
                 del self._days[min(self._days)]
-        for tally in (self._run, of_day):
-            tally[0] += usd
-            tally[1] += tokens
-            tally[2] += turns
-            tally[3] += seconds
+        for counted in (self._run, of_day):
+            counted[0] += usd
+            counted[1] += tokens
+            counted[2] += turns
+            counted[3] += seconds
         task.usd += usd
         task.tokens += tokens
         task.seconds += seconds
@@ -385,6 +381,7 @@ def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
 
 _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] = {
     entries.RunStarted: State._start_run,
+    entries.AuditNoted: State._note_audit,
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,

@@ -33,7 +33,7 @@ _SIGNATURE = re.compile(rb',"hmac":"([0-9a-f]{64})"\}')
 _SIGNATURE_BYTES = 75
 _PUT_IT_BACK = (
     f"put the key that has signed it back there or into the variable {VARIABLE}, or, where it is lost for good, move "
-    "the log to another place, and the next run begins a new one with a new key"
+    "the log to another place and type `holdfast resolve --audit-lost`, which begins a new one with a new key"
 )
 
 
@@ -97,6 +97,11 @@ def load_key(
     if create:
         _make_certain_of(path)
     return key
+
+
+def configured_path(repo: Path, key_path: str | None) -> Path | None:
+    """Where the setting `audit.key_path` puts the key, seen from the repository; None: where it is by default."""
+    return None if key_path is None else repo / os.path.expanduser(key_path)
 
 
 def default_path(environ: Mapping[str, str]) -> Path:

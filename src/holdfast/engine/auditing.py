@@ -8,6 +8,9 @@ or doubled can be told, and whoever next owns the data root begins with what is 
 entry that the log names. The end of a run has no entry of its own, and names the last one; where a run was killed, its
 end is put on record when the next begins.
 
+The journal notes in turn how far the log reached, in `audit_noted` and in each `run_started`. Where such a record is
+gone, the log was cut, which no kill does. That is told, and what was on record is not signed once more with a new time.
+
 The work never waits for this log to be usable: where it cannot be written, that is said once, and what is missing
 comes later.
 """
@@ -17,20 +20,26 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.clock import wall
-from holdfast.durable import disk, process
+from holdfast.domain.entries import AuditNoted
+from holdfast.domain.state import State
+from holdfast.durable import checkpoint, disk, process, seals
+from holdfast.durable import entry as journalled
 from holdfast.durable.audit import Log
-from holdfast.durable.audit_chain import Record, in_order, parse
+from holdfast.durable.audit_chain import Record, day_files, in_order, moment, name_of, parse
 from holdfast.durable.audit_key import Key, load_key
 from holdfast.durable.chain import Chain, find
 from holdfast.durable.entry import Entry, Ref
 from holdfast.durable.journal import RUN_STARTED, Position
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import DiskError, FileMissing, HoldfastError, InputError
 from holdfast.layout import Layout
+from holdfast.ports import Ledger
 
 RUN_ENDED = "run_ended"
 _WITHOUT_RUN = ("gc", "repair")
@@ -62,7 +71,7 @@ def told(entry: Entry) -> Told | None:
         took_over = inputs.get("took_over")
         event = "run_taken_over" if took_over else RUN_STARTED
         more = {"took_over": _short(took_over)} if took_over else {}
-        more |= {name: inputs[name] for name in ("restored", "copied_from") if inputs.get(name)}
+        more |= {name: inputs[name] for name in ("restored", "audit_lost", "copied_from") if inputs.get(name)}
         return Told(event, _short(inputs.get("by") or entry.actor), {"epoch": inputs.get("epoch"), **more})
     if kind == "task_land_confirmed":
         landing = {name: _short(entry.output.get(name, "")) for name in ("branch", "old", "new")}
@@ -79,22 +88,35 @@ def _short(value: object) -> Any:
 class Auditor:
     """Writes the log of one data root, for who owns that. `say` is told once when it cannot."""
 
-    def __init__(self, layout: Layout, say: Say, clock: Clock = wall, expect_owned: Expect = lambda: None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        say: Say,
+        clock: Clock = wall,
+        expect_owned: Expect = lambda: None,
+        key_path: Path | None = None,
+    ) -> None:
         self._layout = layout
         self._expect_owned = expect_owned
         self._say = say
+        self._key_path = key_path
+        self._key: Key | None = None
         self._clock = clock
         self._mutex = threading.Lock()
         self._log: Log | None = None
         self._last: Ref | None = None
         self._ended = ""
 
-    def open(self, known: Position | None = None) -> None:
-        """Appends what is missing. `known` is the journal's end before this run, where that has been read."""
+    def open(self, known: Position | None = None, noted: AuditNoted | None = None, *, is_lost: bool = False) -> None:
+        """Appends what is missing. `known` is the journal's end before this run, where that has been read; `noted`, how
+        far the log reached by what the journal says. `is_lost`: a person knows that it does not any more."""
         try:
-            key = load_key(self._layout.root)
+            self._key = key = load_key(self._layout.root, self._key_path)
             self._log = Log(self._layout.audit, key, clock=self._clock)
-            self._catch_up(key, known)
+            if is_lost or (noted is not None and not holds(self._layout, noted)):
+                self._go_on_after_loss(known, noted, is_lost)
+            else:
+                self._catch_up(key, known)
         except HoldfastError as error:
             self._give_up(error)
 
@@ -108,12 +130,39 @@ class Auditor:
         with self._mutex:
             self._append(event, process.user(), details, self._last)
 
-    def end(self, how: str) -> None:
-        """The run is over."""
+    def end(self, how: str, *, seals_it: bool = False) -> None:
+        """The run is over. `seals_it`: the log is sealed, and not only where it was not for a day."""
         with self._mutex:
             if self._last is not None:
                 self._append(RUN_ENDED, process.user(), {"how": how}, self._last)
+            is_usable = self._log is not None
             self._close()
+            if is_usable and (seals_it or self._is_unsealed_for_long()):
+                self._seal()
+
+    def seal_daily(self) -> bool:
+        """Seals the log where that was not done for a day; True where it was done now."""
+        with self._mutex:
+            return self._log is not None and self._is_unsealed_for_long() and self._seal()
+
+    def _is_unsealed_for_long(self) -> bool:
+        try:
+            names = seals.seal_files(self._layout.audit)
+        except HoldfastError:
+            return False
+        # A seal is named by its moment.
+        day = name_of(moment(self._clock()).date()).removesuffix(".jsonl").replace("-", "")
+        return not names or names[-1].removeprefix("seal-")[:8] < day
+
+    def _seal(self) -> bool:
+        assert self._key is not None
+        try:
+            self._expect_owned()
+            seals.seal(self._layout.audit, self._key, clock=self._clock)
+        except HoldfastError as error:
+            self._say(f"the audit log was not sealed: {error}")
+            return False
+        return True
 
     def close(self) -> None:
         with self._mutex:
@@ -135,6 +184,18 @@ class Auditor:
                 self._say(f"the audit log names entry {ref.seq} of run {ref.run}, which the journal does not have")
                 after = known or _end_of(chain)
         for run, entry in chain.entries(after):
+            self.take(run, entry)
+
+    def _go_on_after_loss(self, known: Position | None, noted: AuditNoted | None, is_lost: bool) -> None:
+        """What was on record is not put there anew, as if it had been done now."""
+        at = known or _end_of(Chain(self._layout.wal))
+        if at is not None:
+            self._last, self._ended = at.ref, at.ref.run
+        facts = {"noted": noted, "accepted": is_lost}
+        self._append("records_missing", process.user(), facts, at.ref if at else None)
+        if not is_lost and noted is not None:
+            self._say(f"{cut(self._layout, noted)} {WAY_BACK}")
+        for run, entry in Chain(self._layout.wal).entries(at):
             self.take(run, entry)
 
     def settle(self) -> None:
@@ -186,23 +247,25 @@ class Auditor:
 
 
 @contextlib.contextmanager
-def running(auditor: Auditor) -> Iterator[None]:
+def running(auditor: Auditor, *, seals_it: bool = False) -> Iterator[None]:
     """A run, from its first entry to its end."""
     try:
         yield
     except BaseException as error:
-        auditor.end(f"it stopped with {type(error).__name__}")
+        auditor.end(f"it stopped with {type(error).__name__}", seals_it=seals_it)
         raise
-    auditor.end("orderly")
+    auditor.end("orderly", seals_it=seals_it)
 
 
 @contextlib.contextmanager
-def without_run(layout: Layout, work: str, say: Say, clock: Clock = wall) -> Iterator[dict[str, Any]]:
+def without_run(
+    layout: Layout, work: str, say: Say, clock: Clock = wall, key_path: Path | None = None
+) -> Iterator[dict[str, Any]]:
     """Work of a person's command that owns the data root and begins no run. What it puts into the facts is told."""
     if work not in _WITHOUT_RUN:
         raise InputError(detail=f"there is no work {work!r} to put on record")
-    auditor, facts = Auditor(layout, say, clock), dict[str, Any]()
-    auditor.open()
+    auditor, facts = Auditor(layout, say, clock, key_path=key_path), dict[str, Any]()
+    auditor.open(noted=noted_in(layout))
     auditor.settle()
     try:
         auditor.record(f"{work}_begun", {})
@@ -212,10 +275,10 @@ def without_run(layout: Layout, work: str, say: Say, clock: Clock = wall) -> Ite
         auditor.close()
 
 
-def complete(layout: Layout, say: Say, clock: Clock = wall) -> None:
+def complete(layout: Layout, say: Say, clock: Clock = wall, key_path: Path | None = None) -> None:
     """Appends what is missing, for who owns the data root without a run of its own."""
-    auditor = Auditor(layout, say, clock)
-    auditor.open()
+    auditor = Auditor(layout, say, clock, key_path=key_path)
+    auditor.open(noted=noted_in(layout))
     auditor.settle()
     auditor.close()
 
@@ -229,6 +292,67 @@ def ref_of(record: Record) -> Ref | None:
         return msgspec.convert(record.details.get("journal"), Ref)
     except msgspec.ValidationError:
         return None
+
+
+WAY_BACK = "Put it back from a backup or, where it is lost, type `holdfast resolve --audit-lost`."
+
+
+def noted_now(layout: Layout) -> AuditNoted | None:
+    """The log's end and its newest seal, as they are on disk; None where there is no record, or none can be read."""
+    try:
+        for name in reversed(in_order(layout.audit, None)):
+            lines = _content(layout.audit / name).splitlines()
+            record = next((found for line in reversed(lines) if (found := parse(line, None)) is not None), None)
+            if record is not None:
+                seal = (seals.seal_files(layout.audit) or [""])[-1]
+                digest = sha256(_content(layout.seals / seal)).hexdigest() if seal else ""
+                return AuditNoted(name, record.seq, record.hmac, seal, digest)
+    except DiskError:
+        # Whoever writes to it says what is wrong.
+        return None
+    return None
+
+
+def _content(path: Path) -> bytes:
+    with disk.reading(path):
+        return path.read_bytes()
+
+
+def note_log(layout: Layout, ledger: Ledger) -> None:
+    """Has the journal note how far the log reaches, so that nobody cuts it back unseen."""
+    found = noted_now(layout)
+    if found is not None and found != ledger.state.audit:
+        ledger.append(ledger.epoch, [journalled.Record("audit_noted", msgspec.to_builtins(found), actor="audit")])
+
+
+def noted_in(layout: Layout) -> AuditNoted | None:
+    """What the journal says of the log, for who has not read it."""
+    files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+    state, _ = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
+    assert isinstance(state, State)
+    return state.audit
+
+
+def holds(layout: Layout, noted: AuditNoted) -> bool:
+    """Whether the record that the journal has noted is still there."""
+    ending = b',"hmac":"%s"}' % noted.hmac.encode()
+    try:
+        return any(line.endswith(ending) for line in _content(layout.audit / noted.file).splitlines())
+    except FileMissing:
+        return False
+
+
+def cut(layout: Layout, noted: AuditNoted) -> str:
+    return f"Record {noted.seq} of {layout.audit / noted.file}, which the journal has noted, is not there any more."
+
+
+def named_entries(layout: Layout) -> set[str]:
+    """The hashes of all journal entries that have a record."""
+    found = set()
+    for name in day_files(layout.audit):
+        records = (parse(line, None) for line in _content(layout.audit / name).splitlines())
+        found |= {ref.entry_hash for each in records if each is not None and (ref := ref_of(each)) is not None}
+    return found
 
 
 def last_audited(layout: Layout, key: Key | None) -> Record | None:

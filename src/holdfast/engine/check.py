@@ -21,13 +21,12 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
-from holdfast.durable import seals
 from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine import check_work, witnesses
+from holdfast.engine import check_audit, check_work, witnesses
 from holdfast.engine.absence import FOLDERS, carried_off, only_away, taken_by_stash, without_file
 from holdfast.engine.intake import block_of, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
@@ -84,7 +83,7 @@ def check(
             _unless_flawed(reading, "idempotency", lambda: _idempotency(reading)),
             _unless_flawed(reading, "closings", lambda: _closings(reading)),
             _if_readable("blobs", lambda: _blobs(reading, blobs)),
-            _if_readable("audit", lambda: _audit(layout, key)),
+            _if_readable("audit", lambda: check_audit.audit(reading, layout, key)),
         ]
     calm = before[0] is None and _moment(layout) == before
     sections = [draft.section(calm) for draft in drafts]
@@ -347,19 +346,4 @@ def _blobs(reading: Reading, blobs: Blobs) -> Draft:
     draft = check_work.blobs(reading.recorded, blobs)
     if reading.flaw is not None:
         draft.not_checked = "only those were that the journal names before its damage"
-    return draft
-
-
-def _audit(layout: Layout, key: Key | None) -> Draft:
-    report = seals.verify(layout.audit, key)
-    draft = Draft("audit", days=report.days, records=report.records, seals=report.seals, torn=len(report.torn))
-    for finding in report.findings:
-        place = f"{layout.audit / finding.file}" + (f", line {finding.line}" if finding.line else "")
-        draft.findings.append(f"{place}: {finding.what}: {finding.reason}; keep it as evidence, and {RESTORE}")
-    if report.unlisted:
-        draft.findings.append(f"{report.unlisted} more of the audit log are not listed")
-    if report.missing:
-        draft.not_checked = f"there is no folder {layout.audit}; if anything was ever logged, {RESTORE}"
-    if not report.keyed and report.records + report.seals:
-        draft.notes.append("there is no audit key here, so signatures were not checked: only links and sealed content")
     return draft

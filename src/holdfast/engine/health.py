@@ -213,13 +213,13 @@ def git_locks_part(repo: Path) -> Part:
     return Part("git locks", f"{len(found)} stale", findings)
 
 
-def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ) -> Part:
+def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
     """Whether runs can sign what they put on record."""
     days = audit_chain.day_files(layout.audit)
     try:
-        audit_key.load_key(layout.root, environ=environ, create=False)
+        audit_key.load_key(layout.root, key_path, environ, create=False)
     except AuditKeyUnusable as error:
-        path = audit_key.default_path(environ)
+        path = key_path or audit_key.default_path(environ)
         if audit_key.VARIABLE in environ:
             return Part("audit", "the key cannot be used", [Finding(str(error), f"unset {audit_key.VARIABLE}")])
         if os.path.lexists(path):

@@ -329,6 +329,7 @@ class Loop:
         now = monotonic()
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
+            self.shop.seal_daily()
             self._beat_at = now
 
     def _is_over(self) -> bool:

@@ -20,6 +20,7 @@ from holdfast.durable.chain import Chain, RunFile
 from holdfast.durable.entry import Entry
 from holdfast.durable.journal import Position
 from holdfast.durable.pairing import OpenIntent, Pairing
+from holdfast.engine.auditing import told
 from holdfast.engine.recorded import Recorded
 from holdfast.errors import FileMissing, JournalCorrupt
 from holdfast.layout import Layout
@@ -113,6 +114,9 @@ class Reading:
         self.keys_repeated: list[str] = []
         self.facts_repeated: list[str] = []
         self._once: set[tuple[str, str]] = set()
+        # What the audit log must have: a record of each of these entries, and every seal that was noted.
+        self.told: dict[str, str] = {}
+        self.seals_noted: dict[str, str] = {}
         self._fold = fold
         self._read(progress)
         if self.flaw is None and fold:
@@ -162,6 +166,7 @@ class Reading:
             self.unfit = error
             return
         self.recorded.take_in(entry)
+        self._take_audit(run, entry)
         self.intents += not entry.committed
         self.closings += entry.committed and "intent" in entry.inputs
         if entry.decision_type in ("task_closed", "task_land_confirmed"):
@@ -174,6 +179,17 @@ class Reading:
             self._once.discard(("task_land_confirmed", entry.inputs["task"]))
         elif entry.decision_type == "wal_replay_completed":
             self.recovered_runs.add(run)
+
+    def _take_audit(self, run: str, entry: Entry) -> None:
+        if entry.inputs.get("audit_lost"):
+            # What was on record before is lost, and a person knows it.
+            self.told.clear()
+            self.seals_noted.clear()
+        if (words := told(entry)) is not None:
+            self.told[entry.entry_hash] = f"{words.event} (entry {entry.seq} of run {run})"
+        noted = entry.inputs.get("audit") if entry.decision_type == "run_started" else entry.inputs
+        if noted and entry.decision_type in ("run_started", "audit_noted") and noted.get("seal"):
+            self.seals_noted[noted["seal"]] = noted["seal_sha256"]
 
     def _compare(self, run: str, entry: Entry) -> None:
         at = (run, entry.seq, entry.entry_hash)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -59,13 +60,14 @@ def repair(
     *,
     clock: Callable[[], float] = wall,
     say: Callable[[str], None] = lambda line: None,
+    key_path: Path | None = None,
 ) -> Repaired:
     with holding(layout, clock):
         Chain(layout.wal).settle()
         reading = Reading(layout)
         if reading.flaw is not None:
             raise reading.flaw
-        with without_run(layout, "repair", say, clock) as facts:
+        with without_run(layout, "repair", say, clock, key_path) as facts:
             repaired = _rebuild(layout, backlog, reading)
             facts.update({name: len(items) for name, items in msgspec.structs.asdict(repaired).items()})
         return repaired

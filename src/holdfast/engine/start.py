@@ -19,6 +19,7 @@ from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable import jsonl
+from holdfast.durable.audit_key import configured_path
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, outages
 from holdfast.engine.effects import carry_out
@@ -122,6 +123,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         exclude=shop.worktrees.exclude,
         sandbox=made.sandbox or shop.config.sandbox,
         sandbox_writable=shop.config.sandbox_writable,
+        audit_key=str(configured_path(shop.repo, shop.config.audit.key_path) or ""),
         prices={name: price.per_million for name, price in shop.config.prices.items()},
     )
     digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)

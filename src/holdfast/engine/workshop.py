@@ -60,6 +60,8 @@ class Workshop:
     prepare: Callable[[], None] = field(default=lambda: None)
     # Puts on record what the journal does not know: who was let in, and who was not.
     put_on_record: Callable[[str, dict[str, Any]], None] = field(default=lambda event, details: None)
+    # Seals the audit log where that was not done for a day.
+    seal_daily: Callable[[], None] = field(default=lambda: None)
 
     # Verifies and lands beside the loop, where there is one.
     finisher: Finisher | None = None

@@ -1,0 +1,105 @@
+"""The journal notes how far the audit log reached: what was removed from it since is told, and not signed anew."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine_support import add, holdfast, landed, layout, make_repo, settings, sound
+from holdfast.durable import seals
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    made = make_repo(tmp_path / "repo")
+    add(made, "one", "write one.txt x")
+    holdfast(made, "run")
+    assert landed(made) == ["one"]
+    return made
+
+
+def events(repo: Path) -> list[str]:
+    lines = [line for path in sorted(layout(repo).audit.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+    return [msgspec.json.decode(line)["event"] for line in lines]
+
+
+def only_day(repo: Path) -> Path:
+    return sorted(layout(repo).audit.glob("*.jsonl"))[-1]
+
+
+def delete_log(repo: Path) -> None:
+    for path in layout(repo).audit.rglob("*.json*"):
+        path.unlink()
+
+
+def test_a_run_seals_the_log_at_its_end_and_the_journal_notes_it(repo: Path) -> None:
+    [seal] = seals.seal_files(layout(repo).audit)
+    read = seals.parse_seal((layout(repo).seals / seal).read_bytes(), None)
+    assert isinstance(read, seals.Seal) and read.days[-1].records == len(events(repo))
+    assert seal in holdfast(repo, "log", "--json")
+    sound(repo)
+
+
+def test_a_deleted_log_is_told_and_is_not_signed_anew(repo: Path) -> None:
+    delete_log(repo)
+    out = holdfast(repo, "check", code=4)
+    assert "the journal has noted" in out and "Put it back" in out
+    add(repo, "two", "write two.txt x")
+    assert "the journal has noted" in holdfast(repo, "run")
+    assert events(repo).count("landed") == 1 and "records_missing" in events(repo)
+    assert "2 decisions and landings" in holdfast(repo, "check", code=4)
+
+
+def test_a_loss_that_a_person_has_accepted_is_no_finding_any_more(repo: Path) -> None:
+    delete_log(repo)
+    holdfast(repo, "resolve", "--audit-lost")
+    sound(repo)
+    add(repo, "two", "write two.txt x")
+    holdfast(repo, "run")
+    assert events(repo).count("landed") == 1
+    sound(repo)
+
+
+def test_records_that_were_cut_off_behind_the_last_seal_are_told(repo: Path) -> None:
+    sealed = only_day(repo).read_bytes()
+    add(repo, "two", "write two.txt x")
+    holdfast(repo, "cancel", "two")
+    assert len(seals.seal_files(layout(repo).audit)) == 1 and "cancel" in events(repo)
+    only_day(repo).write_bytes(sealed)
+    assert "the journal has noted" in holdfast(repo, "check", code=4)
+
+
+def test_a_seal_that_is_gone_is_told(repo: Path) -> None:
+    [seal] = seals.seal_files(layout(repo).audit)
+    (layout(repo).seals / seal).unlink()
+    assert seal in holdfast(repo, "check", code=4)
+
+
+def test_what_a_kill_kept_out_of_the_log_is_pending_and_comes_with_the_next_start(repo: Path) -> None:
+    """The last records before a kill are missing, and nothing that the journal has noted is."""
+    add(repo, "two", "write two.txt x")
+    point = "append.task_land_confirmed.after"
+    holdfast(repo, "run", code=None, env={"HOLDFAST_CRASH_AT": f"{point}:1"})
+    assert landed(repo) == ["one", "two"] and events(repo).count("landed") == 1
+    assert "has no audit record yet" in holdfast(repo, "check")
+    holdfast(repo, "run")
+    assert events(repo).count("landed") == 2
+    sound(repo)
+
+
+def test_the_key_lies_where_the_settings_say(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    key = tmp_path / "keys" / "mine.key"
+    settings(repo, audit={"key_path": str(key)})
+    add(repo, "one", "write one.txt x")
+    holdfast(repo, "run")
+    assert key.exists() and not (tmp_path / ".config" / "holdfast" / "audit.key").exists()
+    holdfast(repo, "seal")
+    sound(repo)
+    assert "signatures were not checked" not in holdfast(repo, "check")
+    assert str(key) in holdfast(repo, "doctor", code=None) or "the key is here" in holdfast(repo, "doctor", code=None)
+    shutil.move(key, tmp_path / "elsewhere")
+    assert "signatures were not checked" in holdfast(repo, "check")
