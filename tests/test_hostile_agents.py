@@ -19,7 +19,9 @@ from holdfast.agents.scripted import Scripted
 from holdfast.domain.agent_events import AgentEvent, RateLimited, SessionBegan, Spent
 from holdfast.domain.attempt import Ending, Launch, Limits
 from holdfast.domain.definition import Definition
+from holdfast.durable import attempts
 from holdfast.ports import Work
+from holdfast.processes import cgroups, starts
 from runner_support import Bench, is_dead
 from snapshot_support import git
 
@@ -48,6 +50,21 @@ def test_a_process_that_hides_in_every_way_ends_with_its_agent(bench: Bench, hid
     wrapper = ("bash", "-c", f'for n in $(ls /proc/$$/fd); do [ $n -gt 2 ] && eval "exec $n>&-"; done; {line}')
     ended = bench.run(agent="command", launch=Launch(wrapper))
     assert ended.ending is Ending.DONE and is_dead(bench.pid_in("pid"))
+
+
+@pytest.mark.skipif(not cgroups.homes(), reason="there is no control group to be had")
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_process_that_hides_in_every_way_is_ended_also_when_its_runner_was_killed(bench: Bench, hidden: str) -> None:
+    line = f"{hidden} & while [ ! -s pid ]; do sleep 0.01; done; echo done; exec sleep 600"
+    wrapper = ("bash", "-c", f'for n in $(ls /proc/$$/fd); do [ $n -gt 2 ] && eval "exec $n>&-"; done; {line}')
+    runner = bench.start(bench.order(agent="command", launch=Launch(wrapper)))
+    hiding, agent = bench.pid_in("pid"), bench.agent()
+    runner.kill()
+    runner.wait()
+    starts.end_all(bench.files, "T.1", 1, 0.1)
+    assert is_dead(hiding) and not agent.is_alive()
+    running = attempts.read_process(bench.files)
+    assert running is not None and running.cgroup and not Path(running.cgroup).exists()
 
 
 def test_ended_orphans_are_buried_while_the_agent_works(bench: Bench) -> None:

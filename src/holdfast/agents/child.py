@@ -16,8 +16,10 @@ from holdfast.clock import monotonic
 from holdfast.domain.attempt import Order
 from holdfast.durable import disk, process
 from holdfast.durable.attempts import PRIVATE, Running
+from holdfast.errors import DiskError
 from holdfast.layout import Attempt
 from holdfast.points import point
+from holdfast.processes import cgroups
 
 # A process that waits for its vforked child cannot stop, and the child may be stopped by then: so not for ever.
 STOPPING_S_MAX = 0.05
@@ -32,11 +34,18 @@ class Child:
         """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
         runner = process.current()
 
+        self._cgroup = cgroups.make(files, order.attempt, order.start)
+        cgroup = str(self._cgroup.path) if self._cgroup is not None else ""
+
         def name_myself() -> None:
             point("runner.process.before")
             me = process.current()
-            running = Running(order.attempt, order.start, runner, me, os.getpgid(0), order.intent)
+            running = Running(order.attempt, order.start, runner, me, os.getpgid(0), order.intent, cgroup)
             disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
+            if self._cgroup is not None:
+                # Where it may be made and not joined, all is as it is without one.
+                with contextlib.suppress(DiskError):
+                    self._cgroup.join()
             point("runner.process.after")
 
         stdin = disk.in_memory(order.launch.stdin.encode())
@@ -78,8 +87,13 @@ class Child:
         seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
         while os.waitid(os.P_PID, self.pid, seen) is None and monotonic() < deadline:
             time.sleep(STOPPING_POLL_S)
+        if self._cgroup is not None:
+            # Those too that have left the agent's process group; and nobody wakes them but us.
+            self._cgroup.freeze(STOPPING_S_MAX)
 
     def go_on(self) -> None:
+        if self._cgroup is not None:
+            self._cgroup.thaw()
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

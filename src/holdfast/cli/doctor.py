@@ -71,6 +71,7 @@ def _parts(app: App) -> Iterator[Part]:
     yield health.disk_part(layout)
     yield health.filesystems_part(layout, app.repo)
     yield health.watches_part()
+    yield health.cgroups_part()
     yield health.clock_part(layout, app.clock())
     yield health.lock_part(layout)
     yield _chain_part(app)

@@ -58,7 +58,7 @@ class Sign(process.Identity, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """process.json. `group`: the agent's process group."""
+    """process.json. `group`: the agent's process group. `cgroup`: its control group, where it has one."""
 
     attempt: str
     start: int
@@ -66,6 +66,7 @@ class Running(msgspec.Struct, frozen=True):
     agent: process.Identity
     group: int
     intent: str = ""
+    cgroup: str = ""
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------

@@ -38,8 +38,11 @@ from holdfast.durable.kernel import (
     write_all,
 )
 from holdfast.durable.kernel import in_memory as in_memory
+from holdfast.durable.kernel import make_group as make_group
 from holdfast.durable.kernel import open_log as open_log
+from holdfast.durable.kernel import remove_group as remove_group
 from holdfast.durable.kernel import symlink as symlink
+from holdfast.durable.kernel import tell_kernel as tell_kernel
 from holdfast.durable.kernel import touch as touch
 from holdfast.errors import AlreadyExists, DiskError, FileMissing, SyncFailed
 

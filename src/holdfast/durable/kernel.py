@@ -170,6 +170,22 @@ def in_memory(data: bytes) -> int:
     return fd
 
 
+def tell_kernel(path: Path, data: bytes) -> None:
+    """Writes to a file that the kernel itself offers, like a control group's: there is no disk below it."""
+    with opened(path, os.O_WRONLY) as fd:
+        perform("write", path, os.write, fd, data)
+
+
+def make_group(path: Path) -> None:
+    """A folder of such files; one that is there is as good."""
+    with contextlib.suppress(AlreadyExists):
+        perform("create the folder", path, os.mkdir, path)
+
+
+def remove_group(path: Path) -> None:
+    perform("remove the folder", path, os.rmdir, path)
+
+
 # -- folders, whose entries are durable once they were synced themselves -----------------------------------------------
 
 

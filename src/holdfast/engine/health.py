@@ -26,6 +26,7 @@ from holdfast.engine.land import lost_landings
 from holdfast.engine.worktree import Worktrees, stale_locks
 from holdfast.errors import AuditKeyUnusable
 from holdfast.layout import Attempt, Layout
+from holdfast.processes import cgroups
 
 DISK_BYTES_MIN = 1 << 30
 CLOCK_S_MAX = 60.0
@@ -81,6 +82,11 @@ def filesystems_part(layout: Layout, repo: Path) -> Part:
             said = f"{what} {path} is on {kind}, where Holdfast cannot vouch for what a power cut leaves; each file is"
             findings.append(Finding(f"{said} synced by itself there, which is slower. A local disk is better", look))
     return Part("filesystems", "; ".join(facts), findings)
+
+
+def cgroups_part() -> Part:
+    """Without one all is ended that can be seen; with one also who hides from its runner."""
+    return Part("control groups", cgroups.in_words())
 
 
 def watches_part() -> Part:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import Deadline
+from holdfast.processes.cgroups import Group
 
 POLL_S = 0.02
 Known = tuple[int, int]
@@ -33,7 +34,7 @@ class Signs(msgspec.Struct, frozen=True):
     marked: Callable[[Mapping[bytes, bytes]], bool]
     lock: Path
     group: Callable[[], int | None] = lambda: None
-    cgroup: Callable[[], list[int]] = list
+    cgroup: Callable[[], Group | None] = lambda: None
     top: int = 0
     spares_children: bool = False
 
@@ -47,11 +48,17 @@ def end(signs: Signs, grace_s: float, give_up_s: float | None = None) -> list[in
     deadline = Deadline(grace_s, POLL_S)
     late = Deadline(grace_s + give_up_s, POLL_S) if give_up_s is not None else None
     asked: set[Known] = set()
+    group = signs.cgroup()
+    if group is not None:
+        # Whoever stands still there hears nothing, and is not woken by a signal.
+        group.thaw()
     # One that was just being left to us may be missed by one look, not by two.
     while found := find(signs) or (find(signs) if signs.top else []):
         if late is not None and late.is_over():
             return [pid for pid, _ in found]
         is_late = deadline.is_over()
+        if is_late and group is not None:
+            group.kill()
         with contextlib.ExitStack() as stack:
             pidfds = [stack.enter_context(_held(signs, known)) for known in found]
             alive = [(known, pidfd) for known, pidfd in zip(found, pidfds, strict=True) if pidfd is not None]
@@ -63,16 +70,23 @@ def end(signs: Signs, grace_s: float, give_up_s: float | None = None) -> list[in
                     _send(pidfd, signal.SIGCONT)
                     asked.add(known)
             _await_one([pidfd for _, pidfd in alive])
+    if group is not None:
+        group.remove()
     return []
 
 
 def find(signs: Signs) -> list[Known]:
     """The cheap signs first: whose descriptors are looked at only where nobody else is left."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    group, cgroup, me = signs.group(), set(signs.cgroup()), os.getpid()
+    group, cgroup, me = signs.group(), _in_cgroup(signs), os.getpid()
     living = [(pid, stat) for pid in pids if pid != me and (stat := stat_of(pid)) is not None]
     found = [(pid, stat.ticks) for pid, stat in living if _is_member(signs, pid, stat, group, cgroup)]
     return found or [(pid, stat.ticks) for pid, stat in living if _has_lock(signs, pid, stat)]
+
+
+def _in_cgroup(signs: Signs) -> set[int]:
+    group = signs.cgroup()
+    return set(group.members()) if group is not None else set()
 
 
 def _is_member(signs: Signs, pid: int, stat: Stat, group: int | None, cgroup: set[int]) -> bool:
@@ -117,7 +131,7 @@ def _held(signs: Signs, known: Known) -> Iterator[int | None]:
         stat = stat_of(pid)
         is_same = stat is not None and stat.ticks == ticks
         is_member = stat is not None and (
-            _is_member(signs, pid, stat, signs.group(), set(signs.cgroup())) or _has_lock(signs, pid, stat)
+            _is_member(signs, pid, stat, signs.group(), _in_cgroup(signs)) or _has_lock(signs, pid, stat)
         )
         yield pidfd if is_same and is_member else None
     finally:

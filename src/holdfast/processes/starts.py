@@ -1,9 +1,9 @@
 """The processes of one start of an attempt, its runner and its agent with all that they began, and their end.
 
 They are those whose environment names this attempt, this start and a worktree of this data root; those in the group of
-the very agent that `process.json` names; and those with `alive.lock` in their hands. To the runner, which adopts what
-its descendants leave behind (`adopt_orphans`), all that descends from it is, too. A gate that judges the attempt's work
-is none of them, and says so in its environment.
+the very agent that `process.json` names, and in its control group; and those with `alive.lock` in their hands. To the
+runner, which adopts what its descendants leave behind (`adopt_orphans`), all that descends from it is, too. A gate that
+judges the attempt's work is none of them, and says so in its environment.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from holdfast.durable import attempts, process
 from holdfast.layout import Attempt
-from holdfast.processes import members
+from holdfast.processes import cgroups, members
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -48,7 +49,18 @@ def end_processes(
         return bool(worktree) and os.path.commonpath([os.path.realpath(os.fsdecode(worktree)), root]) == root
 
     top = os.getpid() if descendants else 0
-    members.end(members.Signs(marked, files.alive, lambda: _group(files, start), top=top), grace_s)
+    signs = members.Signs(marked, files.alive, lambda: _group(files, start), lambda: _cgroup(files, start), top=top)
+    members.end(signs, grace_s)
+
+
+def _cgroup(files: Attempt, start: int | None) -> cgroups.Group | None:
+    """The agent's control group, by a name that no other has: the file lies where the agent may write, too."""
+    running = attempts.read_process(files)
+    if running is None or not running.cgroup or start not in (None, running.start):
+        return None
+    path = Path(running.cgroup)
+    is_its_own = path.name == cgroups.name_of(files, files.root.name, running.start)
+    return cgroups.Group(path) if is_its_own and running.agent.boot_id == process.boot_id() else None
 
 
 def _group(files: Attempt, start: int | None) -> int | None:

@@ -1,0 +1,143 @@
+"""A control group for each start of an attempt, where the machine has one to give: nothing in it can get out unseen.
+
+An agent inherits its group whatever it does to its session, its environment and its descriptors, so its members are
+known when all else is gone. Both versions are served, with what is mounted and writable; nothing is ever mounted:
+
+    version 2      a folder below our own group; `cgroup.freeze` and `cgroup.kill`
+    version 1      the freezer's hierarchy; `freezer.state`, and a signal to each while they are frozen
+
+Where there is neither, groups are not used. What we write here is the kernel's, and on no disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+from holdfast.clock import monotonic
+from holdfast.durable import disk
+from holdfast.errors import DiskError
+from holdfast.layout import Attempt
+
+POLL_S = 0.001
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A group by its folder."""
+
+    path: Path
+
+    @property
+    def _is_new(self) -> bool:
+        return (self.path / "cgroup.kill").exists()
+
+    def join(self) -> None:
+        """Puts this process in, and whatever it becomes."""
+        disk.tell_kernel(self.path / "cgroup.procs", b"0")
+
+    def members(self) -> list[int]:
+        """Also those that are in groups below it."""
+        pids: list[int] = []
+        for folder, _, _ in os.walk(self.path):
+            with contextlib.suppress(OSError):
+                pids += map(int, Path(folder, "cgroup.procs").read_text().split())
+        # One of another pid namespace is told as 0.
+        return [pid for pid in pids if pid]
+
+    def freeze(self, wait_s: float) -> None:
+        """Stands them still, and gives them the moment that it takes; there is no waking one by a signal."""
+        with contextlib.suppress(DiskError):
+            self._set_frozen(True)
+            deadline = monotonic() + wait_s
+            while not self._is_frozen() and monotonic() < deadline:
+                time.sleep(POLL_S)
+
+    def thaw(self) -> None:
+        with contextlib.suppress(DiskError):
+            self._set_frozen(False)
+
+    def kill(self) -> None:
+        """Kills all at once, those that come while we look too."""
+        with contextlib.suppress(DiskError):
+            if self._is_new:
+                disk.tell_kernel(self.path / "cgroup.kill", b"1")
+                return
+        self.freeze(1.0)
+        for pid in self.members():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self.thaw()
+
+    def remove(self) -> None:
+        """Removes it where nobody is left in it."""
+        for folder, _, _ in os.walk(self.path, topdown=False):
+            with contextlib.suppress(DiskError):
+                disk.remove_group(Path(folder))
+
+    def _set_frozen(self, frozen: bool) -> None:
+        if self._is_new:
+            disk.tell_kernel(self.path / "cgroup.freeze", b"1" if frozen else b"0")
+        else:
+            disk.tell_kernel(self.path / "freezer.state", b"FROZEN" if frozen else b"THAWED")
+
+    def _is_frozen(self) -> bool:
+        try:
+            if self._is_new:
+                return "frozen 1" in (self.path / "cgroup.events").read_text()
+            return (self.path / "freezer.state").read_text().strip() == "FROZEN"
+        except OSError:
+            return True
+
+
+def make(files: Attempt, attempt: str, start: int) -> Group | None:
+    """A group for this start alone; None where there is none to be had."""
+    for home in homes():
+        group = Group(home / name_of(files, attempt, start))
+        try:
+            disk.make_group(group.path)
+        except DiskError:
+            continue
+        if any((group.path / name).exists() for name in ("cgroup.kill", "freezer.state")):
+            return group
+        group.remove()
+    return None
+
+
+def name_of(files: Attempt, attempt: str, start: int) -> str:
+    """Another data root's attempt of the same name has another."""
+    root = hashlib.sha256(os.fsencode(os.path.realpath(files.root.parent.parent))).hexdigest()[:12]
+    return f"holdfast-{root}-{attempt}-{start}"
+
+
+def homes() -> list[Path]:
+    """The folders in which groups can be made, the better ones first: our own groups, where they are writable."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        ours = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return []
+    wanted = [("cgroup2", "")] + [("cgroup", "freezer")]
+    found = [
+        Path(mount[1] + group[2])
+        for kind, controller in wanted
+        for mount in mounts
+        if mount[2] == kind and (not controller or controller in mount[3].split(","))
+        for group in ours
+        if controller in group[1].split(",") and (controller or group[0] == "0")
+    ]
+    return [path for path in found if os.access(path / "cgroup.procs", os.W_OK) and os.access(path, os.W_OK)]
+
+
+def in_words() -> str:
+    """Which there is, for `doctor`."""
+    found = homes()
+    if not found:
+        return "none is writable here: an agent that hides from its runner may outlive it"
+    version = 2 if (found[0] / "cgroup.controllers").exists() else 1
+    return f"version {version}, below {found[0]}"
