@@ -1,4 +1,4 @@
-"""The three state machines against the diagrams they were transcribed from, and the page that is written from them."""
+"""The state machines against the diagrams they were transcribed from, and the page that is written from them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import msgspec
 import pytest
 
-from holdfast.domain.agent import AGENT, AgentEvent, AgentState
-from holdfast.domain.fsm import (
-    AbortReason,
-    LifecycleEvent,
-    Machine,
-    RefusedMove,
-    Transition,
-    TransitionReason,
-    move,
-)
+from holdfast.domain.fsm import AbortReason, Machine, Transition, TransitionReason
 from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
 from holdfast.domain.turn import TURN, TurnEvent, TurnState, turn_count
 from holdfast.errors import IllegalTransition
@@ -78,16 +68,6 @@ TASK_DECIDED = """
     PENDING_APPROVAL --> FAILED : approval rejected
     PENDING_APPROVAL --> CANCELLED : manual cancel
 """
-AGENT_DRAWN = """
-    [*] --> starting : spawn()
-    starting --> working : process confirmed alive
-    starting --> dead : spawn failure / fast exit
-    working --> idle : task completed, awaiting reuse
-    working --> dead : crash / kill / timeout / circuit break
-    idle --> working : new task assigned
-    idle --> dead : idle recycled (resource reclaim)
-    dead --> [*]
-"""
 TURN_DRAWN = """
     [*] --> IDLE
     IDLE --> CLAIMING : task_claimed
@@ -135,10 +115,9 @@ def table_of(text: str) -> dict[tuple[str, str], str]:
 
 CASES: list[tuple[Machine[Any, Any], type[StrEnum], str, int]] = [
     (TASK, TaskEvent, TASK_DRAWN + TASK_DECIDED, 12),
-    (AGENT, AgentEvent, AGENT_DRAWN, 4),
     (TURN, TurnEvent, TURN_DRAWN, 10),
 ]
-each_machine = pytest.mark.parametrize(("machine", "events", "text", "count"), CASES, ids=["task", "agent", "turn"])
+each_machine = pytest.mark.parametrize(("machine", "events", "text", "count"), CASES, ids=["task", "turn"])
 
 
 @each_machine
@@ -169,7 +148,7 @@ def test_beginnings_and_ends(machine: Machine[Any, Any], events: type[StrEnum], 
         assert machine.legal(state) == {}
         for event in events:
             with pytest.raises(IllegalTransition, match="legal moves there: none"):
-                move(machine, "subject", state, event, TransitionReason.SCHEDULED, "test", 1.0)
+                machine.next(state, event)
 
 
 @each_machine
@@ -205,7 +184,7 @@ def test_failed_is_left_by_retry_alone() -> None:
 def test_states_are_spelled_by_their_names() -> None:
     for state in [*TaskState, *TurnState]:
         assert state.value == state.name
-    for word in [*AgentState, *TaskEvent, *AgentEvent, *TurnEvent, *AbortReason, *TransitionReason]:
+    for word in [*TaskEvent, *TurnEvent, *AbortReason, *TransitionReason]:
         assert word.value == word.name.lower()
 
 
@@ -220,54 +199,6 @@ def test_legal_moves_given_out_are_a_copy() -> None:
     assert TASK.legal(TaskState.CLOSED) == {}
 
 
-# -- moves ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_move_is_recorded_and_read_back_typed() -> None:
-    made = move(TASK, "t1", TaskState.IN_PROGRESS, TaskEvent.CRASH, AbortReason.CRASHED, "recovery", 12.5)
-    assert made == LifecycleEvent(
-        machine="task",
-        subject="t1",
-        source=TaskState.IN_PROGRESS,
-        event=TaskEvent.CRASH,
-        target=TaskState.ORPHANED,
-        reason=TransitionReason.CRASHED,
-        actor="recovery",
-        at=12.5,
-    )
-    line = msgspec.json.encode(made)
-    assert line == (
-        b'{"machine":"task","subject":"t1","source":"IN_PROGRESS","event":"crash","target":"ORPHANED",'
-        b'"reason":"crashed","actor":"recovery","at":12.5}'
-    )
-    back = msgspec.json.decode(line, type=LifecycleEvent[TaskState, TaskEvent])
-    assert back == made
-    assert back.target is TaskState.ORPHANED and back.event is TaskEvent.CRASH
-    assert back.reason is TransitionReason.CRASHED
-
-
-def test_a_record_of_another_machine_is_not_taken() -> None:
-    made = move(AGENT, "a1", AgentState.IDLE, AgentEvent.IDLE_RECYCLED, AbortReason.RECLAIMED, "loop", 1.0)
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(msgspec.json.encode(made), type=LifecycleEvent[TaskState, TaskEvent])
-
-
-def test_a_refused_move_says_what_is_legal_and_carries_its_record() -> None:
-    with pytest.raises(IllegalTransition) as refused:
-        move(TASK, "t1", TaskState.FAILED, TaskEvent.CRASH, AbortReason.CRASHED, "recovery", 2.0)
-    error = refused.value
-    assert str(error) == (
-        "The task t1 in state FAILED cannot take the event crash; the legal moves there: retry → OPEN. "
-        "Nothing was changed."
-    )
-    assert error.legal == {TaskEvent.RETRY: TaskState.OPEN}
-    refusal = RefusedMove(
-        "task", "t1", TaskState.FAILED, TaskEvent.CRASH, TransitionReason.CRASHED, actor="recovery", at=2.0
-    )
-    assert error.refusal == refusal
-    assert msgspec.json.decode(msgspec.json.encode(refusal), type=RefusedMove[TaskState, TaskEvent]) == refusal
-
-
 def test_next_names_the_machine_when_no_subject_is_known() -> None:
     with pytest.raises(
         IllegalTransition, match=r"^A turn in state IDLE cannot take the event task_failed; .*: task_claimed"
@@ -279,9 +210,6 @@ def test_every_abort_reason_is_a_reason_to_move() -> None:
     aborting = {reason.value for reason in TransitionReason if reason.aborts}
     assert aborting == {reason.value for reason in AbortReason}
     assert not TransitionReason.REQUESTED_BY_PERSON.aborts
-    for reason in AbortReason:
-        made = move(TASK, "t1", TaskState.OPEN, TaskEvent.MANUAL_CANCEL, reason, "test", 1.0)
-        assert made.reason.name == reason.name
 
 
 # -- folders and turns ------------------------------------------------------------------------------------------------

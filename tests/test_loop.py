@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from decision_support import journal
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.app import App
 from holdfast.domain.task import TaskState
@@ -465,3 +466,37 @@ def test_a_stop_that_comes_while_it_looks_for_one_is_not_lost(tmp_path: Path) ->
         running.start()
         running.join(60)
         assert not running.is_alive() and loop.stopping == LEAVE
+
+
+# -- an orphan that may not be continued any more ---------------------------------------------------------------------
+
+
+def test_the_last_turn_of_an_orphan_is_salvaged_where_a_gate_judges_it(repo: Path) -> None:
+    settings(repo, max_resumes=0)
+    add(repo, "t", "write t.txt right\ncrash KILL", verify=["grep -q right t.txt"], max_attempts=1)
+    said = holdfast(repo, "run")
+    assert "turn 1 of t.1, which was orphaned too often to be continued, is judged as it is" in said
+    assert landed(repo) == ["t"] and file(repo, "t.txt") == "right"
+    (move,) = journal(repo, "task_done")
+    assert (move.inputs["event"], move.inputs["reason"]) == ("partial_work_merged", "salvaged")
+    sound(repo)
+
+
+def test_a_salvaged_candidate_that_a_gate_refuses_is_what_the_next_attempt_begins_with(repo: Path) -> None:
+    settings(repo, max_resumes=0)
+    script = (
+        "attempt 1: write t.txt half\nattempt 1: crash KILL\nattempt 2: run test $(cat t.txt) = half\nwrite t.txt right"
+    )
+    add(repo, "t", script, verify=["grep -q right t.txt"])
+    holdfast(repo, "run")
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 2 and file(repo, "t.txt") == "right"
+    sound(repo)
+
+
+def test_an_orphan_that_nothing_judges_fails(repo: Path) -> None:
+    settings(repo, max_resumes=0)
+    add(repo, "t", "write t.txt x\ncrash KILL", max_attempts=1)
+    add(repo, "idle", "crash KILL", verify=["true"], max_attempts=1)
+    holdfast(repo, "run", code=20)
+    assert {name: str(task.state) for name, task in state(repo).tasks.items()} == {"t": "FAILED", "idle": "FAILED"}
+    assert landed(repo) == []

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pages
-from holdfast.domain.agent import AGENT
 from holdfast.domain.fsm import AbortReason, Machine, TransitionReason
 from holdfast.domain.task import FOLDER_OF, TASK
 from holdfast.domain.turn import TURN
 
 PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
-MACHINES: tuple[Machine[Any, Any], ...] = (TASK, AGENT, TURN)
+MACHINES: tuple[Machine[Any, Any], ...] = (TASK, TURN)
 
 
 def main(arguments: Sequence[str], page: Path = PAGE) -> int:

@@ -1,9 +1,8 @@
-"""State machines as tables: what may move where, and the record of each move.
+"""State machines as tables: what may move where, and why.
 
-A machine is a list of (source, event, target). `move` takes one step and returns it as a `LifecycleEvent`; whatever the
-table does not name raises `IllegalTransition`, which carries a `RefusedMove` for the caller to write down. States and
-events are string enumerations, so that a journal line holds words and a decoder gives back members:
-`msgspec.json.decode(line, type=LifecycleEvent[TaskState, TaskEvent])`.
+A machine is a list of (source, event, target). Whatever the table does not name raises `IllegalTransition`. The record
+of a move is the journal's entry (`TaskMoved` in entries.py): its type names the target, and it carries event and
+reason. States and events are string enumerations, so that a journal line holds words and a decoder gives back members.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
-
-import msgspec
 
 from holdfast.errors import IllegalTransition
 
@@ -56,18 +53,11 @@ class Machine(Generic[S, E]):
         try:
             return self._moves[state][event]
         except KeyError:
-            raise self._illegal(f"A {self.name}", state, event, None) from None
-
-    def refuse(self, refusal: RefusedMove[S, E]) -> IllegalTransition:
-        """The error for a move of a named subject."""
-        return self._illegal(f"The {self.name} {refusal.subject}", refusal.source, refusal.event, refusal)
-
-    def _illegal(self, what: str, state: S, event: E, refusal: RefusedMove[S, E] | None) -> IllegalTransition:
-        legal = self.legal(state)
-        moves = ", ".join(f"{event} → {target}" for event, target in legal.items()) or "none"
-        return IllegalTransition(
-            what=what, machine=self.name, state=state, event=event, legal=legal, moves=moves, refusal=refusal
-        )
+            legal = self.legal(state)
+            moves = ", ".join(f"{event} → {target}" for event, target in legal.items()) or "none"
+            raise IllegalTransition(
+                what=f"A {self.name}", machine=self.name, state=state, event=event, legal=legal, moves=moves
+            ) from None
 
     def mermaid(self) -> str:
         """The table as a Mermaid state diagram; events that lead the same way share an arrow."""
@@ -85,7 +75,6 @@ class AbortReason(StrEnum):
 
     CANCELLED = "cancelled"
     REJECTED = "rejected"
-    SUPERSEDED = "superseded"
     DEFINITION_DELETED = "definition_deleted"
     DEPENDENCY_FAILED = "dependency_failed"
     PARENT_CANCELLED = "parent_cancelled"
@@ -105,7 +94,6 @@ class AbortReason(StrEnum):
     UNREACHABLE = "unreachable"
     CIRCUIT_OPEN = "circuit_open"
     WORKTREE_LOST = "worktree_lost"
-    RECLAIMED = "reclaimed"
     ENVIRONMENT = "environment"
     SHUTDOWN = "shutdown"
     # What becomes of the work.
@@ -142,7 +130,6 @@ class TransitionReason(StrEnum):
     # One enumeration for a record's field, because a decoder cannot tell two string enumerations apart.
     CANCELLED = AbortReason.CANCELLED
     REJECTED = AbortReason.REJECTED
-    SUPERSEDED = AbortReason.SUPERSEDED
     DEFINITION_DELETED = AbortReason.DEFINITION_DELETED
     DEPENDENCY_FAILED = AbortReason.DEPENDENCY_FAILED
     PARENT_CANCELLED = AbortReason.PARENT_CANCELLED
@@ -160,7 +147,6 @@ class TransitionReason(StrEnum):
     UNREACHABLE = AbortReason.UNREACHABLE
     CIRCUIT_OPEN = AbortReason.CIRCUIT_OPEN
     WORKTREE_LOST = AbortReason.WORKTREE_LOST
-    RECLAIMED = AbortReason.RECLAIMED
     ENVIRONMENT = AbortReason.ENVIRONMENT
     SHUTDOWN = AbortReason.SHUTDOWN
     AGENT_FAILED = AbortReason.AGENT_FAILED
@@ -175,45 +161,3 @@ class TransitionReason(StrEnum):
     @property
     def aborts(self) -> bool:
         return self.value in _ABORTS
-
-
-class LifecycleEvent(msgspec.Struct, Generic[S, E], frozen=True):
-    """One move of one subject: a task, an agent or an attempt's turns. `at` is Unix seconds."""
-
-    machine: str
-    subject: str
-    source: S
-    event: E
-    target: S
-    reason: TransitionReason
-    actor: str
-    at: float
-
-
-class RefusedMove(msgspec.Struct, Generic[S, E], frozen=True):
-    """A move that was asked for and is not in the table: the subject stays where it was."""
-
-    machine: str
-    subject: str
-    source: S
-    event: E
-    reason: TransitionReason
-    actor: str
-    at: float
-
-
-def move(
-    machine: Machine[S, E],
-    subject: str,
-    state: S,
-    event: E,
-    reason: TransitionReason | AbortReason,
-    actor: str,
-    at: float,
-) -> LifecycleEvent[S, E]:
-    """One step by the table. `IllegalTransition.refusal` is the record of a step that the table does not have."""
-    why = TransitionReason(reason)
-    target = machine.legal(state).get(event)
-    if target is None:
-        raise machine.refuse(RefusedMove(machine.name, subject, state, event, why, actor, at))
-    return LifecycleEvent(machine.name, subject, state, event, target, why, actor, at)

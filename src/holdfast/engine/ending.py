@@ -18,6 +18,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.durable import attempts, jsonl
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge, outages, turns
+from holdfast.engine.salvage import salvage
 from holdfast.engine.workshop import Workshop
 from holdfast.layout import Attempt
 from holdfast.processes import starts
@@ -142,6 +143,8 @@ def go_on(shop: Workshop, task: Task) -> None:
     made = shop.board.worked_on(task)
     most = made.max_resumes if made.max_resumes is not None else shop.config.max_resumes
     if task.resumes >= most:
+        if salvage(shop, task, made):
+            return
         detail = f"it was continued {task.resumes} times, and was orphaned again"
         if said := _last_words(shop, task.attempt):
             detail += f"; the last words of its runner: {said}"

@@ -83,7 +83,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
             outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt}
             shop.move(task, TaskEvent.UNCLAIM, AbortReason.ENVIRONMENT, outcome=outcome)
             return Held(str(error), fault=True)
-        shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, "not_started", "not_started", str(error))
+        shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, AbortReason.NOT_STARTED, "not_started", str(error))
     return None
 
 

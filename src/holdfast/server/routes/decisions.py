@@ -142,7 +142,7 @@ def block(desk: Desk, ask: Ask) -> Changed:
     if task.id in body.on:
         raise InputError(detail="a task cannot wait for itself")
     if not desk.has_done("task_blocked", 0):
-        record = desk.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, TransitionReason.REQUESTED_BY_PERSON)
+        record = desk.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, TransitionReason.DEPENDENCY_FOUND)
         made = _definition(desk, task)
         wanted = list(dict.fromkeys([*made.depends_on, *body.on]))
         _edit(desk, task, {"depends_on": wanted}, "")

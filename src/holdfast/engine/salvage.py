@@ -1,0 +1,47 @@
+"""Salvages an orphan that may not be continued any more: its last turn becomes a candidate, verified like any other.
+
+Only where something judges whether the work is complete: gates, or a person who must approve it. A candidate that they
+refuse fails the attempt as usual, and the next one begins with it.
+"""
+
+from __future__ import annotations
+
+from holdfast.domain.definition import Definition
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent
+from holdfast.engine import merge, verify
+from holdfast.engine.workshop import Workshop
+
+
+def salvage(shop: Workshop, task: Task, made: Definition) -> bool:
+    """Whether the orphan is done by what its last turn left."""
+    is_judged = bool(verify.gates_of(made, shop.config)) or (made.approve or False)
+    candidate = _candidate(shop, task, made) if is_judged and task.stands else ""
+    if not candidate:
+        return False
+    detail = f"turn {task.stands} of {task.attempt}, which was orphaned too often to be continued, is judged as it is"
+    shop.move(
+        task,
+        TaskEvent.PARTIAL_WORK_MERGED,
+        TransitionReason.SALVAGED,
+        candidate=candidate,
+        agent=task.agent,
+        outcome={"detail": detail},
+    )
+    shop.note(task.id, detail)
+    return True
+
+
+def _candidate(shop: Workshop, task: Task, made: Definition) -> str:
+    """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
+    snapshot = shop.worktrees.snapshots(task.id, task.base).names(task.attempt).get(f"turn-{task.stands}")
+    if snapshot is None:
+        return ""
+    store = shop.worktrees.store
+    message = merge.message(task.id, task.attempt, made)
+    who = merge.identity(shop.repo, shop.config)
+    found = merge.candidate(
+        store, task.base, snapshot, message, who, exclude=shop.worktrees.exclude, attempt=task.attempt
+    )
+    return found or ""

@@ -1,0 +1,78 @@
+"""Every event and reason of the tables is produced by the program: none is there for tests alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from holdfast.domain.entries import PAYLOADS
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.turn import TURN, TurnEvent, TurnState
+
+SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
+# Where the tables themselves stand.
+TABLES = {SOURCE / "domain" / name for name in ("fsm.py", "task.py", "turn.py")}
+# Nothing makes a plan yet: tasks come as OPEN. The moves that leave the state are there for the planner's tasks.
+NOT_YET = {TaskState.PLANNED}
+# The runner knows an attempt from the agent's first output to its last. What is before and after, the journal tells:
+# the entry of each event.
+TOLD_BY_THE_JOURNAL = {
+    "task_claimed": "task_claimed",
+    "agent_spawned": "task_spawn_confirmed",
+    "task_completed": "task_closed",
+    "agent_reaped": "task_done",
+}
+NAMES = {
+    "TaskEvent": TaskEvent,
+    "TurnEvent": TurnEvent,
+    "AbortReason": AbortReason,
+    "TransitionReason": TransitionReason,
+}
+
+
+def produced(tree: ast.AST) -> Iterator[StrEnum]:
+    """The members that code hands on. To compare with one, to match it, or to list it in a set only reads it."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Compare | ast.Set | ast.MatchValue):
+            continue
+        if isinstance(node, ast.Dict):
+            yield from (each for value in node.values for each in produced(ast.Expression(value)))
+            continue
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in NAMES:
+            yield NAMES[node.value.id][node.attr]
+        yield from produced(node)
+
+
+def unproduced(*kinds: type[StrEnum]) -> list[str]:
+    """The words of these enumerations that no code hands on as a member of any of them."""
+    files = [path for path in SOURCE.rglob("*.py") if path not in TABLES]
+    members = (each for path in files for each in produced(ast.parse(path.read_text())))
+    found = {str(each) for each in members if isinstance(each, kinds)}
+    return sorted({str(each) for kind in kinds for each in kind} - found)
+
+
+def test_only_what_is_handed_on_counts() -> None:
+    text = "def f(x):\n  if x is TaskEvent.CRASH or x in {TaskEvent.RETRY}: pass\n"
+    text += "  y = {TaskEvent.REQUEUE: AbortReason.STALLED}\n"
+    text += "  match x:\n    case TaskEvent.APPROVED: return g(TaskEvent.UNCLAIM)\n"
+    assert set(produced(ast.parse(text))) == {AbortReason.STALLED, TaskEvent.UNCLAIM}
+
+
+def test_every_event_of_the_tables_is_produced() -> None:
+    assert unproduced(TaskEvent) == []
+    assert unproduced(TurnEvent) == sorted(TOLD_BY_THE_JOURNAL)
+    assert set(TOLD_BY_THE_JOURNAL.values()) <= PAYLOADS.keys()
+
+
+def test_every_reason_is_produced() -> None:
+    assert unproduced(TransitionReason, AbortReason) == []
+
+
+def test_every_state_is_reached_but_for_what_a_planner_makes() -> None:
+    for machine in (TASK, TURN):
+        targets = {step.target for step in machine.transitions}
+        rest = set(machine.states) - targets - ({TaskState.OPEN, TurnState.IDLE} & set(machine.initial))
+        assert rest <= NOT_YET, rest
