@@ -48,7 +48,6 @@ def test_a_lost_network_fails_no_task_and_all_land_when_it_is_back(repo: Path, t
         outage_pause_s=1000,
         outage_pause_max_s=5000,
         outage_after=2,
-        heartbeat_timeout_s=1e6,
     )
     for name in TASKS:
         add(
@@ -152,7 +151,7 @@ def test_what_tries_again_is_seen_while_it_does(repo: Path) -> None:
 
 def test_a_command_says_by_its_code_that_it_is_to_be_tried_later(repo: Path, tmp_path: Path) -> None:
     clock, marker = SetClock(tmp_path), tmp_path / "there"
-    settings(repo, outage_pause_s=1000, heartbeat_timeout_s=1e6)
+    settings(repo, outage_pause_s=1000)
     (layout(repo).backlog_open / "c.yaml").write_bytes(
         msgspec.yaml.encode({"id": "c", "title": "c", "command": f"test -e {marker} || exit 75; echo x > c.txt"})
     )

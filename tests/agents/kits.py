@@ -36,7 +36,8 @@ class Kit:
     which the model says that all is done. `keeps`: the CLI keeps its conversation, and goes on with it by itself.
     `own`: rows, or tests, that are done otherwise, in a file test_NAME.py of its own. `tells_reset`: it passes on for
     how long the server wants to be left alone; for the others the settings say it. `usage_limit(reset)`: what its
-    server answers when the account may use no more until then.
+    server answers when the account may use no more until then. `account`: what it is signed in with as an account that
+    has such a limit, in place of `secrets`.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Kit:
     counts_aside: bool = False
     mcp_tool: Callable[[str, str], Call] | None = None
     usage_limit: Callable[[float], Step] = lambda reset: _retry_after(reset)
+    account: Mapping[str, str] = field(default_factory=dict)
     cannot_mend: str = ""
     cannot: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,6 +96,7 @@ CLAUDE = Kit(
     },
     secrets=("ANTHROPIC_API_KEY",),
     usage_limit=_claude_limit,
+    account={"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-key-of-the-test"},
     mcp_tool=lambda server, tool: Call(f"mcp__{server}__{tool}"),
     settings={"agent_env": ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "model": "claude-opus-4-8"},
     usd=lambda tokens_in, tokens_out: (5 * tokens_in + 25 * tokens_out) / 1e6,
@@ -155,13 +158,15 @@ def _gemini_home(home: Path, model: ModelServer) -> None:
 
 
 def _gemini_limit(reset: float) -> Step:
-    of_day = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel", "quotaMetric": "generate_requests"}
-    google = "type.googleapis.com/google.rpc."
+    """As the server answers an account whose capacity is used up."""
+    google, seconds = "type.googleapis.com/google.rpc.", round(reset - time.time())
+    info = {"reason": "QUOTA_EXHAUSTED", "domain": "cloudcode-pa.googleapis.com", "metadata": {}}
     details = [
-        {"@type": f"{google}QuotaFailure", "violations": [of_day]},
-        {"@type": f"{google}RetryInfo", "retryDelay": f"{reset - time.time():.0f}s"},
+        {"@type": f"{google}ErrorInfo", **info},
+        {"@type": f"{google}RetryInfo", "retryDelay": f"{seconds}s"},
     ]
-    told = "You exceeded your current quota, please check your plan."
+    after = f"{seconds // 3600}h{seconds % 3600 // 60}m{seconds % 60}s"
+    told = f"You have exhausted your capacity on this model. Your quota will reset after {after}."
     error = {"code": 429, "message": told, "status": "RESOURCE_EXHAUSTED", "details": details}
     return Step(status=429, body={"error": error}, again=True)
 

@@ -74,8 +74,10 @@ def test_an_unreachable_model_is_waited_for(kit: Kit, tmp_path: Path, how: str) 
 @pytest.mark.row("usage")
 def test_a_usage_limit_is_waited_for_until_its_reset(kit: Kit, tmp_path: Path) -> None:
     clock = SetClock(tmp_path)
-    with Site(tmp_path, kit, heartbeat_timeout_s=1e6, rate_limit_pause_s=10.0) as site:
-        site.environ |= clock.env
+    with Site(tmp_path, kit, rate_limit_pause_s=10.0) as site:
+        site.environ |= {**clock.env, **kit.account}
+        for name in kit.secrets if kit.account else ():
+            del site.environ[name]
         beside, reset = tmp_path / "beside", time.time() + HOURS_S
         begin(site, kit, beside, kit.usage_limit(reset))
         run = site.begin()

@@ -126,10 +126,14 @@ def test_claudes_hook_is_the_barrier_of_its_turns(tmp_path: Path) -> None:
 
 def test_a_server_that_stays_out_of_order_is_no_rate_limit(tmp_path: Path) -> None:
     """opencode tells by way of the plugin alone that it tries again, and what was wrong."""
-    with Site(tmp_path, OPENCODE, [Step(status=500, error="out of order", again=True)], max_attempts=1) as site:
+    with Site(tmp_path, OPENCODE, [Step(status=500, error="out of order", again=True)], outage_pause_s=1000) as site:
         site.add()
-        assert "out of order" in site.run(code=20)
-        assert site.task.state is TaskState.FAILED and site.task.starts == 1 and not site.task.not_before
+        run = site.begin()
+        site.until(lambda: site.state.outages, "the pause")
+        run.kill()
+        run.wait()
+        assert site.task.state is TaskState.OPEN and site.task.starts == site.task.attempts == 1
+        assert "out of order" in site.task.cause and "is unreachable" in site.task.cause
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap")
