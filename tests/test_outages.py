@@ -122,6 +122,24 @@ def test_an_outage_is_shown(repo: Path, tmp_path: Path) -> None:
         run.communicate()
 
 
+def test_a_person_has_a_paused_task_tried_at_once(repo: Path, tmp_path: Path) -> None:
+    down = tmp_path / "down"
+    down.write_text("")
+    settings(repo, outage_pause_s=1000, outage_after=1)
+    add(repo, "a", f"while {down}: unreachable no route\nwrite a.txt x")
+    run = begin(repo)
+    try:
+        wait_for(lambda: bool(state(repo).outages), "the outage")
+        down.unlink()
+        holdfast(repo, "resume", "a")
+        told, _ = run.communicate(timeout=120)
+    finally:
+        run.kill()
+        run.communicate()
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.CLOSED and task.attempts == 1 and task.starts == 2, told
+
+
 def test_an_agent_that_only_tries_again_is_ended_and_pauses(repo: Path) -> None:
     settings(repo, retry_timeout_s=0.5, outage_pause_s=1000, stall_timeout_s=1000)
     add(repo, "a", "write a.txt x\nretrying no connection\nhang")

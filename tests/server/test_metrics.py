@@ -62,6 +62,20 @@ def test_what_is_there_is_documented_and_what_is_documented_is_there(repo: Path)
             assert labels == {tuple(sorted(documented[name].labels))}, name
 
 
+def test_an_outage_is_told_by_metrics_and_by_the_page(repo: Path) -> None:
+    settings(repo, outage_pause_s=1000, outage_after=1)
+    add(repo, "waits", "write a.txt x\nunreachable no route")
+    with running(repo) as server:
+        wait_for(lambda: bool(samples(server.metrics(), "holdfast_outage_starts")), "the outage")
+        (found,) = state(repo).outages.values()
+        labels = ("scripted", "", "unreachable")
+        assert only(server, "holdfast_outage_since_seconds", *labels) == pytest.approx(found.since, abs=1)
+        assert only(server, "holdfast_outage_next_try_seconds", *labels) == pytest.approx(found.until, abs=1)
+        (row,) = server.ask("/status").json["outages"]
+        assert row["open"] and row["text"].startswith("scripted is unreachable since ")
+        assert "no route" in server.ask("/tasks/waits").json["task"]["cause"]
+
+
 def test_the_counts_are_those_of_the_journal(repo: Path) -> None:
     settings(repo, budgets={"usd_per_day": 5.0})
     add(repo, "lands", "write a.txt one\nspend 0.5 100\nwrite b.txt two", verify=["test -e b.txt"])

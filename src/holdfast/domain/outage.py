@@ -134,6 +134,13 @@ def fold_turn(outages: Outages, task: Task) -> None:
         del outages[_key(task)]
 
 
+def fold_release(outages: Outages, task: Task) -> None:
+    """A person ends the pause of a task: its agent may be tried at once, too."""
+    found = outages.get(_key(task))
+    if found is not None:
+        outages[_key(task)] = msgspec.structs.replace(found, until=0.0)
+
+
 def fold_move(outages: Outages, task: Task, moved: TaskMoved, at: float) -> None:
     """The task leaves its agent's hands."""
     found = outages.get(_key(task))

@@ -279,7 +279,10 @@ class State:
             before.fail(task, moved)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
-        before.flag(self._task(flagged.task), flagged)
+        task = self._task(flagged.task)
+        if task.cause and not flagged.not_before:
+            outage.fold_release(self.outages, task)
+        before.flag(task, flagged)
 
     def _count_turn(self, entry: EntryLike) -> bool:
         """By far the most frequent entry, so it is read as it stands; False where it is not what it should be."""

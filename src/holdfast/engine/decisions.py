@@ -298,7 +298,7 @@ def _resolution(desk: Desk, task: Task, decision: str) -> list[Record]:
     if event is not None and not has_begun:
         end_attempt(desk, task)
         moves = [desk.moved(task, event, TransitionReason.RESOLVED_BY_PERSON)]
-    flag: dict[str, Any] = {"task": task.id, "parked": "", "not_before": task.not_before}
+    flag: dict[str, Any] = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
     if decision == "happened":
         gates = verify.gates_of(desk.definition(task), desk.config)
         flag["happened"] = verify.not_again(task.parked, desk.layout.attempt_files(task.attempt), gates)
@@ -357,12 +357,16 @@ def _expect_pending(task: Task, verb: str) -> None:
 
 
 def resume(desk: Desk, asked: One) -> Answer:
-    """Goes on with the last attempt, where `retry` would begin another; also with what a person has stopped."""
+    """Goes on with the last attempt, where `retry` would begin another; or with what is stopped or paused."""
     task = desk.task(asked.task)
     if not desk.has_begun():
         expect_decided(task, "resumed", or_stopped=True)
         if task.state is TaskState.FAILED and not task.attempt:
             raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
+        if task.state is TaskState.OPEN and task.not_before and task.cause and not task.parked:
+            told = {"was": task.cause, "reason": TransitionReason.REQUESTED_BY_PERSON}
+            desk.append([desk.record("task_flagged", 0, {"task": task.id}, told)])
+            return desk.answer(task, note=_who_goes_on(desk, "tries it at once"))
         if task.state is not TaskState.FAILED and not task.parked:
             if task.state not in _UNDER_WAY:
                 hint = "only what has failed can be; `holdfast fork` begins with one of its turns."
@@ -376,7 +380,7 @@ def resume(desk: Desk, asked: One) -> Answer:
 
 def _letting_go(desk: Desk, task: Task, number: int) -> list[Record]:
     """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
-    flag = {"task": task.id, "parked": "", "not_before": task.not_before}
+    flag = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
     told = {"was": task.parked, "reason": TransitionReason.REQUESTED_BY_PERSON}
     return [desk.record("task_flagged", number, flag, told)] if task.parked == STOPPED else []
 

@@ -45,7 +45,8 @@ def stop(desk: Desk, asked: Several) -> Answer:
 
 def flag(desk: Desk, task: Task, number: int = 0) -> Record:
     """Parks the task: a run would go on with the attempt at once."""
-    return desk.record("task_flagged", number, {"task": task.id, "parked": STOPPED, "not_before": task.not_before})
+    flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before, "cause": task.cause}
+    return desk.record("task_flagged", number, flag)
 
 
 def _expect_stoppable(task: Task) -> None:
