@@ -115,6 +115,7 @@ class Layout:
     wal_archive = Entry("runtime/wal/archive/", "durable")
     idempotency = Entry("runtime/wal/idempotency.jsonl", "projection")
     uncommitted = Entry("runtime/wal/uncommitted.idx.json", "projection")
+    objects_read = Entry("runtime/objects-read", "ephemeral")
     worktrees = Entry("worktrees/", "durable")
     quarantine = Entry("quarantine/", "durable")
     memory = Entry("memory/", "durable", on_demand=True)

@@ -17,6 +17,7 @@ from holdfast.config import mcp
 from holdfast.durable.audit_key import configured_path
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.root import sweep
+from holdfast.engine import after_boot
 from holdfast.engine.auditing import note_log
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
@@ -84,6 +85,8 @@ def workshop(
 
         def prepare() -> None:
             sweep(layout)
+            for told in after_boot.look(layout, app.repo, app.clock()):
+                note("", told)
             # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
             for task, words in board.take_in().told():
                 note(task, words)

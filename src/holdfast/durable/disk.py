@@ -269,6 +269,14 @@ def rename(source: Path, target: Path) -> None:
         perform("rename to", target, kernel.calls.rename, source, target)
 
 
+def rename_together(moves: Mapping[Path, Path]) -> None:
+    """Moves many files for one sync of each folder. A crash may leave some where they were."""
+    folders = dict.fromkeys([target.parent for target in moves.values()] + [source.parent for source in moves])
+    with changing(*folders):
+        for source, target in moves.items():
+            perform("rename to", target, kernel.calls.rename, source, target)
+
+
 def unlink(path: Path, *, missing_ok: bool = False) -> None:
     if missing_ok and not os.path.lexists(path):
         return

@@ -308,9 +308,9 @@ class Shadow:
 
     def _seed(self, tree: str | None) -> None:
         tree = tree or self.run_real("rev-parse", "-q", "--verify", "HEAD^{tree}", codes=(0, 1)).line
-        if not tree:
+        if not tree or self.run("read-tree", tree, codes=(0, 128)).failure:
+            self.forget_index()  # A power cut took a part of it; all that stands in the worktree is stored anew.
             return
-        self.run("read-tree", tree)
         # Each nested repository is found anew, by its HEAD alone; one that is known is asked for its status by git,
         # and a broken one would then stop everything.
         listed = [entry.split("\t", 1) for entry in self.run("ls-files", "-z", "-s").fields()]

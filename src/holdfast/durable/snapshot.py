@@ -33,7 +33,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.clock import wall
-from holdfast.durable import disk
+from holdfast.durable import disk, git_objects
 from holdfast.durable.git import readable
 from holdfast.durable.shadow import GITLINK, Excluded, Shadow, Stamp, file_stamp
 from holdfast.durable.snapshot_store import ATTEMPTS
@@ -264,6 +264,9 @@ class Snapshots:
         found = self._shadow.run("rev-list", "--objects", "--no-object-names", "--quiet", target.tree, codes=(0, 128))
         if found.failure:
             raise SnapshotDamaged(name=name, path=self._store.path, reason=found.failure.stderr)
+        if unread := git_objects.unreadable(self._store.seen, [target.tree], stores=[self._store.objects]):
+            reason = f"{unread[0].name}: {unread[0].reason}"
+            raise SnapshotDamaged(name=name, path=self._store.path, reason=reason)
 
     def export(self, name: str, folder: Path) -> None:
         """Writes the snapshot into `folder`, which must be absent or empty, and which appears whole or not at all."""

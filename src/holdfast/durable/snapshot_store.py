@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from holdfast.durable import disk, git
+from holdfast.durable import disk, git, git_locks
 from holdfast.errors import FileMissing
 
 ATTEMPTS, CANDIDATES, MERGED = "refs/attempts", "refs/candidates", "refs/merged"
@@ -133,7 +133,8 @@ class Store:
         packed = self.path / "packed-refs"
         if packed.exists() and any(f" {ref}\n".encode() in packed.read_bytes() for ref in refs):
             lines = "".join(f"delete {ref}\n" for ref in refs)
-            self.run("update-ref", "--stdin", stdin=lines.encode())
+            with git_locks.freed(self.path, self.path, [self.path], refs):
+                self.run("update-ref", "--stdin", stdin=lines.encode())
         for folder in {(self.path / ref).parent for ref in refs}:
             if folder.is_dir() and not any(folder.iterdir()):
                 disk.rmdir(folder)

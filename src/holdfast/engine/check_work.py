@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import msgspec
 from holdfast.domain.attempt import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
-from holdfast.durable import jsonl
+from holdfast.durable import git, git_objects, jsonl
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot import ROOT, reference
 from holdfast.durable.snapshot_store import Store
@@ -23,6 +24,8 @@ from holdfast.layout import Attempt, Layout
 
 _BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
 _ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
+# How many damaged objects are named one by one.
+_TOLD_MAX = 20
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------
@@ -136,6 +139,9 @@ def snapshots(state: State, recorded: Recorded, store: Store) -> Draft:
             found = f"is at {refs[ref]}" if ref in refs else "is missing"
             back = f"`git --git-dir {store.path} update-ref {ref} {commit}` puts it back"
             draft.findings.append(f"{ref} {found}, and the journal has the snapshot {commit}; {back}")
+    if readable := sorted({commit for _, commit in live} - lost.keys()):
+        bases = git_objects.present(store.seen, {task.base for task in state.tasks.values() if task.base})
+        draft.findings += _damaged(store.seen, readable, bases, "a snapshot", [store.objects])
     if over:
         draft.notes.append(f"{over} snapshots of tasks that are over have no ref any more, as `holdfast gc` leaves it")
     return draft
@@ -155,7 +161,32 @@ def landings(state: State, repo: Path, layout: Layout) -> Draft:
     landed = [task for task in state.tasks.values() if task.landed]
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
     draft.findings += lost_landings(repo, landed, layout.snapshots).values()
+    if landed:
+        repository = git.discover(repo)
+        commits = sorted(git_objects.present(repository, {task.landed for task in landed}))
+        draft.findings += _damaged(repository, commits, _parents(repository, commits), "a landing")
     return draft
+
+
+def _parents(repository: git.Repository, commits: list[str]) -> set[str]:
+    """What the commits were made on top of, but for those of themselves."""
+    if not commits:
+        return set()
+    text = "".join(f"{commit}\n" for commit in commits).encode()
+    lines = repository.run("rev-list", "--no-walk", "--parents", "--stdin", stdin=text, codes=(0, 128)).line.split("\n")
+    return {parent for line in lines for parent in line.split()[1:]} - set(commits)
+
+
+def _damaged(
+    repository: git.Repository, commits: list[str], known: Collection[str], what: str, stores: Sequence[Path] = ()
+) -> list[str]:
+    """Trees and files that the commits name and that cannot be read."""
+    found = git_objects.unreadable(repository, commits, known, stores)
+    told = [
+        f"the object {each.name}, of {what}, cannot be read: {each.reason}; {RESTORE}" for each in found[:_TOLD_MAX]
+    ]
+    more = len(found) - _TOLD_MAX
+    return told + ([f"{more} more objects of {what} cannot be read; {RESTORE}"] if more > 0 else [])
 
 
 # -- blobs ------------------------------------------------------------------------------------------------------------

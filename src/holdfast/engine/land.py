@@ -18,7 +18,7 @@ import msgspec
 from holdfast.domain.entries import LandIntended
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import disk, git, git_locks
+from holdfast.durable import disk, git, git_locks, git_objects
 from holdfast.durable.pairing import OpenIntent
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import merge
@@ -39,6 +39,7 @@ class Land:
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
         repository = git.discover(self._repo)
+        git_objects.require_whole(repository, wanted.new, [wanted.old] if wanted.old else [])
         point("land.objects.before")
         self._hand_over(repository, wanted)
         merge.make_durable(self._repo)

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.clock import wall
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
-from holdfast.durable import disk, git
+from holdfast.durable import disk, git, git_objects
 from holdfast.durable.shadow import GITLINK, RAW_ATTRIBUTES
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.snapshot_store import CANDIDATES, MERGED, Store
@@ -158,6 +158,7 @@ def candidate(
     `exclude`: paths that stay as `base` has them, as the data root. `attempt`: whose ref is to keep the commit.
     """
     repository = store.seen
+    git_objects.require_whole(repository, snapshot_commit, [base], [store.objects])
     found = [(entry, path) for entry, path in _changes(repository, base, snapshot_commit) if not _below(path, exclude)]
     with _private(store, base) as run:
         _apply(run, repository, snapshot_commit, found)

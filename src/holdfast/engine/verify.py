@@ -20,7 +20,7 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain import paths as path_rules
 from holdfast.domain.definition import Definition
-from holdfast.durable import attempts, disk, git
+from holdfast.durable import attempts, disk, git, git_objects
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.pairing import OpenIntent
 from holdfast.durable.snapshot_store import CANDIDATES, MERGED
@@ -204,6 +204,7 @@ class Verify:
         for kind, commit in ((CANDIDATES, candidate), (MERGED, merged)):
             merge.keep(self._worktrees.store, kind, wanted["attempt"], commit)
         self._worktrees.store.hand_over(merged, target)
+        git_objects.require_whole(git.discover(self._repo), merged, [target])
         changed = merge.changed(self._repo, target, merged)
         if not changed:
             detail = "it changes nothing: the target is already so"

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import wall
-from holdfast.durable import disk, git, git_locks, process
+from holdfast.durable import disk, git, git_locks, git_objects, process
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
 from holdfast.durable.snapshot_store import Store
@@ -97,7 +97,7 @@ class Worktrees:
             if self._is_made(task) and path.is_dir():
                 if not self._is_known(path):
                     self._tell_git(path, base)
-                self._mend(path)
+                self._mend(path, base)
             else:
                 self._add(task, path, base)
         return path
@@ -298,11 +298,17 @@ class Worktrees:
         except (NotAWorktree, GitFailed, FileNotFoundError):
             return False
 
-    def _mend(self, path: Path) -> None:
-        """An agent's own git syncs nothing: its index may be torn after a power cut, and its locks left behind."""
+    def _mend(self, path: Path, base: str) -> None:
+        """An agent's own git syncs nothing: after a power cut its locks are left, its index may be torn, and its last
+        commits may not be there. Then HEAD goes back to the base; its files stay as they stand."""
         self._unlock(path)
-        if self._git(path, "ls-files", "-z", codes=(0, 128)).code:
-            disk.unlink(git.discover(path).git_dir / "index", missing_ok=True)
+        repository = git.discover(path)
+        at = self._git(path, "rev-parse", "-q", "--verify", "HEAD", codes=(0, 1, 128)).line
+        if at != base and not (at and git_objects.is_whole(repository, at, [base])):
+            self._git(path, "update-ref", "--no-deref", "HEAD", base)
+            disk.unlink(repository.git_dir / "index", missing_ok=True)
+        if self._git(path, "ls-files", "-z", codes=(0, 128)).code or not (repository.git_dir / "index").exists():
+            disk.unlink(repository.git_dir / "index", missing_ok=True)
             self._git(path, "read-tree", "HEAD")
 
     def _unlock(self, path: Path) -> None:

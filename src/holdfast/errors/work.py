@@ -31,6 +31,11 @@ class GitSyncFailed(SyncFailed):
     sync, and a sync is never tried twice; stop, check the disk, and start again to go on from what is really on it."""
 
 
+class ObjectsDamaged(HoldfastError, exit_code=8):
+    """The commit {commit} is not whole in {path}: {reason}. Nothing was changed; `holdfast check` lists what cannot be
+    read. Bring the objects back from a copy of the repository, then start again."""
+
+
 class GitUnusable(HoldfastError, exit_code=8):
     """git cannot be used: {reason}. Nothing was changed; install git {minimum} or newer, then start again."""
 
@@ -203,7 +208,7 @@ class NobodyServes(HoldfastError, exit_code=21):
 # Nothing can be written or told with certainty any more: the process ends, and the next start goes on.
 FATAL = (JournalClosed, JournalCorrupt, StaleEpoch, SyncFailed, Poisoned, EffectUnclear)
 # The machine's fault, not the task's: a full disk, an I/O error, a git that was killed, a program that is missing.
-_ENVIRONMENT = (DiskFull, DiskFault, GitFault, GitUnusable, GitLocked, Locked, SpawnFailed)
+_ENVIRONMENT = (DiskFull, DiskFault, GitFault, ObjectsDamaged, GitUnusable, GitLocked, Locked, SpawnFailed)
 
 
 def is_fatal(error: BaseException) -> bool:
