@@ -39,6 +39,8 @@ NOT_OF_A_RUN = {
     "attempt_forked": "a command of a person",
     "attempt_resumed": "a command of a person",
     "landing_promoted": "a command of a person",
+    "landing_waits": "only where a person has changed the same file; nothing follows from it but that it is shown",
+    "landing_settled": "only after a person has rewritten the history",
     "tasks_filed": "a request to the server",
     "task_progressed": "a request to the server",
     "request_answered": "a request to the server",

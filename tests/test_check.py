@@ -309,7 +309,7 @@ def test_what_people_do_to_their_files_is_told_and_sound(layout: Layout) -> None
     section = next(section for section in report.sections if section.name == "backlog")
     assert report.sound and section.counted == {"files": 5, "new": 1, "problems": 1}
     assert any("open/broken.yaml:" in note for note in section.notes)
-    assert any("the open task waits was deleted, which cancels it" in note for note in section.notes)
+    assert any("the task waits was deleted, which cancels it" in note for note in section.notes)
 
 
 def test_a_checkout_that_took_files_away_is_told_and_nothing_is_said_to_be_deleted(layout: Layout) -> None:

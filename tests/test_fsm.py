@@ -60,8 +60,11 @@ TASK_DRAWN = """
     CLOSED --> [*]
     CANCELLED --> [*]
 """
-# Where that drawing is silent: approval is governed by the table too, and an orphan can be cancelled.
+# Where that drawing is silent: approval is governed by the table too, and an orphan, a result and a failure
+# can be cancelled.
 TASK_DECIDED = """
+    DONE --> CANCELLED : manual cancel
+    FAILED --> CANCELLED : manual cancel
     ORPHANED --> CANCELLED : manual cancel
     DONE --> PENDING_APPROVAL : approval requested
     PENDING_APPROVAL --> DONE : approval granted
@@ -177,8 +180,9 @@ def test_the_diagram_has_every_arrow(machine: Machine[Any, Any], events: type[St
     assert len(made) == len(set(made)) == len({(source, target) for source, _, target in made})
 
 
-def test_failed_is_left_by_retry_alone() -> None:
-    assert TASK.legal(TaskState.FAILED) == {TaskEvent.RETRY: TaskState.OPEN}
+def test_failed_is_left_by_retry_or_given_up() -> None:
+    left = {TaskEvent.RETRY: TaskState.OPEN, TaskEvent.MANUAL_CANCEL: TaskState.CANCELLED}
+    assert TASK.legal(TaskState.FAILED) == left
 
 
 def test_states_are_spelled_by_their_names() -> None:

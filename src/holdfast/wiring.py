@@ -21,6 +21,7 @@ from holdfast.engine import after_boot
 from holdfast.engine.auditing import note_log
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
+from holdfast.engine.landing_choices import settle_rewritten
 from holdfast.engine.recover import recover
 from holdfast.engine.refresh import Refresh
 from holdfast.engine.spawn import Spawn
@@ -62,6 +63,7 @@ def workshop(
     with owned as (layout, ledger, auditor):
         blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
         effects = build_effects(app.repo, layout, app.config, blobs)
+        settle_rewritten(app.repo, ledger, layout, note)
         lost = lost_landings(app.repo, ledger.state.tasks.values(), layout.snapshots)
         for sentence in lost.values():
             note("", sentence)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 import msgspec
 
-from holdfast.cli.next_step import next_step
+from holdfast.cli.next_step import next_step, stuck_behind
 from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.task import TaskState
@@ -74,7 +74,10 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     for name in told[:LEFT_TOLD_MAX]:
         task, why = loop.board.task(name), _why(loop, name)
         yield f"  {name} is {task.state}" + (f": {why}" if why else "")
-        yield f"    next: {next_step(name, task.state, task.parked, is_held=name in loop.holds)}"
+        stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
+        waits = task.landing_waits
+        step = next_step(name, task.state, task.parked, is_held=name in loop.holds, landing_waits=waits, stuck=stuck)
+        yield f"    next: {step}"
     if len(told) > LEFT_TOLD_MAX:
         yield f"  and {len(told) - LEFT_TOLD_MAX} more; `holdfast list` shows all"
     if ready := len(left) - len(told):

@@ -37,14 +37,16 @@ def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 
 @click.command(epilog="Example:  holdfast retry fix-login")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
+@click.option("--reason", default="", help="Why; the agent is told.")
 @as_json
 @click.pass_context
-def retry(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
-    """Open a failed task again.
+def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool) -> None:
+    """Open a failed task again, or send back a result that has not landed.
 
-    Of several tasks all are opened or, if one cannot be, none.
+    A result that is done and whose landing waits needs a --reason. Of several tasks all are opened or, if one cannot
+    be, none.
     """
-    _tell(_decide(ctx, "retry", tasks=list(tasks)), as_json)
+    _tell(_decide(ctx, "retry", tasks=list(tasks), reason=reason), as_json)
 
 
 @click.command(epilog="Example:  holdfast show fix-login   tells what is in doubt;  holdfast resolve fix-login --retry")
@@ -64,12 +66,17 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
     flag_value="audit-lost",
     help="Without a task: records of the audit log are lost, and there is no backup of them.",
 )
+@click.option("--rewritten", metavar="COMMIT", help="Its landing is on the branch as this other commit.")
+@click.option("--dropped", "decision", flag_value="dropped", help="Its landing was taken off the branch on purpose.")
 @as_json
 @click.pass_context
-def resolve(ctx: click.Context, task: str, decision: str | None, as_json: bool) -> None:
+def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str | None, as_json: bool) -> None:
     """Decide what is parked or abandoned.
 
     After a crash Holdfast could not tell whether something took place, or found it too old to repeat. You say.
+
+    --rewritten and --dropped are about a landing that is not on its branch any more, because somebody rewrote the
+    history there, and that could not be recognised.
 
     --journal-restored is about no task: the journal is older than what lies beside it, and you have no newer one. What
     only the lost journal knew is moved to quarantine/, and the next run goes on from the journal as it is.
@@ -84,8 +91,13 @@ def resolve(ctx: click.Context, task: str, decision: str | None, as_json: bool) 
         return
     if not task:
         raise click.UsageError("Name the task to decide about.")
-    if decision is None:
-        raise click.UsageError("Say one of --happened, --retry and --abandon.")
+    if rewritten and decision:
+        raise click.UsageError("Say one thing: --rewritten COMMIT goes with no other.")
+    if decision is None and not rewritten:
+        raise click.UsageError("Say one of --happened, --retry, --abandon, --rewritten COMMIT and --dropped.")
+    if rewritten or decision == "dropped":
+        _tell(_decide(ctx, "settle", task=task, commit=rewritten or ""), as_json)
+        return
     _tell(_decide(ctx, "resolve", task=task, decision=decision), as_json)
 
 
@@ -143,15 +155,18 @@ def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bo
 
 @click.command(epilog="Example:  holdfast promote fix-login")
 @click.argument("task", shell_complete=complete_task)
+@click.option("--branch", default="", metavar="NAME", help="Land on this new branch in place of the target.")
 @as_json
 @click.pass_context
-def promote(ctx: click.Context, task: str, as_json: bool) -> None:
+def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
     """Land what an attempt made, again or after all.
 
     A closed task whose landing is there is left as it is; one whose landing was lost is verified and landed again. What
     a failed task's last attempt made is verified anew, and lands if it passes. Exit code 1 says that it did not.
+
+    With --branch, a result that is done lands as a new branch: for one whose landing waits for your checkout.
     """
-    answer = _decide(ctx, "promote", task=task)
+    answer = _decide(ctx, "promote", task=task, branch=branch)
     _tell(answer, as_json)
     if answer.tasks[0].state not in _LANDS:
         ctx.exit(1)

@@ -2,21 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.domain.entries import STOPPED
+from holdfast.domain.graph import Graph, Node
 from holdfast.domain.task import TaskState
 
 _NEXT = {
     TaskState.CLAIMED: "holdfast attach {task}",
     TaskState.IN_PROGRESS: "holdfast attach {task}",
-    TaskState.FAILED: "holdfast retry {task}",
+    TaskState.FAILED: "holdfast retry {task} | holdfast cancel {task}",
     TaskState.PENDING_APPROVAL: "holdfast approve {task}",
+    TaskState.PLANNED: "holdfast approve {task}",
+    TaskState.CLOSED: "",
+    TaskState.CANCELLED: "",
 }
 
 
-def next_step(task: str, state: TaskState, parked: str = "", *, is_held: bool = False) -> str:
-    """The command that brings the task on; `is_held`: something named beside it stands in the way, so look first."""
+def waiting_words(paths: Sequence[str]) -> str:
+    """Why a landing waits."""
+    return f"its landing waits: you have changed {', '.join(paths[:5])} in your checkout"
+
+
+def next_step(
+    task: str,
+    state: TaskState,
+    parked: str = "",
+    *,
+    is_held: bool = False,
+    landing_waits: Sequence[str] = (),
+    stuck: Sequence[Node] = (),
+) -> str:
+    """The command that brings the task on.
+
+    `is_held`: something named beside it stands in the way, so look first. `stuck`: what it depends on and that does not
+    go on by itself; a run would do nothing for it.
+    """
     if parked == STOPPED:
         return f"holdfast resume {task}"
     if parked:
         return f"holdfast resolve {task} --happened | --retry | --abandon"
+    if landing_waits:
+        commit = f"commit or put away your changes in {', '.join(landing_waits[:5])}"
+        others = f"holdfast promote {task} --branch NAME | holdfast retry {task} --reason WHY | holdfast cancel {task}"
+        return f"{commit}, or type holdfast {others.removeprefix('holdfast ')}"
+    if stuck and state in (TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):
+        return " | ".join(dict.fromkeys(_unstick(task, node) for node in stuck[:3]))
     return _NEXT.get(state, "holdfast show {task}" if is_held else "holdfast run").format(task=task)
+
+
+def _unstick(task: str, node: Node) -> str:
+    if node.state is TaskState.CANCELLED or node.number < 0:
+        return f"holdfast edit {task} --depends-on OTHER | holdfast cancel {task}"
+    return next_step(node.id, node.state, node.parked)
+
+
+def stuck_behind(graph: Graph, name: str) -> list[Node]:
+    """What a task waits for, over any number of steps, and that goes on only when a person decides something."""
+    found: dict[str, Node] = {}
+    todo, seen = list(graph.waited_for(name)), {name}
+    while todo:
+        each = todo.pop(0)
+        if each in seen:
+            continue
+        seen.add(each)
+        node = graph.node(each)
+        if node is None:
+            found[each] = Node(each, number=-1)
+        elif node.parked or node.state in _ASKING:
+            found[each] = node
+        else:
+            todo += graph.waited_for(each)
+    return list(found.values())
+
+
+_ASKING = {TaskState.FAILED, TaskState.CANCELLED, TaskState.PENDING_APPROVAL, TaskState.PLANNED}

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from holdfast.app import App, View
+from holdfast.cli.next_step import next_step, stuck_behind, waiting_words
 from holdfast.clock import wall
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.problem import Problem
@@ -41,6 +42,10 @@ class Row(msgspec.Struct, frozen=True):
     labels: Sequence[str]
     file: str
     added_at: float
+    # The paths in a checkout for which the landing waits.
+    landing_waits: Sequence[str] = ()
+    # What to type for it to go on.
+    next_step: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -107,7 +112,9 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
         if (start := _not_before(task, file)) > now:
             cause = f": {task.cause}" if task is not None and task.cause and start == task.not_before else ""
             waits.append(f"not before {moment(start)}{cause}")
-        rows[name] = _row(name, task, file, waits, now)
+        if task is not None and task.landing_waits:
+            waits.append(waiting_words(task.landing_waits))
+        rows[name] = _row(name, task, file, waits, now, stuck_behind(graph, name))
     return rows
 
 
@@ -125,7 +132,7 @@ def _node(name: str, task: Task | None, file: Found | None) -> Node:
     )
 
 
-def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now: float) -> Row:
+def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now: float, stuck: Sequence[Node]) -> Row:
     made, state = file.definition if file else None, _state(task, file)
     return Row(
         id=name,
@@ -140,6 +147,14 @@ def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now
         labels=made.labels if made else (),
         file=str(file) if file else "",
         added_at=task.added_at if task else now,
+        landing_waits=task.landing_waits if task else (),
+        next_step=next_step(
+            name,
+            state,
+            task.parked if task else "",
+            landing_waits=task.landing_waits if task else (),
+            stuck=stuck,
+        ),
     )
 
 

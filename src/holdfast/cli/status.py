@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from holdfast.cli.next_step import next_step
 from holdfast.cli.overview import Row, look, moment, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
@@ -47,7 +46,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "runs": {"pid": runs.pid, "run": runs.run, "since": runs.since} if runs else None,
             "at_work": agents,
             "outages": outages,
-            "waiting": [{"task": row.id, "why": row.waits} for row in rows if row.waits],
+            "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
             "open_intents": len(view.found.pairing.open_intents()),
             "torn": len(view.found.torn),
             "problems": len(overview.problems),
@@ -106,12 +105,12 @@ def _tell_waits(rows: list[Row]) -> None:
 
 
 def _tell_asks(rows: list[Row]) -> None:
-    asking = [row for row in rows if row.parked or row.state in _ASKS]
+    asking = [row for row in rows if row.parked or row.landing_waits or row.state in _ASKS]
     if asking:
         click.echo("\nfor you to decide")
     for row in asking[:SHOWN_MAX]:
-        why = f" ({row.parked})" if row.parked else ""
-        told = f"`holdfast show {row.id}`, then `{next_step(row.id, row.state, row.parked)}`"
+        why = f" ({row.parked})" if row.parked else f" ({row.waits[-1]})" if row.landing_waits else ""
+        told = f"`holdfast show {row.id}`, then `{row.next_step}`"
         click.echo(plain(f"  {row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}: {told}"))
     _tell_more(len(asking), "holdfast list")
 

@@ -145,6 +145,7 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"id": name}
     if row is not None:
         facts |= {"state": row.state, "new": row.new, "ready": row.is_ready, "waits": row.waits}
+        facts |= {"next_step": row.next_step}
     if task is not None:
         facts |= {key: value for key, value in msgspec.structs.asdict(task).items() if key not in ("id", "definition")}
         facts["pinned"] = task.definition

@@ -220,6 +220,27 @@ class LandingPromoted(msgspec.Struct, frozen=True):
     commit: str
 
 
+class LandingWaiting(msgspec.Struct, frozen=True):
+    """The verified commit changes paths that a person has changed in a checkout of the branch: it waits for them."""
+
+    task: str
+    attempt: str
+    branch: str
+    paths: list[str]
+
+
+class LandingSettled(msgspec.Struct, frozen=True):
+    """The landed `commit` left the branch: as `rewritten` it is there (an amend, rebase or squash), or, where that is
+    empty, a person dropped it on purpose. `how` says by what it was recognised, or that a person said so."""
+
+    task: str
+    attempt: str
+    branch: str
+    commit: str
+    rewritten: str = ""
+    how: str = ""
+
+
 class TurnUndone(msgspec.Struct, frozen=True):
     """The worktree was put back to a turn; `saved` is the snapshot of what stood there before."""
 
@@ -316,6 +337,8 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "attempt_forked": AttemptForked,
     "attempt_resumed": AttemptResumed,
     "landing_promoted": LandingPromoted,
+    "landing_waits": LandingWaiting,
+    "landing_settled": LandingSettled,
     **dict.fromkeys(MOVES, TaskMoved),
     "task_spawn_intent": SpawnIntended,
     "task_verify_intent": VerifyIntended,

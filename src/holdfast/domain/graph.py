@@ -167,6 +167,16 @@ class Graph:
             reasons.append(f"not before {node.not_before:.0f}")
         return reasons + [self._word(node, each) for each in node.depends_on if not self._is_settled(each)]
 
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def waited_for(self, name: str) -> list[str]:
+        """The dependencies and subtasks of a task that are not settled."""
+        node = self._nodes[name]
+        if node.state is TaskState.WAITING_FOR_SUBTASKS:
+            return self.open_subtasks(name)
+        return [dependency for dependency in node.depends_on if not self._is_settled(dependency)]
+
     def due_moves(self, now: float) -> list[tuple[str, TaskEvent]]:
         """Moves that follow from what became of other tasks: who waited for them may go on, or has waited too long."""
         moves = []

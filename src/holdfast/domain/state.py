@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain import before, entries, outage
+from holdfast.domain import before, entries, landing, outage
 from holdfast.domain.before import Left, Past, Undos
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
@@ -25,21 +25,18 @@ from holdfast.errors import EntryUnfit, IllegalTransition
 class Task(msgspec.Struct):
     """One task as the journal knows it. Times are the journal's.
 
-    `agent` is empty while nobody has it;
-    `continues` says that the next claim goes on with `attempt`, which was orphaned or given back, and begins no other.
-    `approved` says that a person has granted what this attempt made.
-    `claims` counts all claims, `starts` those of this attempt's runner; `started`: the last claim's start took place.
+    `agent` is empty while nobody has it; `continues`: the next claim goes on with `attempt`, and begins no other.
+    `approved`: a person has granted what this attempt made. `claims` counts all claims, `starts` those of this attempt;
+    `started`: the last claim's start took place.
     `intent` names the entry that the last start was intended with, and so its files; empty where those name none.
     `turn` and `offset` are the last turn of this attempt and where its line ends. `used` is what this start has spent
     of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else. `worked_on` is the
     definition with which this attempt began. `again`: it failed, and the next attempt follows by itself.
-    `landed` is the commit that it landed as, and `landed_on` the branch.
-    `worked_by`, `model` and `why` are of the last claim: its agent, also when that has the task no more, and the reason
-    for it; of a worker from elsewhere the agent is empty. `failed`: the kind of failure that the last attempt ended
-    with. `session` is a conversation of `worked_by`.
-    `lost_in` is the attempt that has lost its conversation and was given back for that: it is once only. `undos` are
-    those of this attempt. `left` is what an earlier attempt did after the candidate was made; `made` is the attempt and
-    the turn that the candidate is of. `past` are the attempts that are over.
+    `landed` is the commit that it landed as, and `landed_on` the branch; `landing_waits` are the paths it waits for.
+    `worked_by`, `model` and `why` are of the last claim: its agent, also when that has it no more, and the reason
+    for it; a worker from elsewhere is empty. `failed`: how the last attempt did. `session`: of `worked_by`.
+    `lost_in` is the attempt that has lost its conversation and was given back for that. `undos` are of this attempt.
+    `left` is what an earlier attempt did after the candidate was made at `made`. `past` are the attempts that are over.
     `began` is when the sitting did that an agent is in; 0 while none is. `number` counts the tasks as they were added.
     `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
     its file and blob are on disk. `progress` is what its worker said last. `cause`: why it is paused until
@@ -79,6 +76,7 @@ class Task(msgspec.Struct):
     verified_on: str = ""
     landed: str = ""
     landed_on: str = ""
+    landing_waits: tuple[str, ...] = ()
     # Turns of this attempt whose work was undone: what it has done is as much as its turn number less these.
     undone: int = 0
     worked_on: str = ""
@@ -157,7 +155,7 @@ class State:
     turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
     """
 
-    version = 11
+    version = 12
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -209,7 +207,7 @@ class State:
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
 
-    def _task(self, name: str) -> Task:
+    def known(self, name: str) -> Task:
         found = self.tasks.get(name)
         if found is None:
             raise _Contradiction(f"there is no task {name!r}")
@@ -236,18 +234,18 @@ class State:
 
     def _file(self, entry: EntryLike, filed: entries.TasksFiled) -> None:
         for name in filed.tasks:
-            self._task(name).unfiled = ""
+            self.known(name).unfiled = ""
 
     def _progress(self, entry: EntryLike, said: entries.TaskProgressed) -> None:
-        task = self._task(said.task)
+        task = self.known(said.task)
         if said.attempt == task.attempt:
             task.progress = said.message
 
     def _edit(self, entry: EntryLike, edited: entries.TaskEdited) -> None:
-        self._task(edited.task).definition = edited.definition
+        self.known(edited.task).definition = edited.definition
 
     def _move(self, entry: EntryLike, moved: entries.TaskMoved) -> None:
-        task = self._task(moved.task)
+        task = self.known(moved.task)
         target = TASK.next(task.state, moved.event)
         if target is not entries.MOVES[entry.decision_type]:
             raise _Contradiction(f"the event {moved.event} leads from {task.state} to {target}")
@@ -263,7 +261,7 @@ class State:
         task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
         task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
         task.state, task.changed_at = target, entry.timestamp
-        task.outcome = moved.outcome
+        task.outcome, task.landing_waits = moved.outcome, ()
         if moved.rest != _NOTHING:
             task.used += moved.rest
             self.spend(task, moved.rest, entry.timestamp)
@@ -271,6 +269,7 @@ class State:
         if moved.forget and task.continues:
             task.lost_in = task.attempt
         task.again = target is TaskState.FAILED and moved.again
+        task.feedback = (moved.feedback if target is TaskState.OPEN else "") or task.feedback
         if target is TaskState.DONE and moved.candidate:
             task.candidate, task.feedback = moved.candidate, ""
             task.verified = task.verified_on = task.landed = task.landed_on = ""
@@ -279,7 +278,7 @@ class State:
             before.fail(task, moved)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
-        task = self._task(flagged.task)
+        task = self.known(flagged.task)
         if task.cause and not flagged.not_before:
             outage.fold_release(self.outages, task)
         before.flag(task, flagged)
@@ -328,7 +327,7 @@ class State:
 
     def _expect_turn(self, entry: EntryLike, turn: entries.TurnCompleted) -> None:
         """A turn that was not counted."""
-        task = self._task(turn.task)
+        task = self.known(turn.task)
         raise _Contradiction(f"turn {turn.turn} of {turn.attempt} comes after turn {task.turn}")
 
     def _fork(self, entry: EntryLike, forked: entries.AttemptForked) -> None:
@@ -338,7 +337,7 @@ class State:
         task.left, task.made = None, task.at
 
     def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
-        task = self._task(undone.task)
+        task = self.known(undone.task)
         if undone.attempt == task.attempt:
             before.undo(task, undone)
 
@@ -349,13 +348,13 @@ class State:
         task.continues, task.resumes = True, 0
 
     def _open_task(self, name: str) -> Task:
-        task = self._task(name)
+        task = self.known(name)
         if task.state is not TaskState.OPEN:
             raise _Contradiction(f"the task {name} is {task.state}")
         return task
 
     def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
-        task = self._task(spawn.task)
+        task = self.known(spawn.task)
         task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
         task.reserved, task.used, task.began = spawn.reserved, Spend(), entry.timestamp
         task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
@@ -363,7 +362,7 @@ class State:
 
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
         """What could not be decided, or was too old to repeat, waits for a person."""
-        task, result = self._task(closed.task), entry.output
+        task, result = self.known(closed.task), entry.output
         match entry.decision_type:
             case "task_spawn_confirmed":
                 task.started = True
@@ -397,4 +396,5 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.AttemptResumed: State._resume,
     entries.SpawnIntended: State._intend_start,
     entries.EffectClosed: State._close_effect,
+    **landing.HANDLERS,
 }

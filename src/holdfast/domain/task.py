@@ -8,6 +8,8 @@ explains and is left out, and what it parts by a slash is two events that lead t
   tree was salvaged as a candidate; it is verified like any other before it lands.
 - A failed gate and a landing conflict are both `verification_rejected`; the move's reason tells which.
 - Waiting for a known dependency is no state: the task is OPEN and not ready. BLOCKED is for one discovered later.
+- DONE and FAILED can be cancelled, too, which the original diagram does not have: a result whose landing waits, and a
+  failure that nobody wants tried again, must not stay for ever.
 - Parked and `not_before` are flags beside the state.
 """
 
@@ -107,10 +109,12 @@ TASK: Machine[TaskState, TaskEvent] = Machine(
         Transition(_S.DONE, _E.JANITOR_VERIFIED_AND_MERGED, _S.CLOSED),
         Transition(_S.DONE, _E.VERIFICATION_REJECTED, _S.FAILED),
         Transition(_S.DONE, _E.APPROVAL_REQUESTED, _S.PENDING_APPROVAL),
+        Transition(_S.DONE, _E.MANUAL_CANCEL, _S.CANCELLED),
         Transition(_S.PENDING_APPROVAL, _E.APPROVAL_GRANTED, _S.DONE),
         Transition(_S.PENDING_APPROVAL, _E.APPROVAL_REJECTED, _S.FAILED),
         Transition(_S.PENDING_APPROVAL, _E.MANUAL_CANCEL, _S.CANCELLED),
         Transition(_S.FAILED, _E.RETRY, _S.OPEN),
+        Transition(_S.FAILED, _E.MANUAL_CANCEL, _S.CANCELLED),
     ),
 )
 

@@ -41,14 +41,23 @@ def only_away(
     return [*away, *(_problem(name, lost) for name in others if not texts[name])]
 
 
+def swept(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
+    """Those of the tasks whose file went with its whole folder or with a stash: no person deleted it."""
+    if not texts:
+        return set()
+    gone = _looked_for(backlog, tasks, texts)
+    folders = {True: ("failed",), False: FOLDERS}
+    missing = {
+        is_failed: not all((backlog.folder / folder).is_dir() for folder in places)
+        for is_failed, places in folders.items()
+    }
+    with_folder = {name for name in texts if missing[FOLDER_OF[tasks[name].state] == "failed"]}
+    return gone.stashed | (with_folder - gone.removed)
+
+
 def removed(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
     """Those of the tasks whose file a person deleted with git's knowledge."""
     return _looked_for(backlog, tasks, texts).removed
-
-
-def taken_by_stash(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
-    """Those of the tasks whose file a `git stash` took: no person deleted it, and it is put back."""
-    return _looked_for(backlog, tasks, texts).stashed
 
 
 def carried_off(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:

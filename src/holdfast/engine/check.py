@@ -27,8 +27,8 @@ from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import check_audit, check_work, witnesses
-from holdfast.engine.absence import FOLDERS, carried_off, only_away, taken_by_stash, without_file
-from holdfast.engine.intake import block_of, pinned_text
+from holdfast.engine.absence import carried_off, only_away, swept, without_file
+from holdfast.engine.intake import block_of, is_given_up_by_deleting, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
 from holdfast.engine.section import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.engine.section import Section as Section
@@ -268,18 +268,17 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
         for name, file in scan.tasks.items()
         if name in tasks and FOLDER_OF[tasks[name].state] == "closed" and _is_edited(backlog, file, tasks[name])
     ]
-    gone = [name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open"]
+    gone = [name for name in without_file(tasks, scan) if is_given_up_by_deleting(tasks[name])]
     texts = {name: pinned_text(tasks[name], blobs) for name in gone}
     away = only_away(backlog, scan, tasks, texts) if gone else []
     draft.notes += [str(problem) for problem in away]
     kept = {name for problem in away for name in problem.tasks}
-    is_swept = not all((backlog.folder / folder).is_dir() for folder in FOLDERS)
-    swept = set(gone) if is_swept else taken_by_stash(backlog, tasks, texts) if gone else set[str]()
+    taken = swept(backlog, tasks, texts)
     for name in gone:
-        if name in swept and texts[name]:
-            draft.pending.append(f"the file of the open task {name} is gone with its folder or a stash; {RUN}")
+        if name in taken and texts[name]:
+            draft.pending.append(f"the file of the task {name} is gone with its folder or a stash; {RUN}")
         elif name not in kept:
-            draft.notes.append(f"the file of the open task {name} was deleted, which cancels it; {RUN}")
+            draft.notes.append(f"the file of the task {name} was deleted, which cancels it; {RUN}")
     return draft
 
 
@@ -325,7 +324,7 @@ def drift_of(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Drift]:
             # Which of them is the task is for a person to say; that one of them must be as the journal says is not.
             each = [_drift_of_file(file, task, folder) for file in scan.doubled[name]]
             drifts += min(each, key=lambda found: [drift.kind for drift in found])
-        elif name in missing and folder != "open":
+        elif name in missing and not is_given_up_by_deleting(task):
             drifts.append(Drift(name, "missing", f"the file of {name} ({task.state}) is missing from {folder}"))
     return drifts
 

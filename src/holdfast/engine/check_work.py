@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.attempt import Exit, TurnLine
-from holdfast.domain.state import State
+from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import git, git_objects, jsonl
 from holdfast.durable.blobs import Blobs
@@ -17,6 +17,7 @@ from holdfast.durable.snapshot import ROOT, reference
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import leftovers, turns
 from holdfast.engine.land import branch_of, lost_landings
+from holdfast.engine.landing_choices import recognised
 from holdfast.engine.recorded import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
 from holdfast.engine.section import REPAIR, RESTORE, RUN, Draft
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, NotABlobId
@@ -156,11 +157,22 @@ def _turns_kept(refs: dict[str, str]) -> dict[str, int]:
     return kept
 
 
+def _lost(draft: Draft, repo: Path, task: Task, sentence: str) -> None:
+    commit, how = recognised(repo, task)
+    if commit:
+        was = f"the landing {task.landed[:12]} of {task.id} was rewritten as {commit[:12]} ({how})"
+        draft.pending.append(f"{was}; {RUN}")
+    else:
+        told = f"say `holdfast resolve {task.id} --rewritten COMMIT` if it is there as another commit"
+        draft.findings.append(f"{sentence} Or {told}, `holdfast resolve {task.id} --dropped` if it shall be gone.")
+
+
 def landings(state: State, repo: Path, layout: Layout) -> Draft:
     """Everything that has landed must be on its branch still."""
     landed = [task for task in state.tasks.values() if task.landed]
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
-    draft.findings += lost_landings(repo, landed, layout.snapshots).values()
+    for name, sentence in lost_landings(repo, landed, layout.snapshots).items():
+        _lost(draft, repo, state.tasks[name], sentence)
     if landed:
         repository = git.discover(repo)
         commits = sorted(git_objects.present(repository, {task.landed for task in landed}))

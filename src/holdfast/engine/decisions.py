@@ -16,7 +16,6 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.before import seems_lost
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
 from holdfast.domain.fsm import AbortReason, TransitionReason
@@ -49,10 +48,10 @@ from holdfast.processes import starts
 ACTOR = "cli"
 # How a task is given up, by what its state allows.
 _GIVE_UP = (
+    TaskEvent.VERIFICATION_REJECTED,
     TaskEvent.MANUAL_CANCEL,
     TaskEvent.REJECTED,
     TaskEvent.UNRECOVERABLE,
-    TaskEvent.VERIFICATION_REJECTED,
 )
 _AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 NEAR_MAX = 500
@@ -215,7 +214,7 @@ def expect_decided(task: Task, verb: str, *, or_stopped: bool = False) -> None:
         raise refused(task, verb, hint, f"a person must decide something else about it ({task.parked})")
 
 
-# -- cancel, retry ----------------------------------------------------------------------------------------------------
+# -- cancel ----------------------------------------------------------------------------------------------------
 
 
 class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,6 +225,8 @@ def cancel(desk: Desk, asked: Several) -> Answer:
     """All are cancelled or, if one cannot be, none. Whatever works on them is ended first."""
     tasks = _each_once(desk, asked)
     before = {task.id for task in tasks if task.state is TaskState.CANCELLED}
+    for task in tasks:
+        expect_at_rest(desk, task, "cancelled")
     records = [
         desk.moved(task, cancel_event(task.state) or TaskEvent.MANUAL_CANCEL, AbortReason.CANCELLED, number)
         for number, task in enumerate(tasks)
@@ -240,17 +241,14 @@ def cancel(desk: Desk, asked: Several) -> Answer:
     return Answer([Now(task.id, task.state, notes.get(task.id, "")) for task in tasks])
 
 
-def retry(desk: Desk, asked: Several) -> Answer:
-    tasks = _each_once(desk, asked)
-    todo = [(number, task) for number, task in enumerate(tasks) if not desk.has_done("task_opened", number)]
-    why = TransitionReason.REQUESTED_BY_PERSON
-    desk.append([desk.moved(task, TaskEvent.RETRY, why, number, _anew(task)) for number, task in todo])
-    return desk.answer(*tasks)
-
-
-def _anew(task: Task) -> dict[str, bool]:
-    """A conversation in which the last start came to nothing is not tried once more."""
-    return {"forget": True} if seems_lost(task) else {}
+def expect_at_rest(desk: Desk, task: Task, verb: str) -> None:
+    """Of a task that is done: nobody is just verifying or landing it, and it has not landed yet."""
+    if task.state is not TaskState.DONE:
+        return
+    if desk.shop is not None and desk.shop.finisher is not None and desk.shop.finisher.task == task.id:
+        raise Later
+    if task.landed:
+        raise refused(task, verb, "the next `holdfast run` closes it.", "it has landed already")
 
 
 def end_attempt(desk: Desk, task: Task) -> None:

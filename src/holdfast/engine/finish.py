@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.domain.entries import LandIntended, RefreshIntended, VerifyIntended
+import msgspec
+
+from holdfast.domain.entries import LandingWaiting, LandIntended, RefreshIntended, VerifyIntended
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.durable.entry import Record
 from holdfast.engine import merge, refresh, verify
 from holdfast.engine.effects import carry_out
 from holdfast.engine.workshop import Workshop
@@ -44,6 +47,7 @@ def finish(shop: Workshop, task: Task) -> Finished:
             return Finished.APPROVAL
         branch = shop.branch
         if blockers := _blockers(shop, task, branch):
+            _note_wait(shop, task, branch, blockers)
             raise LandingWaits(task=task.id, paths=", ".join(blockers[:5]))
         try:
             _land(shop, task, branch)
@@ -60,6 +64,24 @@ def _blockers(shop: Workshop, task: Task, branch: str) -> list[str]:
         # It may have been verified long ago, and no ref of the user's leads to it yet.
         shop.worktrees.store.hand_over(task.verified, task.verified_on)
     return [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
+
+
+def _note_wait(shop: Workshop, task: Task, branch: str, paths: list[str]) -> None:
+    """Journalled once for the same paths, so that everybody sees it, also without a run."""
+    if task.landing_waits != tuple(paths):
+        waiting = LandingWaiting(task.id, task.attempt, branch, paths)
+        shop.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
+
+
+def land_on(shop: Workshop, task: Task, branch: str) -> verify.Verdict | None:
+    """Lands the verified commit as a new branch, where no checkout is in its way; None when it did."""
+    if (verdict := judge(shop, task)) is not None:
+        return verdict
+    intended = LandIntended(task.id, task.attempt, branch, "0" * len(task.verified), task.verified)
+    carry_out(shop.ledger, shop.effects, "land", intended)
+    shop.worktrees.remove(task.id, landed=task.candidate)
+    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": []}, branch)
+    return None
 
 
 def _verify(shop: Workshop, task: Task) -> Finished | None:
@@ -137,15 +159,15 @@ def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
 
 
 def _refresh_and_close(shop: Workshop, task: Task) -> None:
-    branch = shop.branch
+    branch = task.landed_on or shop.branch
     left = _refresh(shop, task, branch)
     # Before the task is closed: nobody comes back to one that is.
     shop.worktrees.remove(task.id, landed=task.candidate)
-    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left})
+    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left}, branch)
 
 
-def _close(shop: Workshop, task: Task, outcome: dict[str, object]) -> None:
+def _close(shop: Workshop, task: Task, outcome: dict[str, object], branch: str = "") -> None:
     shop.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
-    branch = shop.branch.removeprefix("refs/heads/")
+    branch = (branch or shop.branch).removeprefix("refs/heads/")
     without = "closed on its worker's word, with nothing to land" if task.attempt else "closed: its subtasks landed"
     shop.note(task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else without)

@@ -181,6 +181,14 @@ def _ending(files: Attempt, start: int) -> str:
 def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
     parked = [task for task in state.tasks.values() if task.parked]
     findings = [Finding(f"{task.id} waits for you: {task.parked}", _resolve(task)) for task in parked]
+    waiting = [task for task in state.tasks.values() if task.landing_waits]
+    findings += [
+        Finding(
+            f"the landing of {task.id} waits: you have changed {', '.join(task.landing_waits[:5])} in your checkout",
+            f"git commit, or holdfast promote {task.id} --branch NAME, or holdfast cancel {task.id}",
+        )
+        for task in waiting
+    ]
     if open_intents and not is_run:
         findings.append(Finding(f"{open_intents} effects were begun, and nobody said how they ended", RUN))
     return Part("decisions", f"{len(parked)} parked, {open_intents} intents open", findings)

@@ -5,9 +5,9 @@
 - A file that the journal does not know is a new task. It brings the state of its folder along, so that a backlog that
   arrives without a journal (a clone, a copy) keeps what is closed closed.
 - A file edited while its task is open or claimed is taken anew; for a claimed task that counts for the next attempt.
-- The file of an open task deleted by hand cancels the task; one that a checkout took away, or that went with its whole
-  folder, is waited for and reported. Any other is put back, as the journal has it, and reported; only what is done,
-  and went with a checkout, stays away, where it would be in the way of going back.
+- The file of an open or failed task deleted by hand cancels the task. One that a checkout took away is waited for and
+  reported; one that went with its whole folder, or into a stash, is put back. Any other is put back, as the journal has
+  it, and reported; only what is done, and went with a checkout, stays away, where it would be in the way of going back.
 - A file in the wrong folder, or in two after a crash, goes where it belongs: the folder is only a projection.
 - A file that cannot be used is reported and left alone, and so is every task that it may be of. Of one that cannot be
   read, or is empty, nothing is known: it may be any file that seems to be gone, so while there is one nothing is
@@ -35,7 +35,7 @@ from holdfast.domain.task import FOLDER_OF, TASK, TaskState, cancel_event
 from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
-from holdfast.engine.absence import FOLDERS, carried_off, only_away, taken_by_stash, without_file
+from holdfast.engine.absence import FOLDERS, carried_off, only_away, swept, without_file
 from holdfast.engine.restoring import put_back_open
 from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, EntryUnfit, TaskExists, TaskFileChanged
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
@@ -108,17 +108,18 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
         time.sleep(LOOK_AGAIN_S)
         scan = backlog.scan()
         missing = {name: missing[name] for name in without_file(known, scan) if name in missing}
-    gone = {name: text for name, text in missing.items() if FOLDER_OF[known[name].state] == "open"}
-    done = {name: text for name, text in missing.items() if FOLDER_OF[known[name].state] in ("closed", "failed")}
+    gone = {name: text for name, text in missing.items() if is_given_up_by_deleting(known[name])}
+    done = {
+        name: text for name, text in missing.items() if known[name].state in (TaskState.CLOSED, TaskState.CANCELLED)
+    }
     left = carried_off(backlog, known, done) if done else set[str]()
     put_back = [name for name, text in missing.items() if name not in gone and name not in left and text]
     away = only_away(backlog, scan, known, gone) if gone else []
-    is_swept = not all((backlog.folder / folder).is_dir() for folder in FOLDERS)
-    swept = gone.keys() if is_swept else taken_by_stash(backlog, known, gone) if gone else set[str]()
+    taken = swept(backlog, known, gone)
     waited_for = {name for problem in away for name in problem.tasks}
-    swept = {name for name in swept if gone[name] and name not in waited_for}
-    cancelled = [name for name, text in gone.items() if text and name not in waited_for and name not in swept]
-    put_back = [*sorted(swept), *put_back]
+    taken = {name for name in taken if gone[name] and name not in waited_for}
+    cancelled = [name for name, text in gone.items() if text and name not in waited_for and name not in taken]
+    put_back = [*sorted(taken), *put_back]
     if not away:
         _make_folders(backlog)
 
@@ -136,6 +137,11 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
             backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     seen = None if put_back or cancelled else scan
     return Report(added, edited, cancelled, put_back, [*scan.problems, *away], seen)
+
+
+def is_given_up_by_deleting(task: Task) -> bool:
+    """Whether deleting its file cancels the task: nobody works on it, and it has not ended."""
+    return FOLDER_OF[task.state] == "open" or (task.state is TaskState.FAILED and not task.again)
 
 
 def file_new(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, names: Iterable[str]) -> Mapping[str, TaskFile]:
@@ -161,7 +167,7 @@ def _files(scan: BacklogScan) -> dict[str, TaskFile]:
 
 def _make_folders(backlog: BacklogFolder) -> None:
     """Git removes a folder with its last file. Where nothing is waited for, one that is missing means nothing."""
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, "failed"):
         if not os.path.lexists(backlog.folder / folder):
             disk.mkdir(backlog.folder / folder)
 

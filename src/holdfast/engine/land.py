@@ -56,7 +56,7 @@ class Land:
 
     def _hand_over(self, repository: git.Repository, wanted: LandIntended) -> None:
         if self._snapshots is not None and (store := Store(self._snapshots, repository)).exists:
-            store.hand_over(wanted.new, wanted.old)
+            store.hand_over(wanted.new, _known(wanted))
 
     def reconcile(self, intent: OpenIntent) -> Verdict:
         """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
@@ -186,6 +186,11 @@ def _reaches(repository: git.Repository, branch: str, commit: str) -> bool:
 # -- moving the branch ------------------------------------------------------------------------------------------------
 
 
+def _known(wanted: LandIntended) -> str:
+    """A commit that the repository has: for a branch that is new, what the landing was merged onto."""
+    return wanted.old if wanted.old.strip("0") else f"{wanted.new}^"
+
+
 def _swap(repository: git.Repository, wanted: LandIntended) -> None:
     """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto."""
     command = ("update-ref", "-m", f"holdfast: {wanted.task}", wanted.branch, wanted.new, wanted.old)
@@ -200,7 +205,8 @@ def _swap(repository: git.Repository, wanted: LandIntended) -> None:
     at = _commit_at(repository, wanted.branch)
     if at == wanted.new:
         return
-    if at != wanted.old:
+    # Zeros alone say that there must be no such branch yet.
+    if at != (wanted.old if wanted.old.strip("0") else ""):
         found = f"is at {at}" if at else "is gone"
         raise LandingLost(task=wanted.task, branch=wanted.branch, old=wanted.old, found=found)
     raise failure or GitFailed(command=" ".join(command), path=repository.worktree, code=0, stderr="nothing has moved")

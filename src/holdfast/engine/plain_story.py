@@ -19,6 +19,8 @@ _SENTENCES = {
     "attempt_forked": "The next attempt begins with what turn {turn} of {attempt} left",
     "attempt_resumed": "Goes on with {attempt}",
     "landing_promoted": "To be landed again: it is not on {branch} any more",
+    "landing_waits": "Its landing waits: a person has changed {paths} in the checkout",
+    "landing_settled": "Its landing {commit} left the branch; now it is {rewritten} ({how})",
     "task_opened": "Open again",
     "task_claimed": "Given to {agent}, as attempt {attempt}",
     "task_started": "Work begins",

@@ -11,16 +11,26 @@ from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable.entry import Record
-from holdfast.engine.decisions import ACTOR, Answer, Desk, Later, One, expect_decided, refused, resuming
+from holdfast.engine.decisions import ACTOR, Answer, Desk, Later, expect_decided, refused, resuming
 from holdfast.engine.finish import finish, land_again
 from holdfast.engine.land import branch_of, reaches
+from holdfast.engine.landing_choices import land_as_branch
 
 
-def promote(desk: Desk, asked: One) -> Answer:
+class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`branch`: a new branch to land on in place of the target."""
+
+    task: str
+    branch: str = ""
+
+
+def promote(desk: Desk, asked: Promotion) -> Answer:
     """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew."""
     task = desk.task(asked.task)
     if (told := _told(desk)) is not None:
         return told
+    if asked.branch:
+        return land_as_branch(desk, task, asked.branch, _apart)
     if task.state is TaskState.CLOSED:
         return _again(desk, task)
     if not desk.has_done("task_done", 3):

@@ -38,9 +38,9 @@ from holdfast.engine.decisions import (
     reject,
     resolve,
     resume,
-    retry,
 )
-from holdfast.engine.promote import promote
+from holdfast.engine.landing_choices import Retry, Settlement, retry, settle
+from holdfast.engine.promote import Promotion, promote
 from holdfast.engine.reassign import Reassignment, reassign
 from holdfast.engine.rework import Fork, Turn, fork, undo
 from holdfast.engine.stopping import stop
@@ -72,12 +72,13 @@ REFUSED = (EntryUnfit, AlreadyExists, FileMissing)
 # Each decision: the type of its values, and the function that makes it.
 DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[Desk, Any], Answer]]] = {
     "cancel": (Several, cancel),
-    "retry": (Several, retry),
+    "retry": (Retry, retry),
     "resolve": (Resolution, resolve),
     "approve": (One, approve),
     "reject": (Rejection, reject),
     "resume": (One, resume),
-    "promote": (One, promote),
+    "promote": (Promotion, promote),
+    "settle": (Settlement, settle),
     "reassign": (Reassignment, reassign),
     "undo": (Turn, undo),
     "fork": (Fork, fork),

@@ -31,6 +31,8 @@ SENTENCES: dict[str, str] = {
     "turn_undone": "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
     "attempt_forked": "the next attempt begins with turn {turn} of {attempt}",
     "attempt_resumed": "the next start goes on with {attempt}",
+    "landing_waits": "its landing on {branch} waits: you have changed {paths} in your checkout",
+    "landing_settled": "its landing {commit:.12} left {branch}; it is there as {rewritten:.12} ({how})",
     "landing_promoted": "to be landed again: {commit:.12} is not on {branch} any more",
     "task_opened": "open again ({event})",
     "task_claimed": "claimed by {agent}, attempt {attempt}",

@@ -93,6 +93,36 @@ def _of_one(kind: str) -> Any:
     return lambda desk, ask: _decided(kind, desk, {"task": ask.task})
 
 
+class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reason`: what the agent is told; a result that is done needs one to be sent back."""
+
+    reason: Annotated[str, Meta(max_length=100_000)] = ""
+
+
+class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`branch`: a new branch to land on in place of the target."""
+
+    branch: Annotated[str, Meta(max_length=200)] = ""
+
+
+class SettledAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`commit`: what its landing was rewritten as; empty where it was dropped on purpose."""
+
+    commit: Annotated[str, Meta(max_length=200)] = ""
+
+
+def retry(desk: Desk, ask: Ask) -> Changed:
+    return _decided("retry", desk, {"tasks": [ask.task], "reason": ask.body.reason})
+
+
+def promote(desk: Desk, ask: Ask) -> Changed:
+    return _decided("promote", desk, {"task": ask.task, "branch": ask.body.branch})
+
+
+def settle(desk: Desk, ask: Ask) -> Changed:
+    return _decided("settle", desk, {"task": ask.task, "commit": ask.body.commit})
+
+
 def reject(desk: Desk, ask: Ask) -> Changed:
     return _decided("reject", desk, {"task": ask.task, "reason": ask.body.reason})
 
@@ -258,13 +288,14 @@ def operations(api: Api) -> list[Operation]:
         Operation("PATCH", "/tasks/{task}", "edit_task", "Change a task's definition, key by key.", edit(api), TaskView,
                   "operate", "loop", body=Edit, problems=(404, 409, 412)),
         of_task("cancel", "Cancel a task; whatever works on it is ended.", _of_several("cancel")),
-        of_task("retry", "Open a failed task again.", _of_several("retry")),
+        of_task("retry", "Open a failed task again, or send back a result that has not landed.", retry, Again),
         of_task("approve", "Let a result land that waits for a person, or a plan begin.", _of_one("approve")),
         of_task("reject", "Refuse a result that waits for a person, or a plan.", reject, Rejected),
         of_task("resolve", "Decide what is parked.", resolve, Resolved),
         of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", _of_one("resume")),
         of_task("reassign", "Take a task from its agent and give it to another.", reassign, Reassigned),
-        of_task("promote", "Land what an attempt made, again or after all.", _of_one("promote")),
+        of_task("promote", "Land what an attempt made, again or after all.", promote, Promoted),
+        of_task("settle", "Say what became of a landing that is not on its branch any more.", settle, SettledAs),
         of_task("block", "Say that another task has to come first.", block, Blocked),
         of_task("split", "Divide a task into subtasks, and wait for them.", split(api), Split),
         of_attempt("undo", "Put the worktree back to how a turn left it.", undo, AtTurn),

@@ -22,8 +22,8 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
 class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task in a list. `held` says why it is left alone until somebody acts; `not_before` is when its time comes,
-    and `cause` why it is paused until then."""
+    """A task in a list. `landing_waits`: the paths in a checkout for which its landing waits. `held` says why it is
+    left alone until somebody acts; `not_before` is when its time comes, and `cause` why it is paused until then."""
 
     id: str
     state: TaskState
@@ -47,6 +47,7 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     not_before: float = 0.0
     held: str = ""
     cause: str = ""
+    landing_waits: tuple[str, ...] = ()
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -145,7 +146,7 @@ def row(task: Task, made: Definition | None, held: str = "") -> TaskRow:
         made.priority if made and made.priority is not None else 5, made.labels if made else (), task.agent, task.model,
         task.attempt, task.attempts, task.turns, task.usd, task.tokens, task.parked, task.progress, task.added_at,
         task.changed_at, (made.parent or "") if made else "", made.depends_on if made else (),
-        max(task.not_before, (made.not_before or 0.0) if made else 0.0), held, task.cause,
+        max(task.not_before, (made.not_before or 0.0) if made else 0.0), held, task.cause, task.landing_waits,
     )  # fmt: skip
 
 

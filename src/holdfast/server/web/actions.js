@@ -95,6 +95,30 @@ async function rejectTask(task) {
   }), `${task.id}: rejected.`);
 }
 
+export const waitsToLand = (task) => (task.landing_waits || []).length > 0;
+export const waitingWords = (task) => `Its landing waits: you have changed ${task.landing_waits.slice(0, 5).join(", ")} in your checkout. `
+  + "Commit or put away your changes there, send it back, land it on a branch, or cancel it.";
+
+async function sendBack(task) {
+  return done(await openDialog({
+    title: `Send ${task.id} back?`,
+    words: "Nothing of it lands. The reason is what the agent is told in its next attempt.",
+    yes: "Send back", danger: true,
+    fields: [{ name: "reason", label: "Reason", kind: "area", required: true }],
+    act: (values) => post(`/tasks/${part(task.id)}/retry`, values),
+  }), `${task.id}: sent back.`);
+}
+
+async function landOnBranch(task) {
+  return done(await openDialog({
+    title: `Land ${task.id} on a branch?`,
+    words: "What was verified becomes a new branch, and your checkout stays as it is.",
+    yes: "Land",
+    fields: [{ name: "branch", label: "New branch", required: true }],
+    act: (values) => post(`/tasks/${part(task.id)}/promote`, values),
+  }), `${task.id}: landed.`);
+}
+
 async function resolveTask(task) {
   return done(await openDialog({
     title: `Resolve ${task.id}`,
@@ -155,8 +179,12 @@ export function actionsOf(task) {
     found.push(["Retry", decision("retry", (each) => `Retry ${each.id}?`, "It is opened again, and gets a new attempt.", "Retry", "opened again"), "primary"]);
     if (task.attempt) found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its last attempt goes on where it ended.", "Resume", "goes on"), ""]);
   }
+  if (waitsToLand(task)) {
+    found.push(["Send back", sendBack, "primary"]);
+    found.push(["Land on a branch", landOnBranch, ""]);
+  }
   if (!OVER.includes(task.state)) found.push(["Edit", editTask, ""]);
-  if (![...OVER, "FAILED", "DONE"].includes(task.state)) {
+  if (!OVER.includes(task.state)) {
     found.push(["Cancel", decision("cancel", (each) => `Cancel ${each.id}?`,
       "Whatever works on it is ended. This cannot be taken back; its work so far is kept.", "Cancel the task", "cancelled", true), "danger"]);
   }

@@ -1,6 +1,6 @@
 // The board: a column for each kind of state. Only as many cards as somebody looks at are in the page.
 
-import { addTask, buttonsFor } from "./actions.js";
+import { addTask, buttonsFor, waitingWords, waitsToLand } from "./actions.js";
 import { announce, cut, debounce, h, nothing, paced, put } from "./dom.js";
 import { store } from "./store.js";
 import { COLUMNS, ago, columnOf, count, money, STATES, stateBadge, taskLink, toneOf } from "./words.js";
@@ -126,6 +126,7 @@ function fits(task, filter) {
 
 export function whyItWaits(task) {
   if (task.parked) return task.parked;
+  if (waitsToLand(task)) return waitingWords(task);
   if (task.state === "PENDING_APPROVAL") return "waits for your word";
   if (task.state === "PLANNED") return "a plan: waits for your word";
   if (task.state === "FAILED") return "";
@@ -156,14 +157,14 @@ function card(task, waits) {
 }
 
 function actions(task) {
-  const made = buttonsFor(task, ["Approve", "Reject", "Resolve", "Retry", ...(task.parked ? ["Resume"] : [])]);
+  const made = buttonsFor(task, ["Approve", "Reject", "Resolve", "Retry", "Send back", ...(task.parked ? ["Resume"] : [])]);
   return made.length > 0 && h("div", { class: "card-buttons" }, made);
 }
 
 function paintTiles(node, all) {
   const status = store.status || {};
   const at = (test) => all.filter(test).length;
-  const needs = at((task) => task.parked || task.state === "PENDING_APPROVAL" || task.state === "PLANNED");
+  const needs = at((task) => task.parked || waitsToLand(task) || task.state === "PENDING_APPROVAL" || task.state === "PLANNED");
   const tiles = [
     ["At work", String(at((task) => columnOf(task) === "work"))],
     ["Need you", String(needs), needs ? "ask" : ""],

@@ -1,6 +1,6 @@
 // A task's page: what it is, what happened, what was made of it turn by turn, and what it says now.
 
-import { buttonsFor } from "./actions.js";
+import { buttonsFor, waitingWords, waitsToLand } from "./actions.js";
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, paced, put } from "./dom.js";
 import { output } from "./output.js";
@@ -120,6 +120,7 @@ function paintHead(node, { view, attempts }) {
   const kept = node.querySelector("[data-action]:focus");
   put(node, h("div", { class: "task-title" }, stateBadge(row), h("h1", {}, h("bdi", {}, cut(row.title || row.id, 300)))),
     row.parked && h("p", { class: "notice warn" }, "Parked: ", row.parked),
+    waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.progress && h("p", { class: "notice" }, cut(row.progress, 300)),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),

@@ -1,0 +1,184 @@
+"""What a person can decide about a landing: send back what waits, land it as a branch, settle one that was rewritten.
+
+A landing waits while its paths are changed in a checkout. It is journalled as `landing_waits`, and ends when the paths
+are free, when the task is cancelled, when it is sent back to its agent (`retry --reason`), or when the verified commit
+lands as a new branch (`promote --branch`).
+
+A landing is rewritten when somebody amends, rebases or squashes its commit: the branch no longer leads to the commit
+that the journal has. It is recognised by our lines in a commit message, by its patch or by its tree. What cannot be
+recognised is for a person to say (`resolve --rewritten COMMIT`, `resolve --dropped`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.before import seems_lost
+from holdfast.domain.entries import LandingSettled
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.durable import git
+from holdfast.durable.entry import Record
+from holdfast.engine.decisions import Answer, Desk, Later, expect_at_rest, expect_decided, refused
+from holdfast.engine.finish import land_on
+from holdfast.engine.land import branch_of, lost_landings, reaches
+from holdfast.errors import InputError
+from holdfast.layout import Layout
+from holdfast.ports import Ledger
+
+COMMITS_MAX = 5000
+
+
+# -- sending back -----------------------------------------------------------------------------------------------------
+
+
+class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reason`: what the agent is told; a result that is done needs one to be sent back."""
+
+    tasks: list[str]
+    reason: str = ""
+
+
+def retry(desk: Desk, asked: Retry) -> Answer:
+    tasks = [desk.task(name) for name in dict.fromkeys(asked.tasks)]
+    records: list[Record] = []
+    for number, task in enumerate(tasks):
+        if not desk.has_done("task_opened", 2 * number):
+            records += _opening(desk, task, asked.reason, 2 * number)
+    desk.append(records)
+    return desk.answer(*tasks)
+
+
+def _opening(desk: Desk, task: Task, reason: str, number: int) -> list[Record]:
+    told = f"A person has looked at the work and sent it back:\n\n{reason}\n" if reason else ""
+    feedback = desk.blobs.put(told.encode(), content_type="text/plain") if told else ""
+    opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": TransitionReason.REQUESTED_BY_PERSON}
+    if task.state is not TaskState.DONE:
+        facts = {**_anew(task), **({"feedback": feedback} if feedback else {})}
+        return [desk.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON, number, facts)]
+    if not reason:
+        raise refused(task, "sent back", f"say why: `holdfast retry {task.id} --reason …`.", "it is done")
+    expect_decided(task, "sent back")
+    expect_at_rest(desk, task, "sent back")
+    outcome = {"kind": "rejected", "detail": reason, "attempt": task.attempt}
+    facts = {"attempt": task.attempt, "outcome": outcome, "feedback": feedback}
+    failed = desk.moved(task, TaskEvent.VERIFICATION_REJECTED, AbortReason.REJECTED, number + 1, facts)
+    return [failed, desk.record("task_opened", number, {**opened, "outcome": outcome})]
+
+
+def _anew(task: Task) -> dict[str, bool]:
+    """A conversation in which the last start came to nothing is not tried once more."""
+    return {"forget": True} if seems_lost(task) else {}
+
+
+# -- landing as a branch ----------------------------------------------------------------------------------------------
+
+
+def land_as_branch(desk: Desk, task: Task, name: str, apart: Callable[..., Answer]) -> Answer:
+    """Lands what the task's attempt made as a new branch, judged like any landing."""
+    branch = f"refs/heads/{name.removeprefix('refs/heads/')}"
+    if task.state is TaskState.CLOSED and task.landed_on == branch:
+        return desk.answer(task, note=f"{task.landed[:12]} is on {name} already", landed=task.landed)
+    expect_decided(task, "landed on a branch")
+    if task.state is not TaskState.DONE:
+        raise refused(task, "landed on a branch", "only what is done and has not landed can be.")
+    if desk.shop is None:
+        raise Later
+    expect_at_rest(desk, task, "landed on a branch")
+    repository = git.discover(desk.repo)
+    if repository.run("check-ref-format", branch, codes=(0, 1)).code:
+        raise InputError(detail=f"{name!r} cannot be the name of a branch")
+    if repository.run("rev-parse", "-q", "--verify", branch, codes=(0, 1)).line:
+        raise InputError(detail=f"there is a branch {name} already; name one that is new")
+    if desk.shop.board.worked_on(task).approve and not task.approved:
+        raise refused(task, "landed on a branch", f"type `holdfast approve {task.id}` first.", "nobody approved it")
+
+    def work(desk: Desk, task: Task) -> Answer:
+        assert desk.shop is not None
+        if (verdict := land_on(desk.shop, task, branch)) is not None:
+            raise refused(task, "landed on a branch", "the run goes on with it.", f"{verdict.kind}: {verdict.detail}")
+        return desk.answer(task, note=f"landed on {name} as {task.landed[:12]}", landed=task.landed)
+
+    return apart(desk, task, work)
+
+
+# -- landings that were rewritten -------------------------------------------------------------------------------------
+
+
+def recognised(repo: Path, task: Task) -> tuple[str, str]:
+    """The commit on the task's branch that its landing was rewritten as, and how that shows; empty where none is."""
+    repository, branch = git.discover(repo), branch_of(task)
+    is_there = not repository.run("cat-file", "-e", f"{task.landed}^{{commit}}", codes=(0, 1, 128)).failure
+    since = [f"^{task.landed}^@"] if is_there else []
+    asked = ("log", f"--max-count={COMMITS_MAX}", "-z", "--format=%H%x01%T%x01%B", branch, *since, "--")
+    found = repository.run(*asked, codes=(0, 128))
+    if found.failure is not None:
+        return "", ""
+    commits = [field.strip("\n").split("\x01", 2) for field in found.fields() if field.strip()]
+    ours = {f"Holdfast-Task: {task.id}", f"Holdfast-Attempt: {task.attempt}"}
+    for commit, _, message in commits:
+        # In a squash the lines stand in the middle of the message, where git calls them no trailers.
+        if ours <= {line.strip() for line in message.splitlines()}:
+            return commit, "its message names the task and the attempt"
+    if not is_there:
+        return "", ""
+    tree = repository.run("rev-parse", f"{task.landed}^{{tree}}").line
+    for commit, its_tree, _ in commits:
+        if its_tree == tree:
+            return commit, "it has the same tree"
+    wanted = _patch_ids(repository, [task.landed])
+    by_patch = {patch: commit for commit, patch in _patch_ids(repository, [each[0] for each in commits]).items()}
+    commit = by_patch.get(wanted.get(task.landed, "-"), "")
+    return commit, "it makes the same changes" if commit else ""
+
+
+def _patch_ids(repository: git.Repository, commits: Iterable[str]) -> dict[str, str]:
+    text = "".join(f"{commit}\n" for commit in commits).encode()
+    if not text:
+        return {}
+    shown = repository.run("diff-tree", "--stdin", "--patch", "--no-ext-diff", "--no-textconv", "--root", stdin=text)
+    lines = repository.run("patch-id", "--stable", stdin=shown.out).line.splitlines()
+    return {commit: patch for patch, _, commit in (line.partition(" ") for line in lines)}
+
+
+def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> None:
+    """Journals every lost landing that is recognised in a rewritten history."""
+    tasks = list(ledger.state.tasks.values())
+    for name in lost_landings(repo, tasks, layout.snapshots):
+        task = ledger.state.tasks[name]
+        commit, how = recognised(repo, task)
+        if commit:
+            settled = LandingSettled(name, task.attempt, branch_of(task), task.landed, commit, how)
+            ledger.append(ledger.epoch, [Record("landing_settled", msgspec.to_builtins(settled), actor="recover")])
+            note(name, f"its landing {settled.commit[:12]} was rewritten as {commit[:12]}: {how}")
+
+
+class Settlement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person says of a lost landing: it is there as `commit` or, without one, it was dropped on purpose."""
+
+    task: str
+    commit: str = ""
+
+
+def settle(desk: Desk, asked: Settlement) -> Answer:
+    task, commit = desk.task(asked.task), asked.commit
+    if not desk.has_done("landing_settled", 0):
+        if not task.landed:
+            raise refused(task, "settled", "there is nothing to settle.", "this journal knows no landing of it")
+        branch, found = branch_of(task), ""
+        if reaches(desk.repo, branch, task.landed):
+            raise refused(task, "settled", "there is nothing to settle.", f"{task.landed[:12]} is on its branch")
+        if commit:
+            name = f"{commit}^{{commit}}"
+            found = git.discover(desk.repo).run("rev-parse", "-q", "--verify", name, codes=(0, 1, 128)).line
+            if not found or not reaches(desk.repo, branch, found):
+                short = branch.removeprefix("refs/heads/")
+                raise InputError(detail=f"{commit} is no commit that the branch {short} leads to; nothing was changed")
+        settled = LandingSettled(task.id, task.attempt, branch, task.landed, found, "a person said so")
+        desk.append([desk.record("landing_settled", 0, msgspec.to_builtins(settled))])
+    note = f"its landing is {task.landed[:12]} now" if task.landed else "its landing was dropped on purpose"
+    return desk.answer(task, note=note, landed=task.landed)

@@ -1,0 +1,86 @@
+"""A landed commit that a person amends, rebases, squashes or drops: recognised or acknowledged, and then done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, git, holdfast, make_repo, sound, state
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "t", "write t.txt x")
+    holdfast(repo, "run")
+    return repo
+
+
+def _amend(repo: Path) -> None:
+    git(repo, "commit", "-q", "--amend", "--reset-author", "-C", "HEAD", "--date", "2001-01-01T00:00:00Z")
+
+
+def _reword(repo: Path) -> None:
+    git(repo, "commit", "-q", "--amend", "-m", "other words")
+
+
+def _add_to(repo: Path) -> None:
+    (repo / "more.txt").write_text("more\n")
+    git(repo, "add", "more.txt")
+    git(repo, "commit", "-q", "--amend", "--no-edit")
+
+
+def _rebase(repo: Path) -> None:
+    landed = git(repo, "rev-parse", "HEAD")
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "before it")
+    git(repo, "cherry-pick", landed)
+    git(repo, "commit", "-q", "--amend", "-m", "without our lines")
+
+
+def _squash(repo: Path) -> None:
+    message = git(repo, "log", "-1", "--format=%B")
+    (repo / "more.txt").write_text("more\n")
+    git(repo, "add", "more.txt")
+    git(repo, "reset", "-q", "--soft", "HEAD~1")
+    git(repo, "commit", "-q", "-m", f"squashed\n\n{message}\n\nand more\n\nlast line")
+
+
+REWRITES = {"amend": _amend, "reword": _reword, "add": _add_to, "rebase": _rebase, "squash": _squash}
+
+
+@pytest.mark.parametrize("how", REWRITES)
+def test_a_rewritten_landing_is_recognised(repo: Path, how: str) -> None:
+    before = state(repo).tasks["t"].landed
+    REWRITES[how](repo)
+    assert git(repo, "rev-parse", "HEAD") != before
+    said = holdfast(repo, "check")
+    assert "was rewritten as" in said and "Sound; the next start has" in said
+    add(repo, "u", "write u.txt x", depends_on=["t"])
+    assert "was rewritten as" in holdfast(repo, "run")
+    assert state(repo).tasks["t"].landed != before
+    sound(repo)
+    assert "Sound.\n" in holdfast(repo, "check")
+    assert "left refs/heads/main" in holdfast(repo, "history", "t")
+
+
+@pytest.mark.parametrize("said", ["rewritten", "dropped"])
+def test_what_cannot_be_recognised_is_acknowledged(repo: Path, said: str) -> None:
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    (repo / "t.txt").write_text("something else altogether\n")
+    git(repo, "add", "t.txt")
+    git(repo, "commit", "-q", "-m", "by hand")
+    found = holdfast(repo, "check", code=4)
+    assert "--rewritten COMMIT" in found and "--dropped" in found
+    if said == "rewritten":
+        assert "is no commit" in holdfast(repo, "resolve", "t", "--rewritten", "HEAD~7", code=2)
+        holdfast(repo, "resolve", "t", "--rewritten", "HEAD")
+        assert state(repo).tasks["t"].landed == git(repo, "rev-parse", "HEAD")
+    else:
+        holdfast(repo, "resolve", "t", "--dropped")
+        assert state(repo).tasks["t"].landed == ""
+    sound(repo)
+    add(repo, "u", "write u.txt x", depends_on=["t"])
+    holdfast(repo, "run")
+    assert "cannot be settled" in holdfast(repo, "resolve", "t", "--dropped", code=9)
