@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import subprocess
 from pathlib import Path
+
+from engine_support import wait_for
+from holdfast.durable import process
 
 
 class SetClock:
@@ -16,6 +22,10 @@ class SetClock:
         self._wall = self._monotonic = 0.0
         self.env = {"HOLDFAST_CLOCK": str(self._file)}
         self._write()
+
+    @property
+    def passed_s(self) -> float:
+        return self._monotonic
 
     def later(self, seconds: float) -> None:
         """So much later, by every clock."""
@@ -32,3 +42,24 @@ class SetClock:
         new = self._file.with_suffix(".new")
         new.write_text(f"{self._wall} {self._monotonic}\n")
         os.replace(new, self._file)
+
+
+def stop_below(pid: int) -> list[int]:
+    """Stops a process, and then all that descends from it, which by then is all that ever will."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: process.is_stopped(pid) or process.start_ticks(pid) is None, f"process {pid} to stand still")
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [pid, *(each for child in children for each in stop_below(int(child)))]
+
+
+def suspend(running: subprocess.Popen[str], clock: SetClock, seconds: float) -> None:
+    """The run and all below it stand still, so much time passes, and all go on."""
+    pids = stop_below(running.pid)
+    clock.later(seconds)
+    for pid in reversed(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from clock_support import SetClock
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state
 from holdfast.agents.runner import RUNNER_POINTS
 from holdfast.domain.entries import PAYLOADS
@@ -137,10 +138,11 @@ class Case:
         self.repo = folder / "repo"
         shutil.copytree(template, self.repo, symlinks=True)
         self.log, self.once = folder / "points.log", folder / "once"
-        self.once.mkdir()
+        self.once.mkdir(parents=True)
         self.log.touch()
         # `pending`: after how many kills the next start had something to finish.
         self.lives = self.resolved = self.pending = 0
+        self.clock = SetClock(folder)
 
     def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
         """One life of the orchestrator; whoever first comes to one of the points, `name:n`, dies there."""
@@ -151,19 +153,21 @@ class Case:
             PYTHONFAULTHANDLER="1",
             HOLDFAST_CRASH_LOG=str(self.log),
             HOLDFAST_CRASH_ONCE=str(self.once),
+            **self.clock.env,
             **at,
             **env,
         )
         self.said = end_of(process)
         return process.returncode
 
-    def run_to_the_end(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> None:
-        """Starts again after each kill, and decides what is parked, as a person would."""
+    def run_to_the_end(self, points: Iterable[str] = (), env: Mapping[str, str] = {}, *, later_s: float = 0.0) -> None:
+        """Starts again after each kill, `later_s` later, and decides what is parked, as a person would."""
         wanted = tuple(points)
         while True:
             code = self.run(wanted, env)
             if code == -signal.SIGKILL:
                 self.expect_sound_before_restart()
+                self.clock.later(later_s)
                 continue
             assert code == TASKS_LEFT, self.said
             parked = [task.id for task in state(self.repo).tasks.values() if task.parked]

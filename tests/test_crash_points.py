@@ -21,6 +21,8 @@ from holdfast.engine.effects import POINTS
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 # Recovery gives an intent up only when it is old: here every one is.
 IMPATIENT = {"HOLDFAST_REPLAY_AGE_MAX_S": "0.001"}
+LATER_S = 3 * 86_400.0
+GIVEN_UP_LATER = tuple(f"append.task_{effect}_{how}." for effect in EFFECTS for how in ("failed", "parked"))
 RECOVERED = "append.wal_replay_completed"
 BEGINNINGS = tuple(name for name in POINTS if name.endswith(".before"))
 CLOSED_BY_RECOVERY = tuple(
@@ -58,10 +60,12 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return make_reference(tmp_path_factory.mktemp("reference"))
 
 
-def crash(reference: Reference, folder: Path, points: Iterable[str], env: Mapping[str, str] = {}) -> Case:
-    """Each of the points, `name:n`, kills one process; then everything is well."""
+def crash(
+    reference: Reference, folder: Path, points: Iterable[str], env: Mapping[str, str] = {}, later_s: float = 0.0
+) -> Case:
+    """Each of the points, `name:n`, kills one process, and the next run begins `later_s` later; then all is well."""
     case, wanted = Case(reference.template, folder), set(points)
-    case.run_to_the_end(wanted, env)
+    case.run_to_the_end(wanted, env, later_s=later_s)
     assert case.killed() == wanted, "these did not kill anybody"
     # A run whose runners alone are killed has nothing to recover from.
     assert case.pending or case.lives == 1, "no kill left anything that `check` called pending"
@@ -85,7 +89,9 @@ def test_a_run_without_a_crash_reaches_every_point_but_those_of_recovery_and_som
     assert missed == {name for name in ALL_POINTS if name.startswith(CLOSED_BY_RECOVERY)}
     assert reference.reached.keys() <= set(ALL_POINTS), "a point that is not declared"
     points = {*GROUPS["appends-before"][::5], *ALSO["appends-before"]}
-    crash(reference, tmp_path, (f"{name}:1" for name in points))
+    crash(reference, tmp_path / "soon", (f"{name}:1" for name in points))
+    few = ("append.task_orphaned.before:1", "effect.land.after:1", "runner.turn_line.before:2")
+    crash(reference, tmp_path / "later", few, later_s=LATER_S)
 
 
 @pytest.mark.crash
@@ -93,6 +99,19 @@ def test_a_run_without_a_crash_reaches_every_point_but_those_of_recovery_and_som
 def test_each_point_of_the_group_kills_once(reference: Reference, tmp_path: Path, group: str) -> None:
     points = {*GROUPS[group], *ALSO.get(group, ())}
     crash(reference, tmp_path, (f"{name}:1" for name in points), IMPATIENT if group == "abandoned" else {})
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_point_of_the_group_kills_once_and_the_next_run_is_days_later(
+    reference: Reference, tmp_path: Path, group: str
+) -> None:
+    """Every timeout has passed by then: heartbeats, silence, time limits, and the age at which intents are given up."""
+    points = {*GROUPS[group], *ALSO.get(group, ())}
+    # An intent that is this old is given up, where it would otherwise be parked or found not to have happened.
+    points = {name for name in points if not name.startswith(GIVEN_UP_LATER)}
+    case = crash(reference, tmp_path, (f"{name}:1" for name in points), later_s=LATER_S)
+    assert case.lives == 1 or case.clock.passed_s >= LATER_S
 
 
 @pytest.mark.crash

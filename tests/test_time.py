@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from clock_support import SetClock
+from clock_support import SetClock, stop_below, suspend
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
-from holdfast.durable import process
 from holdfast.engine.signals import Signals
 
 DAY_S = 86_400.0
@@ -79,27 +77,6 @@ def test_after_a_long_pause_the_same_conversation_goes_on(repo: Path, clock: Set
 
 
 # -- everybody sleeps --------------------------------------------------------------------------------------------------
-
-
-def stop_below(pid: int) -> list[int]:
-    """Stops a process, and then all that descends from it, which by then is all that ever will."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: process.is_stopped(pid) or process.start_ticks(pid) is None, f"process {pid} to stand still")
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [pid, *(each for child in children for each in stop_below(int(child)))]
-
-
-def suspend(running: subprocess.Popen[str], clock: SetClock, seconds: float) -> None:
-    """The run and all below it stand still, so much time passes, and all go on."""
-    pids = stop_below(running.pid)
-    clock.later(seconds)
-    for pid in reversed(pids):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
 
 
 def at_second_step(repo: Path, clock: SetClock, **more: object) -> tuple[subprocess.Popen[str], Path, Path]:

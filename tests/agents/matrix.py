@@ -17,6 +17,8 @@ ROWS = {
     "unreachable": "connection refused or reset, 503, 529: paused, costs no attempt, the same conversation goes on, "
     "nothing is done twice",
     "usage": "usage limit with a reset time: paused until then, which is shown; the same conversation goes on",
+    "suspended": "suspended for longer than the heartbeat: goes on in the same start, nothing is done twice",
+    "later": "stopped, and continued a day later (set clock): same conversation, no attempt spent, nothing twice",
     "failures": "auth missing, program missing, refusal, garbage output: the right outcome and sentence",
 }
 BEGIN, END = "<!-- matrix: made by `make test-agents` -->", "<!-- end of the matrix -->"
