@@ -248,7 +248,18 @@ AIDER = Kit(
     has_tools=False,
     keeps=False,
     tells_reset=False,
-    own=("lands", "turns", "spend", "adopted", "resumed", "woken", "limited", "test_a_refusal_is_a_failed_attempt"),
+    own=(
+        "lands",
+        "turns",
+        "spend",
+        "adopted",
+        "resumed",
+        "woken",
+        "limited",
+        "suspended",
+        "later",
+        "test_a_refusal_is_a_failed_attempt",
+    ),
 )
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from agents.kits import AIDER, Kit
 from agents.site import Site
+from agents.test_time_rows import DAY_S, suspended, timed
 from engine_support import git
 from holdfast.domain.task import TaskState
 from model_server import Call, Step
@@ -78,6 +79,44 @@ def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_p
         assert site.task.state is TaskState.CLOSED and site.task.starts == 1
         assert len(site.model.requests) == 2 and site.landed() == "right"
         assert site.spent()[:2] == site.model.counted
+        site.sound()
+
+
+@pytest.mark.row("suspended")
+def test_who_was_suspended_for_longer_than_the_heartbeat_goes_on(kit: Kit, tmp_path: Path) -> None:
+    site, clock = timed(tmp_path, kit)
+    with site:
+        file = site.add(verify=GATE)
+        site.model.then(
+            Step("I look at README.md."), Step("Now.", [kit.edit(file, "right\n")], hold=True, hold_after=1)
+        )
+        suspended(site, clock)
+        assert site.task.state is TaskState.CLOSED and (site.task.starts, site.task.attempts) == (1, 1)
+        assert len(site.model.requests) == 2 and site.landed() == "right"
+        site.sound()
+
+
+@pytest.mark.row("later")
+def test_who_was_stopped_goes_on_a_day_later_and_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
+    site, clock = timed(tmp_path, kit)
+    with site:
+        file = site.add(verify=GATE)
+        wrong = kit.edit(file.with_name("a.py"), "def f(:\n")
+        site.model.then(
+            Step("First-4711.", [wrong]),
+            Step("Never heard.", hold=True),
+            Step("Again.", [kit.edit(file, "right\n")]),
+        )
+        run = site.begin()
+        site.until(lambda: site.model.is_holding, "the second answer")
+        site.until(lambda: site.records("turns"), "the first turn")
+        site.holdfast("stop", "--agents")
+        run.communicate()
+        clock.later(DAY_S)
+        site.finished(site.begin())
+        third, task = site.model.requests[2], site.task
+        assert third.has("You said: First-4711."), "its history was not told"
+        assert (task.state, task.starts, task.attempts, task.resumes) == (TaskState.CLOSED, 2, 1, 0)
         site.sound()
 
 

@@ -22,21 +22,25 @@ def timed(tmp_path: Path, kit: Kit) -> tuple[Site, SetClock]:
     return site, clock
 
 
+def suspended(site: Site, clock: SetClock) -> None:
+    """All stand still while an answer is outstanding, for longer than the heartbeat may be; then it comes."""
+    run = site.begin()
+    site.until(lambda: site.model.is_holding, "an answer that is held")
+    suspend(run, clock, 3600)
+    signs = site.layout.attempt_files("T.1").alive
+    before = signs.stat().st_mtime_ns
+    site.until(lambda: signs.stat().st_mtime_ns != before, "a sign of life")
+    site.model.release()
+    site.finished(run)
+
+
 @pytest.mark.row("suspended")
 def test_who_was_suspended_for_longer_than_the_heartbeat_goes_on(kit: Kit, tmp_path: Path) -> None:
     site, clock = timed(tmp_path, kit)
     with site:
         site.add(verify=GATE)
         site.model.then(Step("First.", [kit.shell("echo right > a.txt; echo x >> b.txt")]), Step("Done.", hold=True))
-        run = site.begin()
-        site.until(lambda: site.model.is_holding, "the second answer")
-        site.until(lambda: site.records("turns"), "the first turn")
-        suspend(run, clock, 3600)
-        signs = site.layout.attempt_files("T.1").alive
-        before = signs.stat().st_mtime_ns
-        site.until(lambda: signs.stat().st_mtime_ns != before, "a sign of life")
-        site.model.release()
-        site.finished(run)
+        suspended(site, clock)
         assert site.task.state is TaskState.CLOSED and (site.task.starts, site.task.attempts) == (1, 1)
         assert len(site.model.requests) == 2 and site.landed("b.txt") == "x"
         site.sound()

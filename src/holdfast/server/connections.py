@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.clock import GAP_S
 from holdfast.server.problems import CONTENT_TYPE, TITLES, ProblemDocument
 
 HEAD_BYTES_MAX = 64 << 10
@@ -102,7 +103,15 @@ class Connection(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
         if seconds is not None:
-            self._deadline = self.loop.call_later(seconds, self._refuse, status, code, detail)
+            due = self.loop.time() + seconds
+            self._deadline = self.loop.call_later(seconds, self._be_late, due, (seconds, status, code, detail))
+
+    def _be_late(self, due: float, expected: tuple[float, int, str, str]) -> None:
+        """Where the server itself did not run, nobody could be in time: then the whole time is given again."""
+        if self.loop.time() - due > GAP_S:
+            self._expect_by(*expected)
+        else:
+            self._refuse(*expected[1:])
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
         may_answer = self._may_answer()
