@@ -39,7 +39,7 @@ class Land:
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
         repository = git.discover(self._repo)
-        git_objects.require_whole(repository, wanted.new, [wanted.old] if wanted.old else [])
+        git_objects.require_whole(repository, wanted.new, [_known(wanted)] if wanted.old else [])
         point("land.objects.before")
         self._hand_over(repository, wanted)
         merge.make_durable(self._repo)
