@@ -151,7 +151,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
     from holdfast.engine.rework import snapshot_of
 
     attempt = _attempt(ctx, name)
-    commit = snapshot_of(_store(attempt), attempt.id, turn)
+    commit = snapshot_of(attempt.app.layout, attempt.id, turn)
     # The task's own worktree may be gone: any of the repository will do.
     private = attempt.app.layout.inside("cache", "snapshots", ".export")
     Snapshots(attempt.app.repo, private, attempt.app.layout.snapshots).export(commit, folder)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.domain.entries import TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.entries import SpawnIntended, TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def seems_lost(task: Task) -> bool:
 def flag(task: Task, flagged: TaskFlagged) -> None:
     task.parked, task.not_before, task.cause = flagged.parked, flagged.not_before, flagged.cause
     task.happened += flagged.happened
+    if flagged.anew:
+        task.continues, task.session, task.left, task.made = False, "", None, task.at
 
 
 def claim(task: Task, moved: TaskMoved) -> None:
@@ -81,6 +84,7 @@ def claim(task: Task, moved: TaskMoved) -> None:
         task.starts = task.turn = task.offset = task.undone = 0
         task.worked_on, task.failed, task.undos, task.intent = task.definition, "", (), ""
         task.assigned = "", ""
+        task.tree = task.begun = ""
     # A worker from elsewhere is none of our agents: what it gives back is anybody's.
     agent = "" if moved.remote else moved.agent
     if agent != task.worked_by != "":
@@ -110,11 +114,23 @@ def fail(task: Task, moved: TaskMoved) -> None:
 
 
 def undo(task: Task, undone: TurnUndone) -> None:
+    if undone.attempt != task.attempt:
+        # What an earlier attempt left is there only up to that turn.
+        if task.left is not None and task.left.attempt == undone.attempt:
+            task.left = msgspec.structs.replace(task.left, turn=undone.turn)
+        return
+    task.tree = undone.tree
     kept = (each for each in task.undos if each[0] != task.turn)
     task.undos = (*kept, (task.turn, min(undone.turn, task.turn)))
     task.undone = task.turn - len(standing(task.turn, task.undos))
     if task.past and task.past[-1].attempt == task.attempt:
         _end(task, msgspec.structs.replace(task.past[-1], undos=task.undos))
+
+
+def intend(task: Task, spawn: SpawnIntended, moment: float) -> None:
+    task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
+    task.begun = task.begun or spawn.tree
+    task.reserved, task.used, task.began = spawn.reserved, Spend(), moment
 
 
 def _end(task: Task, one: Past) -> None:

@@ -131,7 +131,8 @@ class TaskMoved(msgspec.Struct, frozen=True):
     blob with what the agent is told when it is woken. `again`: of a failure, that another attempt follows by itself.
     `rest` is what the start has spent after its last turn. A claim says with which `model`, and `why` this agent;
     `remote`, that the worker is none of ours, and holds it through the API. `forget`: the conversation that the task
-    had cannot be gone on with, and the next start begins another.
+    had cannot be gone on with, and the next start begins another. `tree` is the commit of the snapshot that the next
+    start of the attempt goes on with, where that is another than its last turn's.
     A claim also names the `endpoint` at which its agent finds its model, where that is known. Of work that is given
     back because the agent cannot be used for now, `until` is when it is tried again.
     """
@@ -153,6 +154,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     forget: bool = False
     endpoint: str = ""
     until: float = 0.0
+    tree: str = ""
 
 
 class MoveRefused(msgspec.Struct, frozen=True):
@@ -172,6 +174,7 @@ class TaskFlagged(msgspec.Struct, frozen=True):
     `cause` says, as a sentence, why it is paused until then; the next claim ends both.
     `happened`: steps of which a person said that they took place, which are not performed again for this candidate:
     `refresh`, or `gate:` and the name of a gate.
+    `anew`: the next attempt begins without what the ones before left.
     """
 
     task: str
@@ -179,6 +182,7 @@ class TaskFlagged(msgspec.Struct, frozen=True):
     not_before: float = 0.0
     cause: str = ""
     happened: tuple[str, ...] = ()
+    anew: bool = False
 
 
 class TurnCompleted(msgspec.Struct, frozen=True):
@@ -242,12 +246,14 @@ class LandingSettled(msgspec.Struct, frozen=True):
 
 
 class TurnUndone(msgspec.Struct, frozen=True):
-    """The worktree was put back to a turn; `saved` is the snapshot of what stood there before."""
+    """The worktree was put back to a turn; `saved` is the snapshot of what stood there before, empty where the later
+    turns are lost. `tree` is the commit of the turn that the next start goes on with."""
 
     task: str
     attempt: str
     turn: int
     saved: str
+    tree: str = ""
 
 
 class EffectIntended(msgspec.Struct, frozen=True):
@@ -259,6 +265,7 @@ class SpawnIntended(EffectIntended, frozen=True):
     """`order` is the blob with all that the runner needs; `reserved` what the start may spend.
 
     `names_files`: every file of this start names this entry. Files of starts from before that was so name none.
+    `tree`: the commit with which the attempt begins, on top of `base`.
     """
 
     start: int = 0
@@ -268,6 +275,7 @@ class SpawnIntended(EffectIntended, frozen=True):
     base: str = ""
     reserved: Caps = Caps()
     names_files: bool = False
+    tree: str = ""
 
 
 class VerifyIntended(EffectIntended, frozen=True):

@@ -41,6 +41,7 @@ class Task(msgspec.Struct):
     `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
     its file and blob are on disk. `progress` is what its worker said last. `cause`: why it is paused until
     `not_before`. `endpoint` is where `worked_by` finds its model, if that is known. `assigned`: whom a person gave it.
+    `tree` is the snapshot that this attempt's next start goes on with, or else `begun`, the commit it begins with.
     """
 
     id: str
@@ -97,6 +98,8 @@ class Task(msgspec.Struct):
     past: tuple[Past, ...] = ()
     assigned: tuple[str, str] = ("", "")
     happened: tuple[str, ...] = ()
+    tree: str = ""
+    begun: str = ""
     intent: str = ""
     cause: str = ""
     endpoint: str = ""
@@ -260,7 +263,7 @@ class State:
         task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
         task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
         task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
-        task.state, task.changed_at = target, entry.timestamp
+        task.state, task.changed_at, task.tree = target, entry.timestamp, moved.tree or task.tree
         task.outcome, task.landing_waits = moved.outcome, ()
         if moved.rest != _NOTHING:
             task.used += moved.rest
@@ -297,6 +300,7 @@ class State:
                 if turn["turn"] <= task.turn:
                     return False
                 task.turn, task.offset, task.used = turn["turn"], turn["end_offset"], now_used
+                task.tree = turn.get("snapshot") or task.tree
         except (KeyError, TypeError):
             return False
         if self.outages:
@@ -337,9 +341,7 @@ class State:
         task.left, task.made = None, task.at
 
     def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
-        task = self.known(undone.task)
-        if undone.attempt == task.attempt:
-            before.undo(task, undone)
+        before.undo(self.known(undone.task), undone)
 
     def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
         task = self._open_task(resumed.task)
@@ -355,8 +357,7 @@ class State:
 
     def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
         task = self.known(spawn.task)
-        task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
-        task.reserved, task.used, task.began = spawn.reserved, Spend(), entry.timestamp
+        before.intend(task, spawn, entry.timestamp)
         task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
         outage.fold_start(self.outages, task)
 

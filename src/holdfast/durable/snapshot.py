@@ -293,6 +293,11 @@ class Snapshots:
                     disk.remove_tree(staging)
                 raise
 
+    def standing(self) -> str:
+        """The tree as the worktree stands. It is kept nowhere."""
+        with self._at_work():
+            return self._shadow.stage(None).tree
+
     def prune(self, attempt: str, keep: Collection[str] = ()) -> list[str]:
         """Removes the attempt's refs but those named in `keep`, all or none, and returns the names.
 

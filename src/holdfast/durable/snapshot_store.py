@@ -120,6 +120,10 @@ class Store:
         lines = self.run("for-each-ref", *wanted).line.splitlines()
         return dict(line.split(" ", 1) for line in lines)
 
+    def trees(self, pattern: str) -> set[str]:
+        """The trees of all refs that a pattern of git's matches."""
+        return set(self.run("for-each-ref", "--format=%(tree)", pattern).line.split()) if self.exists else set()
+
     def name(self, ref: str, commit: str) -> None:
         """Lets a ref lead to a commit whose objects are on disk."""
         path = self.path / ref

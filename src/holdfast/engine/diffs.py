@@ -10,7 +10,7 @@ import msgspec
 from holdfast.domain.state import Task
 from holdfast.durable.chain import Chain
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine.rework import snapshot_of, snapshots_of
+from holdfast.engine.rework import snapshots_of
 from holdfast.engine.turns import all_turns
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import TurnUnknown
@@ -31,7 +31,11 @@ class Diffs(msgspec.Struct, frozen=True):
 
     def after(self, turn: int) -> str:
         """The commit that holds the tree as the turn left it; 0: as the attempt found it."""
-        commit = snapshot_of(self._store, self.attempt, turn) if turn else self.base()
+        turns = {line.turn: line.snapshot for line in all_turns(self.layout.attempt_files(self.attempt))}
+        if turn and turn not in turns:
+            known = f"has {max(turns)} turns" if turns else "has completed none"
+            raise TurnUnknown(turn=turn, attempt=self.attempt, known=known)
+        commit = turns[turn] if turn else self.base()
         if not commit:
             raise TurnUnknown(turn=turn, attempt=self.attempt, known="was made elsewhere, and left no tree")
         return commit

@@ -17,7 +17,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable import attempts, jsonl
 from holdfast.durable.entry import Record
-from holdfast.engine import budget, merge, outages, turns
+from holdfast.engine import budget, merge, outages, standing, turns
 from holdfast.engine.salvage import salvage
 from holdfast.engine.workshop import Workshop
 from holdfast.layout import Attempt
@@ -57,12 +57,11 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.DONE:
             _done(shop, task, ended)
         case Ending.UNREACHABLE | Ending.RATE_LIMITED | Ending.QUOTA:
-            outages.pause(shop, task, ended, session=ended.session, rest=_rest(shop, task, ended))
+            outages.pause(shop, task, ended, **_end_of(shop, task, ended))
         case Ending.ENVIRONMENT:
             # The machine failed, and not the task: it goes on with the same attempt.
-            until, rest = shop.clock() + FAULT_PAUSE_S, _rest(shop, task, ended)
-            told = AbortReason.ENVIRONMENT, ended.detail
-            shop.pause(task, TaskEvent.REQUEUE, *told, until, session=ended.session, rest=rest)
+            until, told = shop.clock() + FAULT_PAUSE_S, (AbortReason.ENVIRONMENT, ended.detail)
+            shop.pause(task, TaskEvent.REQUEUE, *told, until, **_end_of(shop, task, ended))
             shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")
         case Ending.AUTH_MISSING:
             _fail_for_good(shop, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
@@ -76,7 +75,7 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.FAILED | Ending.NOT_STARTED if _is_lost(shop, task, ended):
             _begin_anew(shop, task, ended)
         case failed:
-            more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
+            more = _end_of(shop, task, ended)
             # Who has refused, or goes in circles, would do so again.
             more |= {"forget": True} if failed in _SPOILT else {}
             shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, ended.detail, **more)
@@ -97,7 +96,7 @@ def _begin_anew(shop: Workshop, task: Task, ended: Exit) -> None:
     said = _last_line(shop.layout.attempt_files(task.attempt), ended.start)
     detail = f"The conversation {task.session} was lost: it could not be gone on with. {ended.detail.rstrip('.')}."
     detail += f' Its last words: "{said}".' if said and said not in detail else ""
-    more: dict[str, Any] = {"forget": True, "rest": _rest(shop, task, ended)}
+    more: dict[str, Any] = {**_end_of(shop, task, ended), "session": "", "forget": True}
     if task.lost_in == task.attempt:
         shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
         return
@@ -151,8 +150,7 @@ def go_on(shop: Workshop, task: Task) -> None:
         more: dict[str, Any] = {"forget": True} if task.session and task.came_to_nothing else {}
         shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
         return
-    _put_back(shop, task)
-    back = shop.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED)
+    back = shop.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED, tree=_save(shop, task))
     if task.used.turns or not task.resumes:
         shop.append(back)
         return
@@ -170,19 +168,21 @@ def _last_words(shop: Workshop, attempt: str) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _put_back(shop: Workshop, task: Task) -> None:
-    is_lost = not shop.worktrees.path(task.id).is_dir()
-    if is_lost:
-        shop.worktrees.prepare(task.id, task.base)
-    files = shop.layout.attempt_files(task.attempt)
-    snapshots = shop.worktrees.snapshots(task.id, task.base)
+def _save(shop: Workshop, task: Task) -> str:
+    """Saves an orphan's tree as it was found; returns its commit where the next start has to go on with it.
+
+    Once: a tree that descends from what the attempt went on with was saved by whoever died before saying so.
+    """
+    if not shop.worktrees.path(task.id).is_dir():
+        return ""
+    snapshots, store = shop.worktrees.snapshots(task.id, task.base), shop.worktrees.store
     name = f"orphan-{task.starts}"
-    saved = snapshots.names(task.attempt)
-    if name not in saved and not is_lost:
-        snapshots.take(task.attempt, name)
-    if worked_after_last_turn(files) and not is_lost:
-        return
-    snapshots.restore(last_tree(task, saved))
+    saved = snapshots.names(task.attempt).get(name, "")
+    before = standing.tree_of(shop.layout, task)
+    asked = ("merge-base", "--is-ancestor", before, saved)
+    if not saved or (before and store.run(*asked, codes=(0, 1, 128)).code):
+        saved = snapshots.take(task.attempt, name).commit
+    return saved if worked_after_last_turn(shop.layout.attempt_files(task.attempt)) else ""
 
 
 def last_tree(task: Task, saved: Mapping[str, str]) -> str:
@@ -196,6 +196,11 @@ def worked_after_last_turn(files: Attempt) -> bool:
     last = lines[-1].ts if lines else 0.0
     events = (line.record for line in jsonl.Ledger(files.events).read()) if files.events.exists() else ()
     return any(event.get("type") == "tool_ended" and event["ts"] > last for event in events)
+
+
+def _end_of(shop: Workshop, task: Task, ended: Exit) -> dict[str, Any]:
+    """What the end of a start says, whatever becomes of the task: its tree is what the next start goes on with."""
+    return {"session": ended.session, "rest": _rest(shop, task, ended), "tree": ended.snapshot}
 
 
 def _rest(shop: Workshop, task: Task, ended: Exit | None) -> Spend:
@@ -271,12 +276,12 @@ def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
 def _fail_for_good(shop: Workshop, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
     """No other attempt follows by itself: a person has to change something first."""
     outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
-    more = {"session": ended.session, "rest": _rest(shop, task, ended)}
+    more = _end_of(shop, task, ended)
     shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
     shop.note(task.id, f"{kind}: {ended.detail}")
 
 
 def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit) -> None:
     """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
-    shop.move(task, TaskEvent.REQUEUE, reason, session=ended.session, rest=_rest(shop, task, ended))
+    shop.move(task, TaskEvent.REQUEUE, reason, **_end_of(shop, task, ended))
     shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")

@@ -21,7 +21,9 @@ from holdfast.engine import ending, merge
 from holdfast.engine.decisions import Answer, Desk, expect_decided, refused
 from holdfast.engine.intake import DEFINITION_TYPE
 from holdfast.engine.plan import AT_WORK
+from holdfast.engine.standing import expect_whole, journalled_turns
 from holdfast.errors import TaskExists, TurnUnknown
+from holdfast.layout import Layout
 from holdfast.ports import Ledger
 
 _ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
@@ -48,13 +50,12 @@ def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
     return {ref.removeprefix(folder): commit for ref, commit in store.refs(folder).items()}
 
 
-def snapshot_of(store: Store, attempt: str, turn: int) -> str:
-    """The commit that holds the tree as the turn left it."""
-    found = snapshots_of(store, attempt)
-    commit = found.get(f"turn-{turn}", "")
+def snapshot_of(layout: Layout, attempt: str, turn: int) -> str:
+    """The commit that holds the tree as the turn left it, as the journal has it."""
+    found = journalled_turns(layout, attempt)
+    commit = found.get(turn, "")
     if not commit:
-        numbers = [int(name.removeprefix("turn-")) for name in found if name.startswith("turn-")]
-        known = f"has {max(numbers)} turns" if numbers else "has completed none"
+        known = f"has {max(found)} turns" if found else "has completed none"
         raise TurnUnknown(turn=turn, attempt=attempt, known=known)
     return commit
 
@@ -75,7 +76,8 @@ def base_of(ledger: Ledger, attempt: str) -> str:
 def candidate_of(desk: Desk, attempt: str, turn: int) -> str:
     """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
     store, exclude = desk.worktrees.store, desk.worktrees.exclude
-    snapshot, base = snapshot_of(store, attempt, turn), base_of(desk.ledger, attempt)
+    snapshot, base = snapshot_of(desk.layout, attempt, turn), base_of(desk.ledger, attempt)
+    expect_whole(store, attempt.rpartition(".")[0], attempt, turn, snapshot)
     if not base:
         raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
     who = merge.identity(desk.repo, desk.config)
@@ -97,12 +99,13 @@ def undo(desk: Desk, asked: Turn) -> Answer:
     task = desk.task(asked.task)
     if not desk.has_begun():
         _expect_undoable(desk, task)
-        snapshot_of(desk.worktrees.store, task.attempt, asked.turn)
+        commit = snapshot_of(desk.layout, task.attempt, asked.turn)
+        expect_whole(desk.worktrees.store, task.id, task.attempt, asked.turn, commit)
         snapshots = desk.worktrees.snapshots(task.id, task.base)
         number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1
         saved = snapshots.take(task.attempt, f"undo-{number}")
-        snapshots.restore(reference(task.attempt, f"turn-{asked.turn}"))
-        undone = TurnUndone(task.id, task.attempt, asked.turn, saved.ref)
+        snapshots.restore(commit)
+        undone = TurnUndone(task.id, task.attempt, asked.turn, saved.ref, commit)
         desk.append([desk.record("turn_undone", 0, msgspec.to_builtins(undone))])
     is_at_rest = task.state is TaskState.FAILED or task.parked == STOPPED
     how = f"`holdfast resume {task.id}`" if is_at_rest else "the next `holdfast run`"

@@ -25,9 +25,10 @@ from holdfast.engine import budget, outages
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
 from holdfast.engine.rework import base_of
+from holdfast.engine.standing import hold
 from holdfast.engine.wake import Room, ready
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import DefinitionLost, HoldfastError, is_environment, is_fatal
+from holdfast.errors import DefinitionLost, HoldfastError, SnapshotLost, is_environment, is_fatal
 from holdfast.ports import Agent, Work
 
 LEASE_S = 3600.0
@@ -74,7 +75,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)
     try:
         _begin(shop, task, agent, caps)
-    except DefinitionLost as error:
+    except (DefinitionLost, SnapshotLost) as error:
         shop.park(task, str(error))
     except HoldfastError as error:
         if is_fatal(error):
@@ -92,9 +93,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
     room = Room(shop.repo, shop.layout, shop.config, shop.blobs, shop.branch, lambda name: base_of(shop.ledger, name))
     found = ready(room, task, made, agent)
     base = found.base
-    shop.worktrees.prepare(task.id, base)
-    if found.tree:
-        shop.worktrees.reset(task.id, base, found.tree)
+    hold(shop.worktrees, task, base, found.snapshot, found.begin)
     work = Work(
         task.id,
         task.attempt,
@@ -128,7 +127,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
     )
     digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
     intended = SpawnIntended(
-        task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps, names_files=True
+        task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps, True, found.begin
     )
     carry_out(shop.ledger, shop.effects, "spawn", intended)
     shop.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)

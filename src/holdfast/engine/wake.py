@@ -5,6 +5,7 @@ Nothing is changed but that git learns new objects: the worktree is made ready b
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from holdfast.engine import merge
 from holdfast.engine.ending import last_tree, worked_after_last_turn
 from holdfast.engine.prompt import Tree, Words, prompt
 from holdfast.engine.rework import snapshot_of, snapshots_of
+from holdfast.engine.standing import expect_whole, tree_of
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
@@ -47,10 +49,11 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """`tree` is what the worktree has to become on top of `base`; empty where it stays as it is."""
+    """`snapshot` is what the worktree has to be; where there is none, it is `begin`, on top of `base`."""
 
     base: str
-    tree: str
+    snapshot: str
+    begin: str
     prompt: str
     session: str
 
@@ -58,15 +61,19 @@ class Ready(msgspec.Struct, frozen=True):
 def ready(room: Room, task: Task, made: Definition, agent: Agent) -> Ready:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
     session = task.session if agent.resumes else ""
-    base, tree = (task.base, "") if task.starts else (merge.newest(room.repo, room.branch), "")
+    snapshot = ""
     if task.starts:
+        base, begin, snapshot = task.base, task.begun, tree_of(room.layout, task)
+        if snapshot:
+            expect_whole(room.store, task.id, task.attempt, task.stands, snapshot)
         found = _interrupted(room, task)
     else:
+        base = merge.newest(room.repo, room.branch)
         begun, by = _work_so_far(room, task, made)
-        tree, conflicts = _on_top(room, base, begun)
+        begin, conflicts = _on_top(room, base, begun)
         found = Tree(conflicts, by)
     words = Words(room.layout, room.blobs, room.config)
-    return Ready(base, tree, prompt(words, task, made, found, resumes=bool(session)), session)
+    return Ready(base, snapshot, begin, prompt(words, task, made, found, resumes=bool(session)), session)
 
 
 def _on_top(room: Room, target: str, begun: str) -> tuple[str, list[str]]:
@@ -81,10 +88,8 @@ def _on_top(room: Room, target: str, begun: str) -> tuple[str, list[str]]:
 def _work_so_far(room: Room, task: Task, made: Definition) -> tuple[str, Left | None]:
     """The newest that was made for the task and has not landed, as a commit; and whose it is, if no candidate."""
     if task.left is not None:
-        try:
-            return _candidate(room, task.left), task.left
-        except TurnUnknown:
-            pass  # Its snapshots are gone, and with them whatever it had done.
+        with contextlib.suppress(TurnUnknown):
+            return _candidate(room, task, task.left), task.left
     if task.candidate and task.feedback:
         return task.candidate, None
     source = fork_source(made)
@@ -94,13 +99,14 @@ def _work_so_far(room: Room, task: Task, made: Definition) -> tuple[str, Left | 
     base = room.base_of(attempt)
     if not base:
         raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
-    return _candidate(room, Left(attempt, turn, base)), None
+    return _candidate(room, task, Left(attempt, turn, base)), None
 
 
-def _candidate(room: Room, left: Left) -> str:
+def _candidate(room: Room, task: Task, left: Left) -> str:
     who = merge.identity(room.repo, room.config)
     store = room.store
-    snapshot = snapshot_of(store, left.attempt, left.turn)
+    snapshot = snapshot_of(room.layout, left.attempt, left.turn)
+    expect_whole(store, task.id, left.attempt, left.turn, snapshot)
     message = f"Turn {left.turn} of {left.attempt}\n"
     return merge.candidate(store, left.base, snapshot, message, who, exclude=room.worktrees.exclude) or left.base
 

@@ -105,6 +105,13 @@ class SnapshotDamaged(HoldfastError, exit_code=8):
     the data root or of the repository, or use another snapshot."""
 
 
+class SnapshotLost(HoldfastError, exit_code=8):
+    """Turn {turn} of {attempt} is lost: the journal has it, and its tree, commit {commit}, is not whole in {store}
+    ({reason}). Nothing was started or changed. Bring it back from a copy of the data root and type `holdfast resolve
+    {task} --retry`; or `--newest` goes on from the newest turn that is there, `--anew` begins anew, and `--abandon`
+    gives the task up."""
+
+
 class SnapshotMissing(HoldfastError, exit_code=8):
     """There is no snapshot {name} in {store}. List what there is with `holdfast snapshots list TASK`."""
 

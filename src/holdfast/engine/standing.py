@@ -1,0 +1,70 @@
+"""The tree that a start continues from, and a worktree that holds exactly that: one way for every start.
+
+Which tree it is, the journal says, by its commit: of the last turn that stands, of the end of a start that was paused,
+or of an orphan that is kept as it was found. An attempt without any begins with its base and the work so far. What else
+stands in the folder by then is saved first, as the attempt's snapshot `found-<n>`.
+"""
+
+from __future__ import annotations
+
+from holdfast.domain.state import Task
+from holdfast.durable.chain import Chain
+from holdfast.durable.snapshot import ROOT
+from holdfast.durable.snapshot_store import Store
+from holdfast.engine.worktree import Worktrees
+from holdfast.errors import SnapshotLost
+from holdfast.layout import Layout
+
+
+def journalled_turns(layout: Layout, attempt: str) -> dict[int, str]:
+    """The commit of each turn of an attempt that left a snapshot, as the journal has it."""
+    found = (
+        entry.inputs
+        for _, entry in Chain(layout.wal).entries()
+        if entry.decision_type == "turn_completed" and entry.inputs.get("attempt") == attempt
+    )
+    return {int(turn["turn"]): str(turn["snapshot"]) for turn in found if turn.get("snapshot")}
+
+
+def tree_of(layout: Layout, task: Task) -> str:
+    """The snapshot that the next start of the attempt goes on with; empty where it begins from its base."""
+    if task.tree or not task.stands:
+        return task.tree
+    # An undo from before its entry said which commit.
+    return journalled_turns(layout, task.attempt).get(task.stands, "")
+
+
+def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) -> None:
+    """Before anything is begun with it: what the journal acknowledged and is gone is for a person to decide."""
+    reason = store.whole(commit) if store.exists else "the store is missing"
+    if reason:
+        raise SnapshotLost(task=task, attempt=attempt, turn=turn, commit=commit, store=store.path, reason=reason)
+
+
+def newest_whole(layout: Layout, store: Store, attempt: str, turn: int) -> tuple[int, str]:
+    """The newest turn up to this one whose tree is there, with its commit; (0, "") where none is."""
+    turns = {number: commit for number, commit in journalled_turns(layout, attempt).items() if number <= turn}
+    lost = store.incomplete(set(turns.values()))
+    return max(((number, commit) for number, commit in turns.items() if commit not in lost), default=(0, ""))
+
+
+def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str) -> None:
+    """Makes the worktree equal to the snapshot or, where there is none, to the commit `begin`, whatever stands there.
+
+    The caller vouches that nobody is at work in it. Done half by a crash, it is done whole by doing it again.
+    """
+    store, stood = worktrees.store, worktrees.path(task.id).is_dir()
+    worktrees.prepare(task.id, base)
+    snapshots = worktrees.snapshots(task.id, base)
+    if stood:
+        standing = snapshots.standing()
+        if snapshot and standing == store.run("rev-parse", f"{snapshot}^{{tree}}").line:
+            return
+        known = store.trees(f"{ROOT}/{task.id}.*/*") | {store.run("rev-parse", f"{base}^{{tree}}").line}
+        if standing not in known:
+            number = sum(name.startswith("found-") for name in snapshots.names(task.attempt)) + 1
+            snapshots.take(task.attempt, f"found-{number}")
+    if snapshot:
+        snapshots.restore(snapshot)
+    else:
+        worktrees.reset(task.id, base, begin or base)

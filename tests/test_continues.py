@@ -1,0 +1,131 @@
+"""Every start makes the worktree equal to the tree that it continues from, whatever the folder looks like by then."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from decision_support import journal
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from holdfast.domain.task import TaskState
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    repo = make_repo(tmp_path / "repo")
+    settings(repo, grace_s=0.5)
+    return repo
+
+
+def paused(repo: Path, task: str = "a") -> Path:
+    """Two turns are done, something more was written, and its agent was stopped. Returns what lets it go on."""
+    go = repo.parent / "go"
+    wait = f"touch half.txt; while [ ! -e {go} ]; do sleep 0.05; done"
+    add(repo, task, f"write one.txt 1\nwrite two.txt 2\nrun {wait}\nwrite three.txt 3")
+    process = begin(repo)
+    worktree = layout(repo).worktree(task)
+    wait_for(lambda: turns(repo, task) >= 2 and (worktree / "half.txt").exists(), "two turns, and more")
+    holdfast(repo, "stop", "--agents")
+    process.communicate()
+    assert state(repo).tasks[task].state is TaskState.OPEN and state(repo).tasks[task].continues
+    return go
+
+
+def turns(repo: Path, task: str) -> int:
+    known = state(repo).tasks.get(task)
+    return known.turn if known is not None else 0
+
+
+def files_landed(repo: Path) -> set[str]:
+    return set(git(repo, "ls-tree", "--name-only", "main").split())
+
+
+@pytest.mark.parametrize("how", ["deleted", "foreign", "emptied", "left alone"])
+def test_a_paused_attempt_goes_on_with_all_its_turns(repo: Path, how: str) -> None:
+    go = paused(repo)
+    worktree = layout(repo).worktree("a")
+    if how in ("deleted", "foreign"):
+        shutil.rmtree(worktree)
+    if how == "foreign":
+        worktree.mkdir()
+        (worktree / "theirs.txt").write_text("somebody else's\n")
+    if how == "emptied":
+        for name in ("one.txt", "two.txt", "half.txt"):
+            (worktree / name).unlink()
+        (worktree / "theirs.txt").write_text("somebody else's\n")
+    go.touch()
+    holdfast(repo, "run")
+    assert landed(repo) == ["a"] and state(repo).tasks["a"].attempts == 1
+    assert {"one.txt", "two.txt", "half.txt", "three.txt"} <= files_landed(repo)
+    assert "theirs.txt" not in files_landed(repo)
+    if how in ("foreign", "emptied"):
+        refs = git(layout(repo).snapshots, "for-each-ref", "--format=%(refname)").split()
+        quarantined = any(layout(repo).quarantine.rglob("theirs.txt"))
+        shown = [ref for ref in refs if "/found-" in ref]
+        assert quarantined or git(layout(repo).snapshots, "show", f"{shown[-1]}:theirs.txt") == "somebody else's"
+    sound(repo)
+
+
+def test_the_journal_has_the_tree_to_go_on_with(repo: Path) -> None:
+    paused(repo)
+    task = state(repo).tasks["a"]
+    held = git(layout(repo).snapshots, "ls-tree", "--name-only", task.tree).split()
+    assert {"one.txt", "two.txt", "half.txt"} <= set(held)
+    # A ref says nothing: another data root, or an older life of this one, may have written it.
+    git(layout(repo).snapshots, "update-ref", "refs/attempts/a.1/end-1", task.base)
+    git(layout(repo).snapshots, "update-ref", "refs/attempts/a.1/turn-2", task.base)
+    shutil.rmtree(layout(repo).worktree("a"))
+    (repo.parent / "go").touch()
+    holdfast(repo, "run")
+    assert {"one.txt", "two.txt", "half.txt", "three.txt"} <= files_landed(repo)
+
+
+def test_git_gc_and_rewritten_history_between_turns_lose_nothing(repo: Path) -> None:
+    git(repo, "commit", "-q", "--allow-empty", "-m", "to be amended")
+    go = paused(repo)
+    (repo / "amended.txt").write_text("x\n")
+    git(repo, "add", "amended.txt")
+    git(repo, "commit", "-q", "--amend", "-m", "amended")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    shutil.rmtree(layout(repo).worktree("a"))
+    git(repo, "worktree", "prune")
+    git(repo, "repack", "-adq")
+    git(repo, "gc", "-q", "--prune=now")
+    go.touch()
+    holdfast(repo, "run")
+    assert {"one.txt", "two.txt", "half.txt", "three.txt", "amended.txt"} <= files_landed(repo)
+    git(repo, "fsck", "--strict")
+    sound(repo)
+
+
+def test_a_copied_data_root_goes_on_in_a_fresh_clone(repo: Path, tmp_path: Path) -> None:
+    go = paused(repo)
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(repo), str(clone))
+    git(clone, "config", "user.name", "A Person")
+    git(clone, "config", "user.email", "person@example.org")
+    shutil.rmtree(clone / ".sdd", ignore_errors=True)
+    shutil.copytree(repo / ".sdd", clone / ".sdd", symlinks=True)
+    shutil.move(repo, tmp_path / "gone")
+    go.touch()
+    holdfast(clone, "run")
+    assert {"one.txt", "two.txt", "half.txt", "three.txt"} <= files_landed(clone)
+
+
+def test_nothing_of_a_snapshot_is_published_by_a_mirror(repo: Path, tmp_path: Path) -> None:
+    go = repo.parent / "go"
+    add(repo, "a", f"write .env.production SECRET=1\nrun while [ ! -e {go} ]; do sleep 0.05; done")
+    process = begin(repo)
+    wait_for(lambda: turns(repo, "a") >= 1, "a turn")
+    git(tmp_path, "init", "-q", "--bare", "mirror.git")
+    git(repo, "push", "-q", "--mirror", str(tmp_path / "mirror.git"))
+    objects = git(tmp_path / "mirror.git", "cat-file", "--batch-all-objects", "--batch-check=%(objectname)").split()
+    snapshot = journal(repo, "turn_completed")[0].inputs["snapshot"]
+    secret = git(layout(repo).snapshots, "rev-parse", f"{snapshot}:.env.production")
+    assert secret not in objects
+    assert git(repo, "log", "--all", "--format=%s").splitlines() == git(repo, "log", "main", "--format=%s").splitlines()
+    go.touch()
+    holdfast(repo, "stop", "--agents", code=None)
+    process.communicate()
