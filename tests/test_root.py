@@ -37,7 +37,7 @@ def test_a_new_root_has_its_folders_and_an_id(tmp_path: Path) -> None:
     layout = create_root(tmp_path / "sdd")
     assert layout == Layout(tmp_path / "sdd")
     assert json.loads(layout.format_file.read_bytes()) == {
-        "format": 1,
+        "format": 2,
         "repository": read_format(layout).repository,
         "root_commit": "",
     }

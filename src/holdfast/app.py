@@ -20,12 +20,14 @@ from holdfast.durable import disk
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Recovered
 from holdfast.durable.root import (
+    FORMAT,
     create_root,
     expect_repository,
     has_journal,
     moved_from,
     note_root_commit,
     open_root,
+    read_format,
     read_root,
 )
 from holdfast.errors import (
@@ -253,6 +255,10 @@ class App:
                     ledger.on_entry = tell
                     ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                     note_root_commit(layout, self.repo)
+                    if read_format(layout).format < FORMAT:
+                        from holdfast.engine.migrate import migrate
+
+                        migrate(self.repo, layout, ledger.state.tasks, say)
                     hide_from_git(layout.root, self.repo)
                     keep_config(layout)
                     yield layout, ledger, auditor

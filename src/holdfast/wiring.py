@@ -17,11 +17,12 @@ from holdfast.config import mcp
 from holdfast.durable.audit_key import configured_path
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.root import sweep
-from holdfast.engine import after_boot
+from holdfast.engine import after_boot, pins
 from holdfast.engine.auditing import note_log
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
 from holdfast.engine.landing_choices import settle_rewritten
+from holdfast.engine.migrate import migrate
 from holdfast.engine.recover import recover
 from holdfast.engine.refresh import Refresh
 from holdfast.engine.spawn import Spawn
@@ -63,6 +64,8 @@ def workshop(
     with owned as (layout, ledger, auditor):
         blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
         effects = build_effects(app.repo, layout, app.config, blobs)
+        migrate(app.repo, layout, ledger.state.tasks, say)
+        pins.tidy(app.repo, layout, ledger.state.tasks)
         settle_rewritten(app.repo, ledger, layout, note)
         lost = lost_landings(app.repo, ledger.state.tasks.values(), layout.snapshots)
         for sentence in lost.values():

@@ -38,7 +38,8 @@ from holdfast.errors import (
 )
 from holdfast.layout import FOLDERS, Layout, unslug
 
-FORMAT = 1
+# 2: snapshots are in `snapshots.git`. Before, they were in the user's repository.
+FORMAT = 2
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _COMMIT = re.compile(r"|[0-9a-f]{40}|[0-9a-f]{64}")
 _BLOCK = 4096
@@ -132,6 +133,12 @@ def note_root_commit(layout: Layout, repo: Path) -> None:
     # file would only be in the way of going back.
     if not has_changed(layout.format_file):
         disk.replace(layout.format_file, _content(Format(known.format, known.repository, found)))
+
+
+def raise_format(layout: Layout) -> None:
+    """Says that all in the root is of this format by now. Only for the owner of the root."""
+    known = read_format(layout)
+    disk.replace(layout.format_file, _content(msgspec.structs.replace(known, format=FORMAT)))
 
 
 def moved_from(layout: Layout, repo: Path) -> Path | None:

@@ -15,7 +15,7 @@ from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
-from holdfast.engine import merge, refresh, verify
+from holdfast.engine import merge, pins, refresh, verify
 from holdfast.engine.effects import carry_out
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import LandingLost, LandingWaits
@@ -168,6 +168,7 @@ def _refresh_and_close(shop: Workshop, task: Task) -> None:
 
 def _close(shop: Workshop, task: Task, outcome: dict[str, object], branch: str = "") -> None:
     shop.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
+    pins.release(shop.repo, shop.layout, task.id)
     branch = (branch or shop.branch).removeprefix("refs/heads/")
     without = "closed on its worker's word, with nothing to land" if task.attempt else "closed: its subtasks landed"
     shop.note(task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else without)

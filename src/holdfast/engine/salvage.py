@@ -11,6 +11,7 @@ from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.engine import merge, verify
+from holdfast.engine.standing import journalled_turns
 from holdfast.engine.workshop import Workshop
 
 
@@ -35,10 +36,9 @@ def salvage(shop: Workshop, task: Task, made: Definition) -> bool:
 
 def _candidate(shop: Workshop, task: Task, made: Definition) -> str:
     """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
-    snapshot = shop.worktrees.snapshots(task.id, task.base).names(task.attempt).get(f"turn-{task.stands}")
-    if snapshot is None:
+    store, snapshot = shop.worktrees.store, journalled_turns(shop.layout, task.attempt).get(task.stands, "")
+    if not snapshot or store.whole(snapshot):
         return ""
-    store = shop.worktrees.store
     message = merge.message(task.id, task.attempt, made)
     who = merge.identity(shop.repo, shop.config)
     found = merge.candidate(

@@ -21,7 +21,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.durable import jsonl
 from holdfast.durable.audit_key import configured_path
 from holdfast.durable.entry import Record
-from holdfast.engine import budget, outages
+from holdfast.engine import budget, outages, pins
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
 from holdfast.engine.rework import base_of
@@ -93,6 +93,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
     room = Room(shop.repo, shop.layout, shop.config, shop.blobs, shop.branch, lambda name: base_of(shop.ledger, name))
     found = ready(room, task, made, agent)
     base = found.base
+    pins.pin(shop.repo, shop.layout, task.attempt, base)
     hold(shop.worktrees, task, base, found.snapshot, found.begin)
     work = Work(
         task.id,
