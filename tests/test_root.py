@@ -256,11 +256,11 @@ def test_a_broken_format_file_is_named_and_left(tmp_path: Path, content: bytes |
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("content", ['{"format":2,"repository":"r"}', '{"format":9000,"repo":{"id":1}}'])
+@pytest.mark.parametrize("content", ['{"format":3,"repository":"r"}', '{"format":9000,"repo":{"id":1}}'])
 def test_a_newer_format_is_left_alone(tmp_path: Path, content: str) -> None:
     (tmp_path / "format.json").write_text(content)
     for act in (create_root, open_root, read_root):
-        with pytest.raises(errors.NewerFormat, match=r"format\.json was written in format \d+, .* up to format 1"):
+        with pytest.raises(errors.NewerFormat, match=r"format\.json was written in format \d+, .* up to format 2"):
             act(tmp_path)
     assert tree(tmp_path) == {"format.json": content.encode()}
 
