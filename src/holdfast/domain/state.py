@@ -158,7 +158,7 @@ class State:
     turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
     """
 
-    version = 12
+    version = 13
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -211,8 +211,7 @@ class State:
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
 
     def known(self, name: str) -> Task:
-        found = self.tasks.get(name)
-        if found is None:
+        if (found := self.tasks.get(name)) is None:
             raise _Contradiction(f"there is no task {name!r}")
         return found
 
