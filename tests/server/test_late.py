@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from clock_support import SetClock, suspend
+from engine_support import make_repo, sound
 from holdfast.clock import GAP_S
 from holdfast.server.connections import BODY_S, Connection
+from server.server_support import Server, served
 
 
 class Loop:
@@ -38,3 +45,24 @@ def test_a_body_is_not_late_when_the_server_itself_was_stopped() -> None:
     loop.now += BODY_S
     loop.timers.pop()[1]()
     assert refused == [408]
+
+
+SLEEPS: dict[str, Callable[[Server, SetClock], None]] = {
+    "suspended": lambda server, clock: suspend(server.process, clock, 3600),
+    "set forth": lambda server, clock: clock.set_wall(864_000),
+    "set back": lambda server, clock: clock.set_wall(-864_000),
+}
+
+
+@pytest.mark.parametrize("sleep", SLEEPS)
+def test_a_worker_keeps_its_lease_over_a_suspend_and_a_clock_that_is_set(tmp_path: Path, sleep: str) -> None:
+    repo, clock = make_repo(tmp_path / "repo"), SetClock(tmp_path)
+    with served(repo, HOLDFAST_LEASE_S="300", **clock.env) as server:
+        server.operator.post("/tasks", {"id": "t", "goal": "x"})
+        held = server.operator.post("/tasks/claim", {"worker": "w"})
+        SLEEPS[sleep](server, clock)
+        # The loop looks at every lease once more before it answers this.
+        server.operator.ask("POST", "/tasks/cancel", {"tasks": ["nobody"]})
+        beat = server.operator.ask("POST", "/tasks/t/heartbeat", {"claim": held["claim"]})
+        assert (beat.status, server.operator.get("/tasks/t")["task"]["state"]) == (200, "CLAIMED")
+    sound(repo)
