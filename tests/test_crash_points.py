@@ -8,13 +8,26 @@ each point by itself, too, with a second kill during the recovery from it.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-from crash_support import ALL_POINTS, NOT_OF_A_RUN, Case, Reference, make_reference
+from crash_support import (
+    ALL_POINTS,
+    BESIDE,
+    FINAL,
+    LANDING,
+    NOT_OF_A_RUN,
+    Case,
+    Reference,
+    end_of,
+    expect_sound,
+    make_reference,
+)
+from engine_support import add, begin, git, holdfast, layout, make_repo, state, wait_for
 from holdfast.domain.entries import CLOSINGS, EFFECTS, PAYLOADS
 from holdfast.engine.effects import POINTS
 
@@ -136,3 +149,79 @@ def test_each_point_kills_and_so_does_the_recovery(reference: Reference, tmp_pat
     case.run_to_the_end()
     assert case.killed() == {*first, second}
     case.expect_all_well(reference.tree)
+
+
+# -- a paused attempt whose worktree is gone --------------------------------------------------------------------------
+
+PAUSED = "paused"
+# Its agent stops after two turns as long as the file is there, and does the third when it is continued.
+WAITS = f"run while [ -e {BESIDE}/hold ]; do sleep 0.05; done"
+HELD = f"write {PAUSED}.1 x\nwrite {PAUSED}.2 x\n{WAITS}\nwrite {PAUSED}.3 x"
+EXTRA = {PAUSED: "CLOSED", "goes": "CANCELLED", "late": "CANCELLED"}
+MADE = {f"{PAUSED}.{number}" for number in (1, 2, 3)}
+
+
+class PausedCase(Case):
+    """A case with one more task, which was paused after two turns; while it is, each start finds its worktree gone."""
+
+    def __init__(self, template: Path, folder: Path) -> None:
+        super().__init__(template, folder)
+        self.deleted = 0
+        add(self.repo, PAUSED, HELD, priority=-1)
+        add(self.repo, "goes", "write never.txt x")
+        hold = folder / "hold"
+        hold.touch()
+        run = begin(self.repo, "--max-agents", "1")
+        wait_for(lambda: PAUSED in state(self.repo).tasks and state(self.repo).tasks[PAUSED].turns >= 2, "two turns")
+        holdfast(self.repo, "stop", "--agents")
+        end_of(run)
+        assert self.is_paused(), "the fault did not fire: nothing is paused"
+        hold.unlink()
+        # So that the next start takes in what is new, changed and gone, as it does where nothing was paused.
+        add(self.repo, "late", "write never.txt x", parent="goes")
+        add(self.repo, "changed", "write changed.txt as-edited", labels=["again"])
+        (layout(self.repo).backlog_open / "goes.yaml").unlink()
+
+    def is_paused(self) -> bool:
+        task = state(self.repo).tasks[PAUSED]
+        return str(task.state) == "OPEN" and task.continues
+
+    def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
+        if self.is_paused():
+            shutil.rmtree(layout(self.repo).worktree(PAUSED), ignore_errors=True)
+            self.deleted += 1
+        return super().run(points, env)
+
+    def expect_turns_kept(self, landing: Iterable[str]) -> None:
+        assert self.deleted
+        task = state(self.repo).tasks[PAUSED]
+        assert (str(task.state), task.attempts) == ("CLOSED", 1)
+        assert set(git(self.repo, "ls-tree", "--name-only", "main").split()) >= MADE, "a turn is lost"
+        expect_sound(self.repo, self.log, [*landing, PAUSED])
+
+
+def test_a_paused_attempt_whose_worktree_is_gone_loses_no_turn_whoever_is_killed(tmp_path: Path) -> None:
+    """Some points on the way of its next start, one after the other, in a repository of its own."""
+    case = PausedCase(make_repo(tmp_path / "template"), tmp_path)
+    names = "append.task_claimed.after", "effect.spawn.before", "append.turn_completed.after"
+    points = {f"{name}:1" for name in names}
+    while (code := case.run(points)) == -signal.SIGKILL:
+        pass
+    assert code == 0, case.said
+    assert case.killed() == points, "these did not kill anybody"
+    case.expect_turns_kept(["changed"])
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_point_kills_beside_a_paused_attempt_whose_worktree_is_gone(
+    reference: Reference, tmp_path: Path, group: str
+) -> None:
+    case, wanted = PausedCase(reference.template, tmp_path), {f"{n}:1" for n in (*GROUPS[group], *ALSO.get(group, ()))}
+    case.run_to_the_end(wanted, IMPATIENT if group == "abandoned" else {})
+    assert case.killed() == wanted, "these did not kill anybody"
+    assert {name: str(task.state) for name, task in state(case.repo).tasks.items()} == {**FINAL, **EXTRA}
+    case.expect_turns_kept(LANDING)
+    calm = reference.template.parent / "calm" / "repo"
+    made = [line for line in git(case.repo, "ls-tree", "-r", "main").splitlines() if f"\t{PAUSED}." not in line]
+    assert made == git(calm, "ls-tree", "-r", "main").splitlines()
