@@ -196,11 +196,14 @@ def test_a_group_counts_only_while_its_very_leader_is_there(files: Attempt, stra
     ticks = process.start_ticks(leader.pid)
     assert ticks is not None
 
-    def note(start_ticks: int, boot_id: str) -> None:
-        agent = process.Identity(leader.pid, start_ticks, boot_id, me.host)
-        disk.replace(files.process, msgspec.json.encode(Running("T.1", 1, me, agent, leader.pid)))
+    files.alive.touch()
 
-    for stale in ((ticks - 1, me.boot_id), (ticks, "another boot")):
+    def note(start_ticks: int, boot_id: str, is_here: bool = True) -> None:
+        agent = process.Identity(leader.pid, start_ticks, boot_id, me.host)
+        running = Running("T.1", 1, me, agent, leader.pid, lock=attempts.lock_id(files.alive) if is_here else "8:1")
+        disk.replace(files.process, msgspec.json.encode(running))
+
+    for stale in ((ticks - 1, me.boot_id, True), (ticks, "another boot", True), (ticks, me.boot_id, False)):
         note(*stale)
         starts.end_all(files, "T.1", 1, 0.0)
         assert leader.poll() is None

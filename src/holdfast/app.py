@@ -16,7 +16,7 @@ from holdfast.clock import monotonic, wall
 from holdfast.config.layers import Loaded, load
 from holdfast.config.settings import DEFAULT_SETTINGS, Config
 from holdfast.domain.state import State
-from holdfast.durable import disk
+from holdfast.durable import disk, place
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Recovered
 from holdfast.durable.root import (
@@ -229,6 +229,7 @@ class App:
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
         noted: AuditNoted | None = None
+        original = place.original_of(layout)
 
         def judge(state: State, end: Ref | None, before: Holder | None) -> dict[str, Any]:
             nonlocal noted
@@ -238,9 +239,14 @@ class App:
                 facts["restored"] = witnesses.contradictions(layout, state, end, before)
             else:
                 witnesses.expect_whole(layout, state, end, before)
+            if original is not None:
+                facts["copied_from"] = str(original)
             return {**facts, "audit_lost": True} if is_audit_lost else facts
 
         with self._ledger(layout, take_over, patience_s, judge) as ledger:
+            if original is not None:
+                say(place.told(original))
+            place.settle(layout, is_copy=original is not None)
             for moved in witnesses.let_go(layout, ledger.state) if is_restored else ():
                 say(f"moved to {moved}")
             auditor = Auditor(layout, say, self.clock, ledger.expect_owned, self.audit_key)

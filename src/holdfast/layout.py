@@ -99,6 +99,7 @@ class Layout:
     sessions = Entry("sessions.jsonl", "projection")
     runtime = Entry("runtime/", "ephemeral")
     lock = Entry("runtime/lock", "ephemeral")
+    place = Entry("runtime/root.json", "ephemeral")
     backlog_lock = Entry("runtime/backlog.lock", "ephemeral")
     # What lets somebody in: no sandbox shows this folder.
     secret = Entry("runtime/secret/", "ephemeral", on_demand=True)

@@ -92,6 +92,7 @@ def workshop(
             sweep(layout)
             for told in after_boot.look(layout, app.repo, app.clock()):
                 note("", told)
+            shop.worktrees.tie_again()
             # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
             for task, words in board.take_in().told():
                 note(task, words)

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.clock import monotonic
 from holdfast.domain.attempt import Order
 from holdfast.durable import disk, process
-from holdfast.durable.attempts import PRIVATE, Running
+from holdfast.durable.attempts import PRIVATE, Running, lock_id
 from holdfast.errors import DiskError
 from holdfast.layout import Attempt
 from holdfast.points import point
@@ -40,7 +40,8 @@ class Child:
         def name_myself() -> None:
             point("runner.process.before")
             me = process.current()
-            running = Running(order.attempt, order.start, runner, me, os.getpgid(0), order.intent, cgroup)
+            group, held = os.getpgid(0), lock_id(lock)
+            running = Running(order.attempt, order.start, runner, me, group, order.intent, cgroup, held)
             disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
             if self._cgroup is not None:
                 # Where it may be made and not joined, all is as it is without one.

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -67,6 +68,8 @@ class Running(msgspec.Struct, frozen=True):
     group: int
     intent: str = ""
     cgroup: str = ""
+    # The device and inode of the `alive.lock` that it holds: a copy of this file lies beside another.
+    lock: str = ""
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
@@ -106,6 +109,19 @@ def read_exit(files: Attempt, start: int, intent: str = "") -> Exit | None:
 def is_of(found: Started | Running | Exit, intent: str) -> bool:
     """Whether a file is of the start that was intended with this entry; any is where that is not known."""
     return not intent or found.intent == intent
+
+
+def lock_id(fd_or_path: int | Path) -> str:
+    found = os.stat(fd_or_path)
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def is_lock_of(files: Attempt, running: Running) -> bool:
+    """Whether the process that is named held the lock of this very folder, and not of one that it is a copy of."""
+    try:
+        return running.lock == lock_id(files.alive)
+    except FileNotFoundError:
+        return False
 
 
 def strangers(files: Attempt, start: int, intent: str) -> list[Path]:

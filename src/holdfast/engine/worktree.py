@@ -28,6 +28,7 @@ from holdfast.durable import disk, git, git_locks, git_objects, process
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
 from holdfast.durable.snapshot_store import Store
+from holdfast.engine.worktree_links import admin_of, place_of, tie, tie_again
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.layout import Layout
 from holdfast.points import point
@@ -165,18 +166,27 @@ class Worktrees:
     def _tell_git(self, path: Path, base: str) -> None:
         """Git has forgotten the worktree: it is registered again under its old place, with its files as they stand."""
         beside = self._layout.worktrees / f".gone-{path.name}-{disk.temp_name().strip('.')}"
-        self._git(self._repo, "worktree", "repair", str(path), codes=(0, 1, 128))
-        if self._is_known(path):
+        if tie_again(path, git.discover(self._repo).common_dir) and self._is_known(path):
             return
         self._git(self._repo, "worktree", "add", "--detach", "--no-checkout", "-q", str(beside), base)
-        old = _admin(path)
+        old = admin_of(path)
         disk.replace(path / ".git", (beside / ".git").read_bytes())
         disk.remove_tree(beside)
-        if old is not None and _place(old) == path:
+        if old is not None and place_of(old) == path:
             # A power cut has left it so that git cannot read it.
             disk.remove_tree(old)
-        self._git(self._repo, "worktree", "repair", str(path))
+        if (admin := admin_of(path)) is not None:
+            tie(path, admin)
         self._git(path, "read-tree", base)
+
+    def tie_again(self) -> None:
+        """Ties every worktree to this repository, of which both were moved or copied together."""
+        common = git.discover(self._repo).common_dir.resolve()
+        with self._locked():
+            for path in self._layout.worktrees.glob("*/.git"):
+                admin = admin_of(path.parent)
+                if admin is not None and admin.parent.parent.resolve() != common:
+                    tie_again(path.parent, common)
 
     # -- removing -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +264,7 @@ class Worktrees:
 
     def _finish_removals(self) -> None:
         for path in self._layout.worktrees.glob(".gone-*"):
-            admin = _admin(path)
+            admin = admin_of(path)
             if admin is not None and admin.is_dir() and self._is_ours(admin, path):
                 disk.remove_tree(admin)
             # What cannot be removed (a folder without the right to write) is in nobody's way.
@@ -263,7 +273,7 @@ class Worktrees:
 
     def _is_ours(self, admin: Path, gone: Path) -> bool:
         """The git dir of the worktree that is to go, or of one of ours whose place is empty; never of another."""
-        place = _place(admin)
+        place = place_of(admin)
         if place is None or place.parent.resolve() != self._layout.worktrees.resolve():
             return False
         return admin.parent.name == "worktrees" and (place == gone or not os.path.lexists(place / ".git"))
@@ -331,7 +341,7 @@ class Worktrees:
     def _without_own_filters(self, folder: Path) -> dict[str, str]:
         """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, to be
         run by us. Those of the repository and of the user are theirs, and stay."""
-        admin = _admin(folder)
+        admin = admin_of(folder)
         if admin is None or not os.path.lexists(admin / "config.worktree"):
             return {}
         asked = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
@@ -361,30 +371,13 @@ class Worktrees:
             disk.close_lock_file(fd, path)
 
 
-def _admin(path: Path) -> Path | None:
-    """The git dir that a worktree's `.git` file names."""
-    try:
-        line = os.fsdecode((path / ".git").read_bytes())
-    except OSError:
-        return None
-    return Path(line.removeprefix("gitdir: ").removesuffix("\n")) if line.startswith("gitdir: ") else None
-
-
-def _place(admin: Path) -> Path | None:
-    """Where the worktree stands that a git dir is of."""
-    try:
-        return Path(os.fsdecode((admin / "gitdir").read_bytes()).removesuffix("\n")).parent
-    except OSError:
-        return None
-
-
 def stale_locks(repo: Path) -> list[Path]:
     """Locks in the repository that no living process can have: old, and open nowhere. For `doctor`, and for people."""
     repository = git.discover(repo)
     top = repository.common_dir
     found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))
     found += sorted(top.glob("worktrees/*/*.lock"))
-    places = [place for admin in top.glob("worktrees/*") if (place := _place(admin)) is not None]
+    places = [place for admin in top.glob("worktrees/*") if (place := place_of(admin)) is not None]
     folders = [repository.worktree, top, *places]
     return [lock for lock in found if _is_old(lock) and not git_locks.holder(lock, folders)]
 

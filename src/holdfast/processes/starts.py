@@ -1,9 +1,10 @@
 """The processes of one start of an attempt, its runner and its agent with all that they began, and their end.
 
 They are those whose environment names this attempt, this start and a worktree of this data root; those in the group of
-the very agent that `process.json` names, and in its control group; and those with `alive.lock` in their hands. To the
-runner, which adopts what its descendants leave behind (`adopt_orphans`), all that descends from it is, too. A gate that
-judges the attempt's work is none of them, and says so in its environment.
+the very agent that `process.json` names, and in its control group, if that file is no copy of another folder's; and
+those with `alive.lock` in their hands. To the runner, which adopts what its descendants leave behind
+(`adopt_orphans`), all that descends from it is, too. A gate that judges the attempt's work is none of them, and says
+so in its environment.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def _cgroup(files: Attempt, start: int | None) -> cgroups.Group | None:
     running = attempts.read_process(files)
     if running is None or not running.cgroup or start not in (None, running.start):
         return None
+    if not attempts.is_lock_of(files, running):
+        return None
     path = Path(running.cgroup)
     is_its_own = path.name == cgroups.name_of(files, files.root.name, running.start)
     return cgroups.Group(path) if is_its_own and running.agent.boot_id == process.boot_id() else None
@@ -67,6 +70,8 @@ def _group(files: Attempt, start: int | None) -> int | None:
     """The agent's group, while its leader is there, if only as a zombie: later the number may be another's."""
     running = attempts.read_process(files)
     if running is None or start not in (None, running.start) or running.agent.boot_id != process.boot_id():
+        return None
+    if not attempts.is_lock_of(files, running):
         return None
     leader = members.stat_of(running.agent.pid, dead_too=True)
     is_leader = leader is not None and leader.ticks == running.agent.start_ticks
