@@ -129,3 +129,32 @@ def test_nothing_of_a_snapshot_is_published_by_a_mirror(repo: Path, tmp_path: Pa
     go.touch()
     holdfast(repo, "stop", "--agents", code=None)
     process.communicate()
+
+
+def lose(repo: Path, *commits: str) -> None:
+    store = layout(repo).snapshots
+    for commit in commits:
+        tree = git(store, "rev-parse", f"{commit}^{{tree}}")
+        (store / "objects" / tree[:2] / tree[2:]).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("choice", ["newest", "anew", "abandon"])
+def test_a_turn_that_is_lost_parks_its_task_and_a_person_decides(repo: Path, choice: str) -> None:
+    go = paused(repo)
+    go.touch()
+    second = journal(repo, "turn_completed")[1].inputs["snapshot"]
+    lose(repo, second, state(repo).tasks["a"].tree)
+    assert "is lost" in holdfast(repo, "check", code=None)
+    holdfast(repo, "run", code=None)
+    parked = state(repo).tasks["a"].parked
+    assert "is lost" in parked and "holdfast resolve a" in parked and landed(repo) == []
+    assert "--newest" in holdfast(repo, "list") + holdfast(repo, "show", "a") + holdfast(repo, "doctor", code=None)
+    assert "--happened" in holdfast(repo, "resolve", "a", code=2)
+    holdfast(repo, "resolve", "a", f"--{choice}")
+    if choice == "abandon":
+        assert state(repo).tasks["a"].state is TaskState.CANCELLED
+        return
+    holdfast(repo, "run")
+    assert {"one.txt", "two.txt", "three.txt"} <= files_landed(repo)
+    assert state(repo).tasks["a"].attempts == (1 if choice == "newest" else 2)
+    sound(repo)

@@ -54,6 +54,8 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool
 @click.option("--happened", "decision", flag_value="happened", help="It took place; go on from there.")
 @click.option("--retry", "decision", flag_value="retry", help="It did not take place, or may be repeated.")
 @click.option("--abandon", "decision", flag_value="abandon", help="Give it up: the task is cancelled or fails.")
+@click.option("--newest", "decision", flag_value="newest", help="A turn is lost: go on from the newest that is there.")
+@click.option("--anew", "decision", flag_value="anew", help="A turn is lost: begin anew.")
 @click.option(
     "--journal-restored",
     "decision",

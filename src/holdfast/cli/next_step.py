@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.domain.entries import STOPPED
+from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.task import TaskState
 
@@ -40,6 +40,8 @@ def next_step(
     """
     if parked == STOPPED:
         return f"holdfast resume {task}"
+    if is_lost(parked):
+        return f"holdfast resolve {task} --newest | --anew | --abandon"
     if parked:
         return f"holdfast resolve {task} --happened | --retry | --abandon"
     if landing_waits:

@@ -168,6 +168,11 @@ class MoveRefused(msgspec.Struct, frozen=True):
 STOPPED = "a person has stopped its agent"
 
 
+def is_lost(parked: str) -> bool:
+    """Whether a task is parked because a turn of it is gone (errors.SnapshotLost)."""
+    return parked.startswith("Turn ") and " is lost: " in parked
+
+
 class TaskFlagged(msgspec.Struct, frozen=True):
     """`parked`: why a person must decide, or empty. `not_before`: when it may be tried again, or 0.
 

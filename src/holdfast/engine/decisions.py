@@ -26,7 +26,7 @@ from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry, Record
-from holdfast.engine import leftovers, verify
+from holdfast.engine import leftovers, lost_turns, verify
 from holdfast.engine.turns import Follower
 from holdfast.engine.workshop import Workshop
 from holdfast.engine.worktree import Worktrees
@@ -272,7 +272,7 @@ def _each_once(desk: Desk, asked: Several) -> list[Task]:
 
 class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task: str
-    decision: Literal["happened", "retry", "abandon"]
+    decision: Literal["happened", "retry", "abandon", "newest", "anew"]
 
 
 def resolve(desk: Desk, asked: Resolution) -> Answer:
@@ -286,8 +286,9 @@ def resolve(desk: Desk, asked: Resolution) -> Answer:
 
 def _resolution(desk: Desk, task: Task, decision: str) -> list[Record]:
     """The move that the decision asks for, if any, and then the flag: a crash between leaves the task parked still."""
-    legal = TASK.legal(task.state)
-    event = None
+    if decision in lost_turns.CHOICES:
+        return lost_turns.records(desk, task, decision)
+    legal, event = TASK.legal(task.state), None
     if decision == "abandon":
         event = next((each for each in _GIVE_UP if each in legal), None)
     elif decision == "happened" and task.parked.startswith("task_land_"):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.domain.entries import STOPPED
+from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import attempts, audit_chain, audit_key, filesystems
@@ -197,6 +197,8 @@ def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
 def _resolve(task: Task) -> str:
     if task.parked == STOPPED:
         return f"holdfast resume {task.id}"
+    if is_lost(task.parked):
+        return f"holdfast resolve {task.id} --newest | --anew | --abandon"
     return f"holdfast resolve {task.id} --happened | --retry | --abandon"
 
 

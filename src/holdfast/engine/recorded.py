@@ -112,6 +112,8 @@ class Recorded:
         if kind == "turn_completed":
             self._turn(self._attempt(task, name), entry)
             return
+        if (kind == "turn_undone" and not inputs.get("saved")) or (kind == "task_flagged" and inputs.get("anew")):
+            self._give_up_turns(task, name, inputs.get("turn", 0))
         digest, what = blob_named_by(entry)
         if digest and kind == "task_added" and inputs.get("text"):
             self._unfiled[task] = digest
@@ -125,6 +127,13 @@ class Recorded:
             self._move(entry, task, name)
         elif name and kind.startswith(("task_spawn_", "task_verify_")):
             self._effect(self._attempt(task, name), entry)
+
+    def _give_up_turns(self, task: str, name: str, after: int) -> None:
+        """A person knows that later turns are lost; without an attempt's name, those of all."""
+        for attempt, known in self.attempts.items():
+            if known.task == task and known.trail is not None and name in ("", attempt):
+                kept = [(turn, commit) for turn, commit in known.trailed() if turn <= after]
+                known.trail = bytearray("".join(f"{turn} {commit}\n" for turn, commit in kept).encode())
 
     def _attempt(self, task: str, name: str) -> Attempted:
         found = self.attempts.get(name)

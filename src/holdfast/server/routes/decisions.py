@@ -36,7 +36,7 @@ class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resolved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    decision: Literal["happened", "retry", "abandon"]
+    decision: Literal["happened", "retry", "abandon", "newest", "anew"]
 
 
 class Reassigned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,39 @@
+"""What a person decides about a turn that the journal has and whose snapshot is gone: nothing goes on by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.domain.entries import TurnUndone, is_lost
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.state import Task
+from holdfast.durable.entry import Record
+from holdfast.engine.standing import newest_whole
+from holdfast.errors import DecisionRefused
+
+if TYPE_CHECKING:
+    from holdfast.engine.decisions import Desk
+
+CHOICES = ("newest", "anew")
+
+
+def records(desk: Desk, task: Task, decision: str) -> list[Record]:
+    """`newest` goes on from the newest turn that is there, `anew` without what the attempts before left."""
+    if not is_lost(task.parked):
+        hint = f"use `holdfast resolve {task.id} --happened`, `--retry` or `--abandon`."
+        raise DecisionRefused(task=task.id, verb="gone on with", reason="no turn of it is lost", hint=hint)
+    flag = {"task": task.id, "parked": "", "not_before": task.not_before, "anew": decision == "anew"}
+    told = {"decision": decision, "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
+    if decision == "anew":
+        return [desk.record("task_flagged", 0, flag, told)]
+    left = task.left if task.left is not None and not task.starts else None
+    attempt, turn = (left.attempt, left.turn) if left is not None else (task.attempt, task.stands)
+    found, commit = newest_whole(desk.layout, desk.worktrees.store, attempt, turn)
+    if not found:
+        hint = f"`holdfast resolve {task.id} --anew` begins anew, and `--abandon` gives it up."
+        raise DecisionRefused(task=task.id, verb="gone on with", reason=f"no turn of {attempt} is there", hint=hint)
+    undone = TurnUndone(task.id, attempt, found, "", commit)
+    back = desk.record("turn_undone", 0, msgspec.to_builtins(undone))
+    return [back, desk.record("task_flagged", 1, flag, told)]
