@@ -258,3 +258,11 @@ def test_an_endpoint_is_a_host_or_a_provider_and_no_secret(monkeypatch: pytest.M
     assert Opencode().endpoint("openrouter/x/y") == "openrouter" and Mini().endpoint("gpt-5") == ""
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://me:hush@proxy.example:8443/v1?key=hush")
     assert Claude().endpoint("") == "proxy.example:8443" and host("not a url [") == ""
+
+
+def test_geminis_limit_ends_when_the_server_says_and_not_when_it_tries_again() -> None:
+    told = b"Attempt 1 failed: Your quota will reset after 2h0m0s. Retrying after 7314000ms..."
+    (limit,) = GeminiStream().read(told)
+    assert isinstance(limit, RateLimited) and limit.until == pytest.approx(time.time() + 7200, abs=5)
+    (limit,) = GeminiStream().read(b"Attempt 1 failed: too many. Retrying after 500000ms...")
+    assert isinstance(limit, RateLimited) and limit.until == pytest.approx(time.time() + 500, abs=5)

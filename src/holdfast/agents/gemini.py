@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents import prices, said, words
+from holdfast.agents import prices, resets, said, words
 from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, has_any, home, mentions, refused, server_as_json
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
@@ -26,8 +26,6 @@ from holdfast.domain.attempt import Can, Launch
 if TYPE_CHECKING:
     from holdfast.ports import Work
 
-# It never makes a longer pause by itself.
-WAIT_S_MAX = 400.0
 EXTENSION = "holdfast-servers"
 # The exit code of a start without a sign-in.
 EXIT_AUTH = 41
@@ -244,9 +242,9 @@ class GeminiStream:
         text = line[:4096].decode(errors="replace")
         retry = _RETRY.match(text)
         if retry and not words.is_unreachable(text) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
-            yield events.RateLimited(
-                wall() + min(wait_s, WAIT_S_MAX), f"The model's rate limit lasts for {wait_s:.0f} s."
-            )
+            # Its own pause is somewhat longer than the server's words, which stand before it.
+            until = resets.until(text, wall()) or wall() + wait_s
+            yield events.RateLimited(until, f"The model's rate limit lasts for {until - wall():.0f} s.")
         elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
             yield events.RateLimited(0.0, "The model's server answered 429, and 429 again.")
         elif (again := _AGAIN.match(text)) and not _LIMITED.match(text):
