@@ -133,12 +133,12 @@ class Shadow:
         return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
 
     def _run_user(self, *args: str) -> git.Result:
-        """Asks the user's index. A confined agent's is read as data alone: no other file of its git dir is."""
+        """Asks the user's index. A confined agent's is read as data alone: no other file of its git dir is. One that a
+        power cut tore says nothing."""
         if not self._is_trusted and (self._their_index.is_symlink() or not self._their_index.is_file()):
             return git.Result(0, b"", None)
         env = {**self.repository.env, "GIT_INDEX_FILE": str(self._their_index)}
-        codes = (0,) if self._is_trusted else (0, 128)
-        return git.run(*args, cwd=self.worktree, env=env, codes=codes, inherit=self._inherited())
+        return git.run(*args, cwd=self.worktree, env=env, codes=(0, 128), inherit=self._inherited())
 
     def _inherited(self) -> tuple[int, ...]:
         """The lock, for git processes of the operation that holds it: another thread may only be looking."""

@@ -1,0 +1,153 @@
+"""Power cuts that include git's objects: what real programs wrote and did not sync is taken from the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli_support import HOLDFAST
+from engine_support import add, environment, git, holdfast, landed, layout, make_repo, sound, state
+from holdfast.domain.task import TaskState
+from holdfast.durable import git as git_command
+from holdfast.durable import git_objects
+from holdfast.durable.snapshot import Snapshots
+from holdfast.durable.snapshot_store import Store
+from holdfast.engine import after_boot
+from holdfast.engine.land import Land
+from holdfast.ports import Happened
+from landing_support import intent
+from support import require_strace
+from traced_disk import Moment, Traced, Variant, trace
+
+require_strace()
+VARIANTS: tuple[Variant, ...] = ("lost", "torn", "unnamed")
+_TAKE = """
+import sys
+from pathlib import Path
+from test_power_traced import snapshots
+print(snapshots(Path(sys.argv[1])).take("t.1", "turn-1").commit, flush=True)
+"""
+_LAND = """
+import sys
+from pathlib import Path
+from holdfast.engine.land import Land
+from landing_support import intent
+repo, old, new = sys.argv[1:]
+print(Land(Path(repo)).perform(intent("land", branch="refs/heads/main", old=old, new=new)), flush=True)
+"""
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo")
+
+
+def snapshots(repo: Path) -> Snapshots:
+    return Snapshots(repo, repo / ".sdd" / "cache" / "p", repo / ".sdd" / "snapshots.git", exclude=(".sdd",))
+
+
+def python(program: str, repo: Path, *args: str) -> list[str]:
+    return [sys.executable, "-c", program, str(repo), *args]
+
+
+def env(repo: Path) -> dict[str, str]:
+    return environment(repo, PYTHONPATH=str(Path(__file__).parent), PYTHONDONTWRITEBYTECODE="1")
+
+
+def unreadable(repo: Path, commit: str) -> list[git_objects.Damaged]:
+    store = Store.of(repo / ".sdd" / "snapshots.git", repo)
+    return git_objects.unreadable(store.seen, [commit], stores=[store.objects])
+
+
+def is_object(path: str) -> bool:
+    return re.search(r"/[0-9a-f]{2}/[0-9a-f]{38}$", path) is not None
+
+
+def some(moments: list[Moment], most: int) -> list[Moment]:
+    """The last, and others at equal distances; a moment at which objects are named and unsynced is among them."""
+    step = max(1, len(moments) // most)
+    risky = [moment for moment in moments if any(map(is_object, moment.unsynced()))][-1:]
+    return [*moments[::step], *risky, moments[-1]]
+
+
+def expect_snapshots(traced: Traced, repo: Path, most: int) -> int:
+    """After each cut: what was acknowledged is whole, and the tree can be saved. Returns how many objects were lost."""
+    commit, lost = git(traced.final / ".sdd" / "snapshots.git", "rev-parse", "refs/attempts/t.1/turn-1"), 0
+    for moment in some(traced.moments, most):
+        for variant in VARIANTS:
+            lost += sum(map(is_object, traced.build(moment, variant)))
+            if moment.acknowledged:
+                assert unreadable(repo, commit) == [], (variant, moment.call)
+            after_boot.look(layout(repo), repo, 0.0)
+            again = snapshots(repo).take("t.1", "turn-2").commit
+            assert unreadable(repo, again) == [], (variant, moment.call)
+            assert git(repo / ".sdd" / "snapshots.git", "show", f"{again}:new.txt") == "new"
+    return lost
+
+
+@pytest.mark.heavy
+def test_a_snapshot_is_whole_once_it_is_acknowledged_and_can_be_taken_again(repo: Path, tmp_path: Path) -> None:
+    (repo / "new.txt").write_text("new\n")
+    traced = trace(python(_TAKE, repo), repo, tmp_path / "base", env(repo))
+    assert traced.moments[-1].acknowledged or any(moment.acknowledged for moment in traced.moments)
+    assert expect_snapshots(traced, repo, 3) > 0, "no object was lost, so nothing was shown"
+
+
+def test_what_an_agents_own_commit_lost_is_stored_anew_by_the_next_snapshot(repo: Path, tmp_path: Path) -> None:
+    (repo / "new.txt").write_text("new\n")
+    command = ["sh", "-c", "git add new.txt && git commit -qm own"]
+    traced = trace(command, repo, tmp_path / "base", env(repo))
+    emptied = 0
+    for moment in some(traced.moments, 3):
+        lost = [path for path in traced.build(moment, "lost") if is_object(path)]
+        emptied += len(lost)
+        told = after_boot.look(layout(repo), repo, 0.0)
+        assert bool(told) is bool(lost), moment.call
+        saved = snapshots(repo).take("t.1", "turn-1").commit
+        assert unreadable(repo, saved) == [], moment.call
+    assert emptied >= 3, "git synced its objects, so nothing was shown"
+
+
+def test_a_landing_is_whole_once_it_is_acknowledged(repo: Path, tmp_path: Path) -> None:
+    old = git(repo, "rev-parse", "HEAD")
+    (repo / "new.txt").write_text("new\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "new")
+    new = git(repo, "rev-parse", "HEAD")
+    git(repo, "reset", "-q", "--hard", old)
+    traced = trace(python(_LAND, repo, old, new), repo, tmp_path / "base", env(repo))
+    assert any(moment.acknowledged for moment in traced.moments)
+    lost = 0
+    for moment in some(traced.moments, 5):
+        for variant in VARIANTS:
+            lost += len(traced.build(moment, variant))
+            at = git_command.discover(repo).run("rev-parse", "-q", "--verify", "main", codes=(0, 1, 128)).line
+            assert at == new if moment.acknowledged else at in (old, new), (variant, moment.call)
+            found = Land(repo).reconcile(intent("land", branch="refs/heads/main", old=old, new=new))
+            assert isinstance(found, Happened) is (at == new), (variant, moment.call)
+    assert lost > 0, "nothing was lost, so nothing was shown"
+
+
+@pytest.mark.crash
+def test_a_whole_run_goes_on_after_a_power_cut_at_any_moment(repo: Path, tmp_path: Path) -> None:
+    add(repo, "t", "write t.txt x\nrun echo y > own.txt && git add -A && git commit -qm own\nsay done")
+    traced = trace([*HOLDFAST, "run", "--plain"], repo, tmp_path / "base", env(repo))
+    assert git(traced.final, "show", "main:t.txt") == "x"
+    emptied = 0
+    for moment in some(traced.moments, int(os.environ.get("HOLDFAST_CUTS", "12"))):
+        for variant in VARIANTS:
+            emptied += sum(map(is_object, traced.build(moment, variant)))
+            holdfast(repo, "check", code=None)
+            said = holdfast(repo, "run", code=None)
+            assert landed(repo) == ["t"] and state(repo).tasks["t"].state is TaskState.CLOSED, (
+                variant,
+                moment.call,
+                said,
+            )
+            assert git(repo, "show", "main:own.txt") == "y" and state(repo).tasks["t"].attempts == 1
+            sound(repo)
+    assert emptied > 0, "no object was lost, so nothing was shown"
