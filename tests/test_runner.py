@@ -15,7 +15,7 @@ from holdfast.domain.attempt import Ending, Launch, Limits
 from holdfast.domain.spend import Caps
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
-from holdfast.processes import starts
+from holdfast.processes import cgroups, starts
 from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git
 
@@ -193,6 +193,8 @@ def test_what_cannot_be_executed_is_a_sentence(bench: Bench) -> None:
     ended = bench.run(launch=Launch(("/no/such/agent",)))
     assert ended.ending is Ending.ENVIRONMENT and "'/no/such/agent' cannot be executed: No such file" in ended.detail
     assert ended.code is ended.signal is None and ended.snapshot
+    name = cgroups.name_of(bench.files, "T.1", 1)
+    assert not any((home / name).exists() for home in cgroups.homes())
 
 
 def test_a_worktree_that_is_gone_is_a_sentence(bench: Bench) -> None:

@@ -66,7 +66,11 @@ class Child:
             )
         except ValueError as error:
             # A NUL in an argument: it is as little executed as a program that is not there.
+            self._leave_group()
             raise OSError(errno.EINVAL, str(error)) from None
+        except BaseException:
+            self._leave_group()
+            raise
         finally:
             os.close(stdin)
         self.pid = self._process.pid
@@ -78,6 +82,11 @@ class Child:
         os.set_blocking(self.stderr, False)
 
     _is_reaped = False
+
+    def _leave_group(self) -> None:
+        """Nobody has become the agent."""
+        if self._cgroup is not None:
+            self._cgroup.remove()
 
     def stop(self) -> None:
         """Stops the group, and gives its leader the moment that it takes."""
