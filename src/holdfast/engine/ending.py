@@ -237,6 +237,9 @@ def _session(files: Attempt) -> str:
 
 def _done(shop: Workshop, task: Task, ended: Exit) -> None:
     candidate = ""
+    if ended.snapshot and (paths := merge.below_submodules(shop.worktrees.store, task.base, ended.snapshot)):
+        _refuse_submodules(shop, task, ended, paths)
+        return
     if ended.snapshot:
         who = merge.identity(shop.repo, shop.config)
         message = merge.message(task.id, task.attempt, shop.board.worked_on(task))
@@ -261,6 +264,15 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
         outcome={"detail": ended.detail} if ended.detail else {},
     )
     shop.note(task.id, f"{task.attempt} is done after {task.turn} turns")
+
+
+def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, paths: list[str]) -> None:
+    """What was done elsewhere is kept in the attempt's turns, and the next attempt begins with it."""
+    detail = f"it changes {', '.join(paths[:5])}, which is a submodule or below one: only its own repository has that"
+    told = f"Your work was not taken: {detail}. Leave submodules as they are, and change only this repository."
+    more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
+    reason = AbortReason.VERIFICATION_FAILED
+    shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, "submodule", detail, told, **more)
 
 
 def _limit(shop: Workshop, task: Task, ended: Exit) -> None:

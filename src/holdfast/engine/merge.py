@@ -155,11 +155,14 @@ def candidate(
 ) -> str | None:
     """The snapshot as a commit on top of `base`; None when nothing has changed.
 
-    `exclude`: paths that stay as `base` has them, as the data root. `attempt`: whose ref is to keep the commit.
+    `exclude`: paths that stay as `base` has them, as the data root. Submodules do, unless `.gitmodules` drops them.
+    `attempt`: whose ref is to keep the commit.
     """
     repository = store.seen
     git_objects.require_whole(repository, snapshot_commit, [base], [store.objects])
-    found = [(entry, path) for entry, path in _changes(repository, base, snapshot_commit) if not _below(path, exclude)]
+    changed = _changes(repository, base, snapshot_commit)
+    kept = [*exclude, *_submodules(repository, snapshot_commit, changed)]
+    found = [(entry, path) for entry, path in changed if not _below(path, kept)]
     with _private(store, base) as run:
         _apply(run, repository, snapshot_commit, found)
         tree = run("write-tree").line
@@ -170,6 +173,21 @@ def candidate(
     if attempt:
         keep(store, CANDIDATES, attempt, made)
     return made
+
+
+def below_submodules(store: Store, base: str, snapshot_commit: str) -> list[str]:
+    """What the snapshot changes at or below a submodule of `base`: it cannot land, for its commits lie elsewhere."""
+    changed = _changes(store.seen, base, snapshot_commit)
+    kept = _submodules(store.seen, snapshot_commit, changed)
+    # A folder that is only gone, as where submodules are not set up, changes nothing.
+    return [path for entry, path in changed if entry.mode and _below(path, kept)]
+
+
+def _submodules(repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]]) -> list[str]:
+    """The submodules that the changes touch, and that the snapshot still lists."""
+    touched = [path for entry, path in changed if entry.old_mode == GITLINK]
+    listed = _modules(repository, snapshot) if touched else ()
+    return [path for path in touched if path in listed]
 
 
 def merge(store: Store, target: str, candidate: str, message: str, who: Identity, *, attempt: str = "") -> Merged:
