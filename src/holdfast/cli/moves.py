@@ -96,7 +96,9 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
     if rewritten and decision:
         raise click.UsageError("Say one thing: --rewritten COMMIT goes with no other.")
     if decision is None and not rewritten:
-        raise click.UsageError("Say one of --happened, --retry, --abandon, --newest, --anew, --rewritten COMMIT and --dropped.")
+        raise click.UsageError(
+            "Say one of --happened, --retry, --abandon, --newest, --anew, --rewritten COMMIT and --dropped."
+        )
     if rewritten or decision == "dropped":
         _tell(_decide(ctx, "settle", task=task, commit=rewritten or ""), as_json)
         return

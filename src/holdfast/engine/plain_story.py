@@ -12,7 +12,7 @@ from holdfast.durable.entry import Entry
 from holdfast.engine.story import compact
 
 TEXT_MAX = 400
-_UNTOLD = {"run_started", "wal_replay_completed", "request_answered", "tasks_filed"}
+_UNTOLD = {"run_started", "wal_replay_completed", "audit_noted", "request_answered", "tasks_filed"}
 _SENTENCES = {
     "task_edited": "Edited",
     "turn_undone": "Put back to how turn {turn} of {attempt} left it",

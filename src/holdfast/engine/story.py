@@ -18,6 +18,7 @@ OUTCOME_CHARS_MAX = 400
 
 SENTENCES: dict[str, str] = {
     "run_started": "run of Holdfast {holdfast} begins, epoch {epoch}",
+    "audit_noted": "the audit log reaches record {seq} of {file}",
     "wal_replay_completed": "recovery closed what was open: {confirmed} confirmed, {failed} failed, "
     "{abandoned} abandoned, {parked} parked; {released} claims given back",
     "task_added": "added, {state}, definition {definition:.12}",
