@@ -1,0 +1,69 @@
+"""Data roots whose snapshots were in the user's repository: they move into the store, whatever dies on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine_support import begin, git, holdfast, layout, make_repo, settings, sound, state
+from holdfast.engine.migrate import MIGRATE_POINTS
+from test_continues import files_landed, paused
+
+FILES = {"one.txt", "two.txt", "half.txt", "three.txt"}
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    repo = make_repo(tmp_path / "repo")
+    settings(repo, grace_s=0.5)
+    return repo
+
+
+def aged(repo: Path) -> None:
+    """As a root of the first format stands: no store, and the refs in the repository."""
+    store = layout(repo).snapshots
+    # Without the store's objects in sight, or nothing would be copied.
+    fetch = ["git", "fetch", "-q", str(store), "+refs/attempts/*:refs/holdfast/attempts/*"]
+    subprocess.run(fetch, cwd=repo, check=True)
+    for ref in git(repo, "for-each-ref", "--format=%(refname)", "refs/holdfast/base").split():
+        git(repo, "update-ref", "-d", ref)
+    shutil.rmtree(store)
+    shutil.rmtree(layout(repo).worktree("a"))
+    shutil.rmtree(layout(repo).cache)
+    path = layout(repo).format_file
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1}))
+
+
+def old_refs(repo: Path) -> str:
+    return git(repo, "for-each-ref", "refs/holdfast/attempts")
+
+
+@pytest.mark.parametrize("at", ["", *MIGRATE_POINTS])
+def test_the_snapshots_of_an_older_root_move_into_the_store(repo: Path, at: str) -> None:
+    go = paused(repo)
+    aged(repo)
+    assert old_refs(repo)
+    if at:
+        killed = begin(repo, HOLDFAST_CRASH_AT=f"{at}:1")
+        killed.communicate()
+        assert killed.returncode == -9, "the fault has fired"
+    go.touch()
+    holdfast(repo, "run")
+    assert files_landed(repo) >= FILES and state(repo).tasks["a"].attempts == 1
+    assert not old_refs(repo) and json.loads(layout(repo).format_file.read_text())["format"] == 2
+    sound(repo)
+
+
+def test_refs_of_another_root_on_the_same_repository_stay(repo: Path) -> None:
+    go = paused(repo)
+    aged(repo)
+    # The other one wrote the same name later, for an attempt of its own.
+    git(repo, "update-ref", "refs/holdfast/attempts/a.1/turn-2", "HEAD")
+    go.touch()
+    holdfast(repo, "run")
+    assert files_landed(repo) >= FILES
+    assert "turn-2" in old_refs(repo), "it is not ours to remove"
