@@ -20,14 +20,12 @@ from holdfast.durable import disk, place
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Recovered
 from holdfast.durable.root import (
-    FORMAT,
     create_root,
     expect_repository,
     has_journal,
     moved_from,
     note_root_commit,
     open_root,
-    read_format,
     read_root,
 )
 from holdfast.errors import (
@@ -224,6 +222,7 @@ class App:
         from holdfast.engine import witnesses
         from holdfast.engine.auditing import Auditor, note_log, noted_now, running
         from holdfast.engine.ledgers import following
+        from holdfast.engine.migrate import migrate_older
         from holdfast.engine.restoring import hide_from_git, keep_config
 
         self.expect_initialised()
@@ -261,10 +260,7 @@ class App:
                     ledger.on_entry = tell
                     ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                     note_root_commit(layout, self.repo)
-                    if read_format(layout).format < FORMAT:
-                        from holdfast.engine.migrate import migrate
-
-                        migrate(self.repo, layout, ledger.state.tasks, say)
+                    migrate_older(self.repo, layout, ledger.state.tasks, say)
                     hide_from_git(layout.root, self.repo)
                     keep_config(layout)
                     yield layout, ledger, auditor
@@ -343,8 +339,7 @@ def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
     """False for who has the lock longer than we would wait: that is no short session."""
     if type(held) is not Locked:
         return False
-    holder = held.identity
-    return holder is None or wall() - holder.since < patience_s
+    return held.identity is None or wall() - held.identity.since < patience_s
 
 
 def repository_of(folder: Path) -> Path:
@@ -398,9 +393,8 @@ def _asked_repository(folder: Path) -> Path:
     except FileNotFoundError:
         from holdfast.durable.git import MINIMUM
 
-        minimum = ".".join(map(str, MINIMUM))
-        raise GitUnusable(reason="there is no program `git` on PATH", minimum=minimum) from None
+        raise GitUnusable(reason="there is no program `git` on PATH", minimum="%d.%d" % MINIMUM) from None
     if done.returncode != 0:
         raise NotInRepository(path=folder, reason=done.stderr.strip() or "git does not say why")
-    common, top = (Path(line) for line in done.stdout.splitlines()[:2])
+    common, top = map(Path, done.stdout.splitlines()[:2])
     return (common.parent if common.name == ".git" else top).resolve()

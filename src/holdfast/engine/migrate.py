@@ -37,6 +37,12 @@ class _Known(msgspec.Struct):
     bases: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+def migrate_older(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[str], None]) -> None:
+    """Where the root says that it is of an older format; `migrate` asks git, too."""
+    if read_format(layout).format < FORMAT:
+        migrate(repo, layout, tasks, say)
+
+
 def migrate(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[str], None]) -> None:
     """Only for the owner of the root."""
     repository = git.discover(repo)
