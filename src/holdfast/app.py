@@ -393,7 +393,7 @@ def _asked_repository(folder: Path) -> Path:
     except FileNotFoundError:
         from holdfast.durable.git import MINIMUM
 
-        raise GitUnusable(reason="there is no program `git` on PATH", minimum="%d.%d" % MINIMUM) from None
+        raise GitUnusable(reason="there is no program `git` on PATH", minimum=f"{MINIMUM[0]}.{MINIMUM[1]}") from None
     if done.returncode != 0:
         raise NotInRepository(path=folder, reason=done.stderr.strip() or "git does not say why")
     common, top = map(Path, done.stdout.splitlines()[:2])
