@@ -7,10 +7,12 @@ that is to be seen again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -32,10 +34,81 @@ FAMILIES = ("append", "effect", "verify", "land", "refresh", "worktree")
 APPENDS_MAX, OTHERS_MAX, RUNNER_POINTS_MAX = 60, 12, (15, 60)
 
 
-class Round:
-    """Thirty tasks in a repository of their own, and every kill on the way to their landings."""
+class User:
+    """A person who works in the repository meanwhile: after a turn, something that rewrites or removes git's objects.
 
-    def __init__(self, folder: Path, seed: str, kills: int) -> None:
+    Each act is tried again while a git of ours has the lock, and counted when it was done.
+    """
+
+    ACTS = ("gc --prune=now", "repack -ad", "stash -u", "commit --amend")
+
+    def __init__(self, repo: Path, log: Path, seed: str) -> None:
+        self._repo, self._log, self._chance = repo, log, random.Random(seed)
+        self.done: Counter[str] = Counter()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> User:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        seen = self._turns()
+        while not self._is_over.wait(0.05):
+            if (turns := self._turns()) > seen:
+                seen = turns
+                act = self._chance.choice(self.ACTS)
+                self.done[f"git {act}"] += self._do(act)
+
+    def _turns(self) -> int:
+        return self._log.read_text().count("append.turn_completed.after") if self._log.exists() else 0
+
+    def _do(self, act: str) -> bool:
+        if act == "stash -u":
+            return self._stash()
+        if act == "commit --amend":
+            # Only a commit of theirs: what has landed is not rewritten here. And not by way of the index, which lags
+            # behind the branch between a landing and the refresh of the checkout.
+            old = git(self._repo, "rev-parse", "main")
+            mine = git(self._repo, "commit-tree", f"{old}^{{tree}}", "-p", old, "-m", "mine")
+            return (
+                self._git("update-ref", "refs/heads/main", mine, old, tries=1)
+                and git(self._repo, "log", "-1", "--format=%s") == "mine"
+                and self._git("commit", "-q", "--amend", "--only", "--allow-empty", "-m", "mine, and better", tries=1)
+            )
+        return self._git(*act.split())
+
+    def _stash(self) -> bool:
+        (self._repo / "mine.txt").write_text("mine")
+        (self._repo / "README.md").write_text("A small project of mine.\n")
+        is_stashed = self._git("stash", "push", "-q", "-u")
+        is_back = is_stashed and self._git("stash", "pop", "-q", tries=100)
+        assert is_back == is_stashed, "the person's own work is lost"
+        assert (self._repo / "mine.txt").read_text() == "mine"
+        assert self._git("checkout", "-q", "README.md", tries=100)
+        (self._repo / "mine.txt").unlink()
+        return is_back
+
+    def _git(self, *args: str, tries: int = 20) -> bool:
+        for _ in range(tries):
+            done = subprocess.run(["git", "-C", str(self._repo), *args], capture_output=True, check=False)
+            if done.returncode == 0:
+                return True
+            time.sleep(0.05)
+        return False
+
+
+class Round:
+    """Thirty tasks in a repository of their own, and every kill on the way to their landings.
+
+    `is_shared`: a person works in the repository meanwhile.
+    """
+
+    def __init__(self, folder: Path, seed: str, kills: int, *, is_shared: bool = False) -> None:
         self.folder, self.chance, self.kills_max = folder, random.Random(seed), kills
         self.repo = make_repo(folder / "repo")
         self.log = folder / "points.log"
@@ -45,6 +118,7 @@ class Round:
             self._add(f"t{number:02}")
         self.facts: Counter[str] = Counter()
         self.lives = 0
+        self.user = User(self.repo, self.log, seed) if is_shared else contextlib.nullcontext(None)
 
     def _add(self, name: str) -> None:
         needs = self.chance.sample(self.names, k=min(len(self.names), self.chance.choice((0, 0, 1, 2))))
@@ -105,12 +179,21 @@ class Round:
         steps = Counter((path.name, line.split()[2]) for path in self._beside().glob("t*") for line in lines(path))
         doubled = lines(self._beside() / "doubled") if (self._beside() / "doubled").exists() else []
         facts = self.facts
+        if isinstance(self.user, User):
+            facts += self.user.done
+            # `git stash -u` cleans away what a landing writes into the checkout at that very moment: git's own race, of
+            # which only the checkout is the victim. A person would see it in `git status`.
+            taken = git(self.repo, "status", "--porcelain").splitlines()
+            assert all(line.split()[0] == "D" for line in taken), taken
+            facts["files taken by a stash"] = len(taken)
+            git(self.repo, "checkout", "-q", "HEAD", "--", ".")
         facts["turns redone"] = sum(count - 1 for count in steps.values())
         facts["effects repeated"] = len(landed(self.repo)) - len(set(landed(self.repo))) + len(doubled)
         facts["records lost"] = sum(lost_records(self.repo, self.log).values())
         assert {str(task.state) for task in state(self.repo).tasks.values()} == {"CLOSED"}
         expect_sound(self.repo, self.log, self.names)
         made = {f"{attempt.partition('.')[0]}.{turn}" for attempt, turn in steps}
+        facts["turns lost"] = len(made - set(git(self.repo, "ls-tree", "--name-only", "main").split()))
         assert set(git(self.repo, "ls-tree", "--name-only", "main").split()) == made | {".gitignore", "README.md"}
         of_agents = sum(facts[name] for name in facts if name.startswith(("runner at", "agent at")))
         assert facts["turns redone"] <= of_agents, "a kill cost more than one turn"
@@ -142,13 +225,15 @@ def agents(repo: Path) -> list[int]:
     return [agent.pid for agent in found if ticks(agent.pid) == agent.start_ticks]
 
 
-def campaign(folder: Path, kills: int, seed: str) -> Counter[str]:
+def campaign(folder: Path, kills: int, seed: str, *, is_shared: bool = False) -> Counter[str]:
     began, facts, rounds = time.monotonic(), Counter[str](), 0
     while facts["kills"] < kills:
         rounds += 1
-        made = Round(folder / str(rounds), f"{seed}/{rounds}", min(KILLS_A_ROUND, kills - facts["kills"]))
-        while not made.live():
-            pass
+        left = min(KILLS_A_ROUND, kills - facts["kills"])
+        made = Round(folder / str(rounds), f"{seed}/{rounds}", left, is_shared=is_shared)
+        with made.user:
+            while not made.live():
+                pass
         facts += made.judge()
         facts["kills"] += made.kills()
         facts["orchestrators"] += made.lives
@@ -160,7 +245,8 @@ def campaign(folder: Path, kills: int, seed: str) -> Counter[str]:
 ROWS = (
     "kills", "orchestrator at a point", "orchestrator at some moment", "runner at a point", "runner at some moment",
     "agent at a turn", "agent at some moment", "rounds", "orchestrators", "attempts adopted", "turns redone",
-    "effects repeated", "records lost", "seconds",
+    "turns lost", "effects repeated", "records lost", *(f"git {act}" for act in User.ACTS),
+    "files taken by a stash", "seconds",
 )  # fmt: skip
 
 
@@ -172,4 +258,14 @@ def test_many_kills_of_everybody(tmp_path: Path) -> None:
     print("\n".join(f"  {row:<28}{facts[row]:>6}" for row in ROWS))
     assert facts["kills"] >= KILLS
     assert facts["orchestrator at a point"] > 0 and facts["runner at a point"] > 0 and facts["attempts adopted"] > 0
-    assert facts["effects repeated"] == facts["records lost"] == 0
+    assert facts["turns lost"] == facts["effects repeated"] == facts["records lost"] == 0
+
+
+@pytest.mark.crash
+def test_many_kills_while_a_person_works_in_the_repository(tmp_path: Path) -> None:
+    seed = os.environ.get("HOLDFAST_SEED") or str(random.randrange(1 << 30))
+    print(f"\n{TASKS} tasks and a person, killed with HOLDFAST_SEED={seed}", flush=True)
+    facts = campaign(tmp_path, max(1, KILLS // 5), seed, is_shared=True)
+    print("\n".join(f"  {row:<28}{facts[row]:>6}" for row in ROWS))
+    assert [act for act in User.ACTS if not facts[f"git {act}"]] == [], "these were never done"
+    assert facts["turns lost"] == facts["effects repeated"] == facts["records lost"] == 0
