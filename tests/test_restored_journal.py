@@ -58,7 +58,7 @@ def test_a_journal_shorter_than_its_witnesses_is_not_worked_on(repo: Path) -> No
     assert "t5.1/start-1" in holdfast(repo, "check", code=4)
 
 
-@pytest.mark.parametrize("witness", ["lock", "audit", "metrics", "attempts"])
+@pytest.mark.parametrize("witness", ["lock", "audit", "metrics", "attempts", "git"])
 def test_each_witness_is_enough(repo: Path, witness: str) -> None:
     with_lost_future(repo)
     where = layout(repo)
@@ -72,6 +72,57 @@ def test_each_witness_is_enough(repo: Path, witness: str) -> None:
     runs = sorted(where.wal.iterdir())
     assert "is older than what lies beside it" in holdfast(repo, "run", code=4)
     assert sorted(where.wal.iterdir()) == runs
+
+
+def test_a_whole_data_root_put_back_is_refused_by_what_landed_in_git(repo: Path) -> None:
+    add(repo, "t5", "write a.txt a")
+    add(repo, "t6", "write b.txt b", depends_on=["t5"])
+    holdfast(repo, "cancel", "t6")
+    backup = repo.parent / "backup"
+    shutil.copytree(layout(repo).root, backup, symlinks=True)
+    holdfast(repo, "run")
+    at = git(repo, "rev-parse", "main")
+    shutil.rmtree(layout(repo).root)
+    shutil.copytree(backup, layout(repo).root, symlinks=True)
+    out = holdfast(repo, "run", code=4)
+    assert "refs/holdfast/landed/" in out and git(repo, "rev-parse", "main") == at
+    assert "refs/holdfast/landed/" in holdfast(repo, "check", code=4) and "older than" in holdfast(repo, "gc", code=4)
+    assert "refs/holdfast/landed/" in holdfast(repo, "resolve", "--journal-restored")
+    assert git(repo, "for-each-ref", "refs/holdfast/landed") == ""
+    settings(repo, max_attempts=1)
+    assert "it changes nothing" in holdfast(repo, "run", code=20)
+    sound(repo)
+
+
+def test_the_newest_landing_alone_has_a_ref_and_another_root_is_not_accused_of_it(repo: Path) -> None:
+    add(repo, "t5", "write a.txt a")
+    add(repo, "t6", "write b.txt b", depends_on=["t5"])
+    holdfast(repo, "run")
+    assert landed(repo) == ["t5", "t6"]
+    refs = git(repo, "for-each-ref", "--format=%(objectname) %(refname)", "refs/holdfast/landed").splitlines()
+    assert [ref.split()[0] for ref in refs] == [git(repo, "rev-parse", "main")]
+    # A colleague's repository has a data root of its own: trailers and refs are there, and are not its own.
+    other = make_repo(repo.parent / "colleague" / "repo")
+    git(other, "fetch", "-q", str(repo), "main", "+refs/holdfast/*:refs/holdfast/*")
+    git(other, "merge", "-q", "--ff-only", "FETCH_HEAD")
+    add(other, "u", "write c.txt c")
+    holdfast(other, "run")
+    assert landed(other) == ["t5", "t6", "u"]
+    refs = git(other, "for-each-ref", "--format=%(objectname)", "refs/holdfast/landed").splitlines()
+    assert sorted(refs) == sorted([git(repo, "rev-parse", "main"), git(other, "rev-parse", "main")])
+    sound(other)
+
+
+@pytest.mark.parametrize("point", ["land.swap.before", "land.swap.after"])
+def test_a_landing_that_was_killed_accuses_nobody(repo: Path, point: str) -> None:
+    add(repo, "t", "write a.txt a")
+    run = begin(repo, HOLDFAST_CRASH_AT=f"{point}:1")
+    run.communicate()
+    assert run.returncode == -9
+    assert bool(git(repo, "for-each-ref", "refs/holdfast/landed")) is point.endswith("after")
+    holdfast(repo, "run")
+    assert landed(repo) == ["t"] and len(git(repo, "for-each-ref", "refs/holdfast/landed").splitlines()) == 1
+    sound(repo)
 
 
 def test_what_the_lost_journal_knew_is_set_aside_once_a_person_says_so(repo: Path) -> None:

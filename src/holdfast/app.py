@@ -235,9 +235,9 @@ class App:
             noted, found = state.audit, noted_now(layout)
             facts: dict[str, Any] = {"audit": found} if found is not None else {}
             if is_restored:
-                facts["restored"] = witnesses.contradictions(layout, state, end, before)
+                facts["restored"] = witnesses.contradictions(layout, state, end, before, self.repo)
             else:
-                witnesses.expect_whole(layout, state, end, before)
+                witnesses.expect_whole(layout, state, end, before, self.repo)
             if original is not None:
                 facts["copied_from"] = str(original)
             return {**facts, "audit_lost": True} if is_audit_lost else facts
@@ -246,7 +246,7 @@ class App:
             if original is not None:
                 say(place.told(original))
             place.settle(layout, is_copy=original is not None)
-            for moved in witnesses.let_go(layout, ledger.state) if is_restored else ():
+            for moved in witnesses.let_go(layout, ledger.state, self.repo) if is_restored else ():
                 say(f"moved to {moved}")
             auditor = Auditor(layout, say, self.clock, ledger.expect_owned, self.audit_key)
             with following(layout, self.config.ledgers, ledger, say) as ledgers:

@@ -49,7 +49,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
         "verify": Verify(
             repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s, confine=confine
         ),
-        "land": Land(repo, layout.snapshots),
+        "land": Land(repo, layout),
         "refresh": Refresh(),
     }
 

@@ -54,7 +54,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     with contextlib.ExitStack() as owning:
         facts: dict[str, float] = {}
         if not dry_run:
-            owning.enter_context(holding(layout, app.clock))
+            owning.enter_context(holding(layout, app.repo, app.clock))
             facts = owning.enter_context(without_run(layout, "gc", _say, app.clock, app.audit_key))
         collector = Collector(app.repo, layout, app.look().state.tasks.values(), app.clock)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)

@@ -96,7 +96,7 @@ def seal(ctx: click.Context, as_json: bool) -> None:
         raise InputError(detail=f"the audit log {layout.audit} has no record yet, so there is nothing to seal")
     key_path = find_app(ctx).audit_key
     key = load_key(layout.root, key_path)
-    with holding(layout):
+    with holding(layout, find_app(ctx).repo):
         # What a kill or an unusable key kept out of the log is sealed with the rest.
         complete(layout, _say, key_path=key_path)
         made = seals.seal(layout.audit, key)
@@ -200,7 +200,7 @@ def _key(ctx: click.Context, layout: Layout) -> Key | None:
 def _repair(ctx: click.Context, layout: Layout, backlog: Backlog) -> Repaired:
     from holdfast.engine.repair import repair
 
-    return repair(layout, backlog, say=_say, key_path=find_app(ctx).audit_key)
+    return repair(layout, backlog, repo=find_app(ctx).repo, say=_say, key_path=find_app(ctx).audit_key)
 
 
 def _say(line: str) -> None:

@@ -153,7 +153,7 @@ class Repository(msgspec.Struct, frozen=True):
     def run(
         self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), inherit: tuple[int, ...] = ()
     ) -> Result:
-        """Runs git on the repository itself: only to ask, or for refs under refs/holdfast/base."""
+        """Runs git on the repository itself: only to ask, or for refs under refs/holdfast/."""
         return run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
 
     def seeing(self, alternates: str) -> Repository:

@@ -8,12 +8,15 @@ root like any other from then on; so is one whose original is gone.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
 
 from holdfast.durable import disk
 from holdfast.layout import Layout
+
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -30,6 +33,12 @@ def original_of(layout: Layout) -> Path | None:
     found = _read(there)
     is_same = found is not None and found.id == here.id
     return there.root if is_same and not os.path.samefile(there.root, layout.root) else None
+
+
+def id_of(layout: Layout) -> str:
+    """Empty where nobody has owned the root yet."""
+    known = _read(layout)
+    return known.id if known is not None and _ID.fullmatch(known.id) else ""
 
 
 def told(original: Path) -> str:

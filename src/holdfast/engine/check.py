@@ -13,6 +13,7 @@ nobody owned the root and nothing moved from the beginning of the check to its e
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -76,7 +77,7 @@ def check(
             _unless_flawed(reading, "tasks", lambda: _tasks(reading)),
             _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
             _unless_flawed(reading, "attempts", lambda: check_work.attempts(reading.state, reading.recorded, layout)),
-            _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout)),
+            _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: check_work.landings(reading.state, at, layout)),
             _unless_flawed(reading, "intents", lambda: _intents(reading, before[0])),
@@ -223,11 +224,12 @@ def _closings(reading: Reading) -> Draft:
     return draft
 
 
-def _witnesses(reading: Reading, layout: Layout) -> Draft:
+def _witnesses(reading: Reading, layout: Layout, repo: Path | None) -> Draft:
     """What lies beside the journal was written after it, and so must know no more."""
     draft = Draft("witnesses")
     end = reading.chain.end.ref if reading.chain.end else None
-    found = witnesses.contradictions(layout, reading.state, end, read_holder(layout.lock))
+    asked = repo if repo is not None and repo.is_dir() and shutil.which("git") else None
+    found = witnesses.contradictions(layout, reading.state, end, read_holder(layout.lock), asked)
     way = "put the newer journal back, or type `holdfast resolve --journal-restored`"
     draft.passing += [f"the journal is older than this: {words}; {way}" for words in found]
     return draft

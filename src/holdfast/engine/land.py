@@ -8,7 +8,7 @@ itself tells afterwards what happened, so no landing is made twice.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from holdfast.domain.task import TaskState
 from holdfast.durable import disk, git, git_locks, git_objects
 from holdfast.durable.pairing import OpenIntent
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine import merge
+from holdfast.engine import landed_refs, merge
+from holdfast.engine.pins import sync_above
 from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
+from holdfast.layout import Layout
 from holdfast.points import point
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
 
@@ -33,8 +35,8 @@ _SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllR
 class Land:
     """The effect of landing, on one repository."""
 
-    def __init__(self, repo: Path, snapshots: Path | None = None) -> None:
-        self._repo, self._snapshots = repo, snapshots
+    def __init__(self, repo: Path, layout: Layout | None = None) -> None:
+        self._repo, self._layout = repo, layout
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
@@ -45,18 +47,26 @@ class Land:
         merge.make_durable(self._repo)
         point("land.objects.after")
         point("land.swap.before")
-        _swap(repository, wanted)
+        witness = self._witness(intent)
+        _swap(repository, wanted, witness, self._older(witness))
         point("land.swap.after")
         # A `git prune` of the user's, between the two, finds nothing that leads to it.
         self._hand_over(repository, wanted)
         point("land.sync.before")
-        _sync(repository, wanted.branch)
+        _sync(repository, wanted.branch, witness)
         point("land.sync.after")
         return _result(wanted)
 
     def _hand_over(self, repository: git.Repository, wanted: LandIntended) -> None:
-        if self._snapshots is not None and (store := Store(self._snapshots, repository)).exists:
+        if self._layout is not None and (store := Store(self._layout.snapshots, repository)).exists:
             store.hand_over(wanted.new, _known(wanted))
+
+    def _witness(self, intent: OpenIntent) -> str:
+        return landed_refs.ref_for(self._layout, intent.ref) if self._layout is not None else ""
+
+    def _older(self, witness: str) -> list[str]:
+        known = landed_refs.found(self._repo, self._layout) if self._layout is not None else {}
+        return [ref for ref in known if ref != witness]
 
     def reconcile(self, intent: OpenIntent) -> Verdict:
         """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
@@ -65,12 +75,12 @@ class Land:
             return InDoubt("its intent does not say what was to land where")
         repository = git.discover(self._repo)
         # Whoever moved it may have died before it let go of its locks, or before the sync.
-        with _freed(repository, wanted.branch):
+        with _freed(repository, wanted.branch, self._witness(intent)):
             has_moved = _reaches(repository, wanted.branch, wanted.new)
         if not has_moved:
             return DidNotHappen()
         self._hand_over(repository, wanted)
-        _sync(repository, wanted.branch)
+        _sync(repository, wanted.branch, self._witness(intent))
         return Happened(_result(wanted))
 
 
@@ -191,14 +201,17 @@ def _known(wanted: LandIntended) -> str:
     return wanted.old if wanted.old.strip("0") else f"{wanted.new}^"
 
 
-def _swap(repository: git.Repository, wanted: LandIntended) -> None:
+def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older: Sequence[str]) -> None:
     """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto."""
-    command = ("update-ref", "-m", f"holdfast: {wanted.task}", wanted.branch, wanted.new, wanted.old)
+    command = ("update-ref", "-m", f"holdfast: {wanted.task}", "--stdin")
+    changes = [f"update {wanted.branch} {wanted.new} {wanted.old}", *(f"delete {ref}" for ref in older)]
+    changes += [f"update {witness} {wanted.new}"] if witness else []
+    text = "".join(f"{line}\n" for line in ("start", *changes, "commit")).encode()
     env = repository.env | git.environment(_SYNCED)
     failure: GitFailed | None
-    with _freed(repository, wanted.branch):
+    with _freed(repository, wanted.branch, witness, *older):
         try:
-            failure = git.run(*command, cwd=repository.worktree, env=env, codes=(0, 1, 128)).failure
+            failure = git.run(*command, cwd=repository.worktree, env=env, stdin=text, codes=(0, 1, 128)).failure
         except GitFault as fault:
             # Killed, it may have moved the branch all the same.
             failure = fault
@@ -212,9 +225,9 @@ def _swap(repository: git.Repository, wanted: LandIntended) -> None:
     raise failure or GitFailed(command=" ".join(command), path=repository.worktree, code=0, stderr="nothing has moved")
 
 
-def _freed(repository: git.Repository, branch: str) -> AbstractContextManager[None]:
+def _freed(repository: git.Repository, branch: str, *own: str) -> AbstractContextManager[None]:
     folders = [repository.worktree, repository.common_dir]
-    refs = [_real_name(repository, branch)]
+    refs = [_real_name(repository, branch), *filter(None, own)]
     return git_locks.freed(repository.common_dir, repository.git_dir, folders, refs)
 
 
@@ -223,8 +236,10 @@ def _real_name(repository: git.Repository, branch: str) -> str:
     return repository.run("symbolic-ref", "--quiet", branch, codes=(0, 1, 128)).line or branch
 
 
-def _sync(repository: git.Repository, branch: str) -> None:
+def _sync(repository: git.Repository, branch: str, witness: str) -> None:
     """The ref, its log, the packed refs, and every folder from the ref up to the repository's own."""
+    if witness:
+        sync_above(repository, [witness])
     common = repository.common_dir
     ref = common / _real_name(repository, branch)
     tables = common / "reftable"

@@ -1,4 +1,4 @@
-"""The only refs of ours in the user's repository: `refs/holdfast/base/<data root>/<attempt>`.
+"""Refs of ours in the user's repository: `refs/holdfast/base/<data root>/<attempt>`. `landed_refs` has the only others.
 
 Each leads to the commit that an attempt began with, so that `git gc --prune=now` after a rewritten history cannot take
 what the attempt's snapshots are on top of. The data root's own id is part of the name: two roots on one repository have
@@ -55,6 +55,10 @@ def change(repository: git.Repository, commands: Iterable[str], refs: Iterable[s
     folders = [repository.worktree, repository.common_dir]
     with git_locks.freed(repository.common_dir, repository.git_dir, folders, refs):
         repository.run("update-ref", "--stdin", stdin=lines.encode())
+    sync_above(repository, refs)
+
+
+def sync_above(repository: git.Repository, refs: Iterable[str]) -> None:
     above = {folder for ref in refs for folder in (repository.common_dir / ref).parents}
     for folder in sorted(above, reverse=True):
         if folder.is_relative_to(repository.common_dir) and folder.is_dir():

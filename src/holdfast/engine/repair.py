@@ -45,12 +45,12 @@ class Repaired(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def holding(layout: Layout, clock: Callable[[], float] = wall) -> Iterator[None]:
+def holding(layout: Layout, repo: Path | None, clock: Callable[[], float] = wall) -> Iterator[None]:
     """Owns the data root without a run of its own, for what changes no decision. Raises Locked, and JournalShorter."""
     runs = Chain(layout.wal).runs()
     epoch_min = epoch_of(runs[-1].run) if runs else 0
     with DataLock.acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_min):
-        expect_whole_root(layout)
+        expect_whole_root(layout, repo)
         yield
 
 
@@ -58,11 +58,12 @@ def repair(
     layout: Layout,
     backlog: BacklogFolder,
     *,
+    repo: Path | None = None,
     clock: Callable[[], float] = wall,
     say: Callable[[str], None] = lambda line: None,
     key_path: Path | None = None,
 ) -> Repaired:
-    with holding(layout, clock):
+    with holding(layout, repo, clock):
         Chain(layout.wal).settle()
         reading = Reading(layout)
         if reading.flaw is not None:

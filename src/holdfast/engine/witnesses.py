@@ -8,6 +8,7 @@ journal must have every entry that these name:
     audit/                   the entry that the last record names
     metrics/position.json    the last entry that the metrics have followed
     attempts/<id>/start-<n>  the intent of the start
+    refs/holdfast/landed/    in the repository: the intent of the newest landing
 
 All of them are written only once the entry is on stable storage, so no crash leaves one that is ahead. A person may say
 that the newer journal is lost (`holdfast resolve --journal-restored`): `run_started` then says so in `restored`, and
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -28,6 +30,7 @@ from holdfast.durable.chain import Chain, find
 from holdfast.durable.entry import Ref
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.durable.quarantine import set_aside
+from holdfast.engine import landed_refs
 from holdfast.engine.auditing import last_audited, ref_of
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
@@ -45,22 +48,27 @@ class _Reached(msgspec.Struct, frozen=True):
     position: Ref
 
 
-def contradictions(layout: Layout, state: State, end: Ref | None, before: Holder | None) -> list[str]:
-    """What says that the journal was longer. `end` is its last entry, `before` what the lock said of its last owner."""
-    return [*_named(layout, end, before), *_begun(layout, state)]
+def contradictions(
+    layout: Layout, state: State, end: Ref | None, before: Holder | None, repo: Path | None
+) -> list[str]:
+    """What says that the journal was longer. `end` is its last entry, `before` what the lock said of its last owner;
+    without `repo`, git is not asked."""
+    landings = _strange_landings(repo, layout) if repo is not None else {}
+    landed = [f"{at} names entry {ref.seq} of run {ref.run}, which it does not have" for at, ref in landings.items()]
+    return [*_named(layout, end, before), *_begun(layout, state), *landed]
 
 
-def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder | None) -> None:
-    if found := contradictions(layout, state, end, before):
+def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder | None, repo: Path | None) -> None:
+    if found := contradictions(layout, state, end, before, repo):
         raise JournalShorter(wal=layout.wal, witnesses=in_short(found))
 
 
-def expect_whole_root(layout: Layout) -> None:
+def expect_whole_root(layout: Layout, repo: Path | None) -> None:
     """For who owns the data root without a run of its own, before anything is removed or rebuilt."""
     files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
     state, found = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
     assert isinstance(state, State)
-    expect_whole(layout, state, found.end.ref if found.end else None, read_holder(layout.lock))
+    expect_whole(layout, state, found.end.ref if found.end else None, read_holder(layout.lock), repo)
 
 
 def in_short(found: list[str]) -> str:
@@ -96,6 +104,11 @@ def _followed(layout: Layout) -> Ref | None:
         return msgspec.json.decode(layout.metrics_position.read_bytes(), type=_Reached).position
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def _strange_landings(repo: Path, layout: Layout) -> dict[str, Ref]:
+    chain = Chain(layout.wal)
+    return {name: ref for name, ref in landed_refs.found(repo, layout).items() if find(chain, ref) is None}
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------
@@ -137,9 +150,11 @@ def _first_strange(layout: Layout, task: Task) -> int:
 # -- letting go of them -----------------------------------------------------------------------------------------------
 
 
-def let_go(layout: Layout, state: State) -> list[str]:
-    """Sets aside what only the lost journal knew, and returns where each is now. The audit log keeps what it has."""
+def let_go(layout: Layout, state: State, repo: Path) -> list[str]:
+    """Sets aside what only the lost journal knew, and returns where each is now. The audit log keeps what it has, and
+    so does the branch: only the refs that bear witness to landings go."""
     moved = []
+    landed_refs.forget(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
         files = layout.attempt_files(name)
         starts.end_all(files, name, None, GRACE_S)
