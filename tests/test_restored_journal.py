@@ -220,3 +220,60 @@ def test_every_file_of_a_start_names_its_intent(repo: Path) -> None:
     entry = next(entry for name, entry in Chain(layout(repo).wal).entries() if (name, entry.seq) == (run, int(seq)))
     assert (entry.decision_type, entry.entry_hash) == ("task_spawn_intent", entry_hash)
     sound(repo)
+
+
+def noted_by_another(files: Attempt, start: int) -> None:
+    """What the lost start has said, spent and named."""
+    told = {"ts": 9.0, "start": start, "turn": 2}
+    for path, more in (
+        (files.events, [{"type": "session", "id": "theirs"}, {"type": "tool_ended"}]),
+        (files.spend, [{"usd": 5.0, "tokens_in": 1, "tokens_out": 1}]),
+        (files.traces, [{"kind": "said", "text": "theirs"}]),
+        (files.turns, [{}]),
+    ):
+        with Ledger(path) as ledger:
+            ledger.append_many([{**told, **each} for each in more])
+
+
+def starts_in(files: Attempt) -> set[int]:
+    paths = (files.events, files.spend, files.traces, files.turns, files.provenance)
+    return {line.record["start"] for path in paths if path.exists() for line in Ledger(path).read()}
+
+
+def test_nothing_is_taken_of_what_a_lost_start_said_and_spent(tmp_path: Path) -> None:
+    where = Layout(tmp_path / "data")
+    files, ours = where.attempt_files("T.1"), "000002-y:9:" + "a" * 64
+    attempts.claim_start(files, 1, attempts.RUNNER, "000002-y:7:" + "a" * 64)
+    noted_by_another(files, 1)
+    before = files.turns.read_bytes()
+    left_by_another(files, 2)
+    noted_by_another(files, 2)
+    assert starts_in(files) == {1, 2}
+    assert not Spawn(where, ["false"]).has_begun("T.1", 2, ours)
+    assert starts_in(files) == {1} and files.turns.read_bytes() == before
+    assert b"theirs" in (where.quarantine / "T.1-events.jsonl.1").read_bytes()
+
+
+def test_a_journal_put_back_to_the_middle_of_an_attempt_takes_nothing_of_the_lost_start(repo: Path) -> None:
+    go, where = repo.parent / "go", layout(repo)
+    add(repo, "t", f"write a.txt a\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite b.txt b")
+    run = begin(repo)
+    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns > 0, "a turn")
+    holdfast(repo, "stop", "--agents")
+    run.communicate()
+    assert state(repo).tasks["t"].starts == 1
+    backup = repo.parent / "backup"
+    shutil.copytree(where.wal, backup)
+    go.touch()
+    holdfast(repo, "run")
+    files = where.attempt_files("t.1")
+    assert starts_in(files) == {1, 2} and landed(repo) == ["t"]
+    store = where.snapshots
+    assert "t.1/start-2" in git(store, "for-each-ref")
+    put_back(repo, backup)
+    holdfast(repo, "resolve", "--journal-restored")
+    assert starts_in(files) == {1} and not files.start(2).exists()
+    assert "t.1/start-2" not in git(store, "for-each-ref") and "t.1/start-1" in git(store, "for-each-ref")
+    settings(repo, max_attempts=1)
+    assert "it changes nothing" in holdfast(repo, "run", code=20)
+    sound(repo)

@@ -12,6 +12,22 @@ from holdfast.durable import disk
 def set_aside(quarantine: Path, path: Path, reason: str, name: str = "") -> Path:
     """Moves a file or folder away; returns where to. The reason is written first: a crash leaves one too many, never
     one too few."""
+    target = _place(quarantine, path, reason, name)
+    disk.rename(path, target)
+    return target
+
+
+def set_end_aside(quarantine: Path, path: Path, at: int, reason: str, name: str, mode: int) -> Path:
+    """Moves what a file holds behind the offset `at`. A crash may leave it in both places, never in none."""
+    target = _place(quarantine, path, reason, name)
+    with disk.reading(path):
+        content = path.read_bytes()
+    disk.create(target, content[at:], mode)
+    disk.replace(path, content[:at], mode)
+    return target
+
+
+def _place(quarantine: Path, path: Path, reason: str, name: str) -> Path:
     disk.mkdir(quarantine)
     for number in itertools.count(1):
         target = quarantine / f"{name or path.name}.{number}"
@@ -19,5 +35,4 @@ def set_aside(quarantine: Path, path: Path, reason: str, name: str = "") -> Path
         if not os.path.lexists(target) and not os.path.lexists(told):
             break
     disk.create(told, f"{path}: {reason}\n".encode())
-    disk.rename(path, target)
     return target

@@ -20,14 +20,10 @@ from holdfast.domain.state import Task
 from holdfast.durable import attempts, disk
 from holdfast.durable.attempts import Seen
 from holdfast.durable.pairing import OpenIntent
-from holdfast.durable.quarantine import set_aside
+from holdfast.engine import strangers
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
-from holdfast.processes import starts
-
-# What a runner of a lost journal is given to end by itself.
-GRACE_S = 5.0
 
 
 class Spawn:
@@ -81,15 +77,10 @@ class Spawn:
         return not attempts.claim_start(files, start, attempts.RECOVERY, intent) and self._is_runners(files, start)
 
     def _clear(self, attempt: str, start: int, intent: str) -> None:
-        """Sets aside what is in the way of the start and is not of it; whoever works there is ended first."""
-        files = self._layout.attempt_files(attempt)
-        if not intent or not attempts.strangers(files, start, intent):
-            return
-        starts.end_all(files, attempt, None, GRACE_S)
-        reason = f"it is not of the start that this journal intended ({intent})"
-        for path in attempts.strangers(files, start, intent):
-            name = attempt if path == files.root else f"{attempt}-{path.name}"
-            set_aside(self._layout.quarantine, path, reason, name)
+        """Sets aside what is in the way of the start and is not of it."""
+        if intent:
+            reason = f"it is not of the start that this journal intended ({intent})"
+            strangers.clear(self._layout, attempt, start, intent, reason)
 
     @staticmethod
     def _is_runners(files: Attempt, start: int) -> bool:

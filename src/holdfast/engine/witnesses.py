@@ -30,13 +30,11 @@ from holdfast.durable.chain import Chain, find
 from holdfast.durable.entry import Ref
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.durable.quarantine import set_aside
-from holdfast.engine import landed_refs
+from holdfast.engine import landed_refs, strangers
 from holdfast.engine.auditing import last_audited, ref_of
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
-from holdfast.processes import starts
 
-GRACE_S = 5.0
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 _TOLD_MAX = 5
 _REASON = "the journal was put back from an older backup, and does not know this"
@@ -156,11 +154,7 @@ def let_go(layout: Layout, state: State, repo: Path) -> list[str]:
     moved = []
     landed_refs.forget(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
-        files = layout.attempt_files(name)
-        starts.end_all(files, name, None, GRACE_S)
-        for path in attempts.strangers(files, start, _NONE):
-            kept = name if path == files.root else f"{name}-{path.name}"
-            moved.append(set_aside(layout.quarantine, path, _REASON, kept))
+        moved += strangers.clear(layout, name, start, _NONE, _REASON, repo)
     if (position := _followed(layout)) is not None and find(Chain(layout.wal), position) is None:
         # Projections: made anew from the journal as it is now.
         ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))
