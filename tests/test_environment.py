@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, landed, layout, make_repo, sound, state
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.durable import disk
@@ -223,3 +223,42 @@ def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
     task = state(repo).tasks["a"]
     assert task.state is TaskState.OPEN and "cannot be read" in task.parked and task.attempts == 1, said
     assert any("resolve a --retry" in line for line in said)
+
+
+def test_a_lost_definition_of_a_task_at_work_lets_the_run_end_and_its_exit_is_kept(repo: Path) -> None:
+    go = repo.parent / "go"
+    add(repo, "a", f"run while [ ! -e {go} ]; do sleep 0.05; done\nwrite a.txt x")
+    killed = begin(repo)
+    file = layout(repo).backlog_claimed / "a.yaml"
+    wait_for(lambda: file.exists() and _is_in_progress(repo, "a"), "an agent at work")
+    killed.kill()
+    killed.communicate()
+    task = state(repo).tasks["a"]
+    blob = layout(repo).cas / task.worked_on[:2] / task.worked_on
+    whole = blob.read_bytes()
+    damage(repo, task.worked_on)
+    file.unlink()
+    go.touch()
+    exit_file = layout(repo).attempt_files(task.attempt).exit
+    wait_for(exit_file.exists, "the agent's end")
+    add(repo, "b", "write b.txt x")
+    settings(repo, max_agents=1)
+    for _ in range(2):
+        process = begin(repo)
+        try:
+            said, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert "go on working" not in said, said
+        assert "cannot be read" in state(repo).tasks["a"].parked and exit_file.exists(), said
+    assert landed(repo) == ["b"], "it takes no agent's place either"
+    blob.write_bytes(whole)
+    holdfast(repo, "resolve", "a", "--retry")
+    run(repo)
+    assert landed(repo) == ["b", "a"] and state(repo).tasks["a"].attempts == 1
+    sound(repo)
+
+
+def _is_in_progress(repo: Path, name: str) -> bool:
+    task = state(repo).tasks.get(name)
+    return task is not None and task.state is TaskState.IN_PROGRESS

@@ -27,7 +27,7 @@ from holdfast.engine.decisions import Later
 from holdfast.engine.finish import finish
 from holdfast.engine.finishing import Finisher
 from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, Holds, take_foreign
-from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Sight, Start, plan
+from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Sight, Start, is_at_work, plan
 from holdfast.engine.requests import Requests
 from holdfast.engine.restoring import put_back_config
 from holdfast.engine.signals import AGENTS, Signals, Watch
@@ -132,7 +132,9 @@ class Loop:
 
     def _held(self) -> list[Task]:
         tasks = (self.board.task(name) for name in sorted(self.board.active))
-        return [task for task in tasks if task.state in AT_WORK]
+        held = [task for task in tasks if task.state in AT_WORK]
+        # Looked for only where it counts.
+        return [task for task in held if is_at_work(task, self.shop.spawn.look(task) if task.parked else None)]
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:

@@ -133,10 +133,17 @@ def plan(
             steps.append(Finish(min(done, key=lambda task: (task.changed_at, task.id)).id))
     if not steps:
         # Only once all else has settled, so that what ended makes room before more begins.
-        at_work = sum(state.tasks[name].state in AT_WORK and not state.tasks[name].remote for name in active)
+        tasks = ((state.tasks[name], sights.get(name)) for name in active)
+        at_work = sum(is_at_work(task, sight.seen if sight else None) for task, sight in tasks if not task.remote)
         if at_work < config.max_agents:
             steps += _first_start(graph, now, held, only)
     return steps
+
+
+def is_at_work(task: Task, seen: Seen | None) -> bool:
+    """Whether somebody works on it. One that waits for a person is nobody's once its process is gone."""
+    is_known = task.remote or task.parked in ("", STOPPED)
+    return task.state in AT_WORK and (is_known or seen is Seen.ALIVE)
 
 
 def _step(task: Task, sight: Sight | None, config: Config) -> Command | None:
