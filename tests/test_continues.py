@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from decision_support import journal
@@ -131,11 +133,16 @@ def test_nothing_of_a_snapshot_is_published_by_a_mirror(repo: Path, tmp_path: Pa
     process.communicate()
 
 
-def lose(repo: Path, *commits: str) -> None:
-    store = layout(repo).snapshots
-    for commit in commits:
-        tree = git(store, "rev-parse", f"{commit}^{{tree}}")
-        (store / "objects" / tree[:2] / tree[2:]).unlink(missing_ok=True)
+def lose(repo: Path, *commits: str) -> dict[Path, bytes]:
+    """Removes the trees of the commits, wherever they are; returns what was removed."""
+    stores, lost = (layout(repo).snapshots / "objects", repo / ".git" / "objects"), {}
+    trees = [git(layout(repo).snapshots, "rev-parse", f"{commit}^{{tree}}") for commit in commits]
+    for path in (store / tree[:2] / tree[2:] for tree in trees for store in stores):
+        if path.exists():
+            lost[path] = path.read_bytes()
+            path.unlink()
+    assert lost
+    return lost
 
 
 @pytest.mark.parametrize("choice", ["newest", "anew", "abandon"])
@@ -157,4 +164,66 @@ def test_a_turn_that_is_lost_parks_its_task_and_a_person_decides(repo: Path, cho
     holdfast(repo, "run")
     assert {"one.txt", "two.txt", "three.txt"} <= files_landed(repo)
     assert state(repo).tasks["a"].attempts == (1 if choice == "newest" else 2)
+    sound(repo)
+
+
+CHOICES = pytest.mark.parametrize("choice", ["newest", "anew", "abandon", "retry"])
+
+
+@CHOICES
+def test_the_end_of_an_attempt_that_is_lost_parks_its_task(repo: Path, choice: str) -> None:
+    go = repo.parent / "go"
+    settings(repo, grace_s=0.5, max_attempts=1 if choice != "anew" else 2)
+    add(repo, "a", f"write one.txt 1\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite two.txt 2")
+    process = begin(repo)
+    wait_for(lambda: turns(repo, "a") >= 1, "a turn")
+    holdfast(repo, "stop")
+    process.communicate()
+    go.touch()
+    exit_file = layout(repo).attempt_files("a.1").exit
+    wait_for(exit_file.exists, "the end of the agent")
+    end = str(msgspec.json.decode(exit_file.read_bytes())["snapshot"])
+    lost = lose(repo, end)
+    said = holdfast(repo, "run", code=None)
+    expect_lost(repo, said, end)
+    decide(repo, choice, lost)
+    assert state(repo).tasks["a"].attempts == (2 if choice == "anew" else 1)
+
+
+@CHOICES
+@pytest.mark.parametrize("what", ["candidate", "verified"])
+def test_a_result_that_is_lost_before_it_lands_parks_its_task(repo: Path, what: str, choice: str) -> None:
+    add(repo, "a", "write one.txt 1\nwrite two.txt 2")
+    after = "append.task_done.after" if what == "candidate" else "append.task_verify_confirmed.after"
+    assert begin(repo, HOLDFAST_CRASH_AT=f"{after}:1").wait() == -signal.SIGKILL
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.DONE and task.candidate and bool(task.verified) is (what == "verified")
+    lost = lose(repo, task.candidate)
+    said = holdfast(repo, "run", code=None)
+    expect_lost(repo, said, task.candidate)
+    assert state(repo).tasks["a"].state is TaskState.DONE
+    decide(repo, choice, lost)
+    assert state(repo).tasks["a"].attempts == (2 if choice == "anew" else 1)
+
+
+def expect_lost(repo: Path, said: str, commit: str) -> None:
+    parked = state(repo).tasks["a"].parked
+    assert "is lost" in parked and commit in parked and "holdfast resolve a" in parked and landed(repo) == [], said
+    assert state(repo).tasks["a"].attempts == 1
+    assert "holdfast resolve a --newest | --anew | --abandon" in holdfast(repo, "show", "a")
+    assert "a person must decide" in holdfast(repo, "list")
+    assert commit in holdfast(repo, "check", code=4)
+
+
+def decide(repo: Path, choice: str, lost: dict[Path, bytes]) -> None:
+    if choice == "retry":
+        for path, content in lost.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+    holdfast(repo, "resolve", "a", f"--{choice}")
+    if choice == "abandon":
+        assert state(repo).tasks["a"].state in (TaskState.CANCELLED, TaskState.FAILED)
+        return
+    holdfast(repo, "run")
+    assert landed(repo) == ["a"] and {"one.txt", "two.txt"} <= files_landed(repo)
     sound(repo)

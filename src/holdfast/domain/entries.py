@@ -169,8 +169,8 @@ STOPPED = "a person has stopped its agent"
 
 
 def is_lost(parked: str) -> bool:
-    """Whether a task is parked because a turn of it is gone (errors.SnapshotLost)."""
-    return parked.startswith("Turn ") and " is lost: " in parked
+    """Whether a task is parked because a turn of it is gone, or what it came to (errors.SnapshotLost, ResultLost)."""
+    return parked.startswith(("Turn ", "The result of ")) and " is lost: " in parked
 
 
 class TaskFlagged(msgspec.Struct, frozen=True):

@@ -130,7 +130,12 @@ def snapshots(state: State, recorded: Recorded, store: Store) -> Draft:
         else:
             live += [(reference(name, f"turn-{turn}"), commit) for turn, commit in known.trailed()]
     draft.counted["snapshots"] = len(live)
-    lost = store.incomplete({commit for _, commit in live})
+    results = _results(state)
+    lost = store.incomplete({commit for _, commit in live} | results.keys())
+    for commit in results.keys() & lost.keys() - {commit for _, commit in live}:
+        back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
+        told = f"{results[commit]}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
+        draft.findings.append(told)
     for ref, commit in live:
         if commit in lost:
             back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
@@ -146,6 +151,17 @@ def snapshots(state: State, recorded: Recorded, store: Store) -> Draft:
     if over:
         draft.notes.append(f"{over} snapshots of tasks that are over have no ref any more, as `holdfast gc` leaves it")
     return draft
+
+
+def _results(state: State) -> dict[str, str]:
+    """The commits beside its turns that a task goes on with: its last tree, or what is to land."""
+    found: dict[str, str] = {}
+    for task in state.tasks.values():
+        if task.state in (TaskState.DONE, TaskState.PENDING_APPROVAL) and not task.landed:
+            found |= {each: f"the result of {task.attempt}" for each in (task.candidate, task.verified) if each}
+        elif task.continues and task.tree:
+            found[task.tree] = f"the last tree of {task.attempt}"
+    return found
 
 
 def _turns_kept(refs: dict[str, str]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge, outages, standing, turns
 from holdfast.engine.salvage import salvage
 from holdfast.engine.workshop import Workshop
+from holdfast.errors import SnapshotLost
 from holdfast.layout import Attempt
 from holdfast.processes import starts
 
@@ -237,6 +238,15 @@ def _session(files: Attempt) -> str:
 
 def _done(shop: Workshop, task: Task, ended: Exit) -> None:
     candidate = ""
+    try:
+        standing.expect_result(shop.worktrees.store, task, ended.snapshot)
+    except SnapshotLost as error:
+        # Its tree is what the next start has to begin with, and that is for a person to decide.
+        flag = {"task": task.id, "parked": str(error), "not_before": task.not_before}
+        back = shop.moved(task, TaskEvent.REQUEUE, AbortReason.PARKED, **_end_of(shop, task, ended))
+        shop.append(back, Record("task_flagged", flag, actor="loop"))
+        shop.note(task.id, str(error))
+        return
     if ended.snapshot and (paths := merge.below_submodules(shop.worktrees.store, task.base, ended.snapshot)):
         _refuse_submodules(shop, task, ended, paths)
         return

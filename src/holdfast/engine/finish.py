@@ -17,6 +17,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
 from holdfast.engine import merge, pins, refresh, verify
 from holdfast.engine.effects import carry_out
+from holdfast.engine.standing import expect_result
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import LandingLost, LandingWaits
 
@@ -98,6 +99,7 @@ def _verify(shop: Workshop, task: Task) -> Finished | None:
 def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = shop.branch
+    expect_result(shop.worktrees.store, task, task.candidate, task.verified)
     target = merge.newest(shop.repo, branch)
     if task.verified and task.verified_on == target:
         return None

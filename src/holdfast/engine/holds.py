@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.clock import monotonic
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import DefinitionLost, GitLocked, HoldfastError, LandingWaits, is_environment
+from holdfast.errors import DefinitionLost, GitLocked, HoldfastError, LandingWaits, SnapshotLost, is_environment
 
 TRY_AGAIN_S = 2.0
 FAILURES_MAX = 4
@@ -74,7 +74,7 @@ def take_foreign(shop: Workshop, holds: Holds, name: str, error: HoldfastError, 
         # Where it was the journal that could not be written, this says so.
         shop.append()
         holds.pause(name, str(error), stays=stays)
-    elif isinstance(error, DefinitionLost):
+    elif isinstance(error, (DefinitionLost, SnapshotLost)):
         shop.park(shop.board.task(name), str(error))
         holds.hold(name, str(error), soon=False)
     else:

@@ -12,7 +12,7 @@ from holdfast.durable.chain import Chain
 from holdfast.durable.snapshot import ROOT
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine.worktree import Worktrees
-from holdfast.errors import SnapshotLost
+from holdfast.errors import ResultLost, SnapshotLost
 from holdfast.layout import Layout
 
 
@@ -39,6 +39,12 @@ def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) 
     reason = store.whole(commit) if store.exists else "the store is missing"
     if reason:
         raise SnapshotLost(task=task, attempt=attempt, turn=turn, commit=commit, store=store.path, reason=reason)
+
+
+def expect_result(store: Store, task: Task, *commits: str) -> None:
+    """Before what an attempt came to is taken, judged or landed."""
+    for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
+        raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
 
 
 def newest_whole(layout: Layout, store: Store, attempt: str, turn: int) -> tuple[int, str]:

@@ -112,6 +112,13 @@ class SnapshotLost(HoldfastError, exit_code=8):
     gives the task up."""
 
 
+class ResultLost(SnapshotLost):
+    """The result of {attempt} is lost: the journal has it, and its commit {commit} is not whole in {store} ({reason}).
+    Nothing was landed or changed. Bring it back from a copy of the data root and type `holdfast resolve {task}
+    --retry`; or `--newest` goes on from the newest turn that is there, `--anew` begins anew, and `--abandon` gives the
+    task up."""
+
+
 class SnapshotMissing(HoldfastError, exit_code=8):
     """There is no snapshot {name} in {store}. List what there is with `holdfast snapshots list TASK`."""
 
