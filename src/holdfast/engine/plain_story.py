@@ -19,7 +19,6 @@ _SENTENCES = {
     "attempt_forked": "The next attempt begins with what turn {turn} of {attempt} left",
     "attempt_resumed": "Goes on with {attempt}",
     "landing_promoted": "To be landed again: it is not on {branch} any more",
-    "landing_waits": "Its landing waits: a person has changed {paths} in the checkout",
     "landing_settled": "Its landing {commit} left the branch; now it is {rewritten} ({how})",
     "task_opened": "Open again",
     "task_claimed": "Given to {agent}, as attempt {attempt}",
@@ -131,6 +130,12 @@ def _flagged(inputs: dict[str, Any]) -> str:
     return "Put off to later" + (f": {_cut(compact(inputs['cause']))}" if inputs.get("cause") else "")
 
 
+def _landing_waits(inputs: dict[str, Any]) -> str:
+    given = inputs.get("paths")
+    paths = ", ".join(map(str, given)) if isinstance(given, list) else compact(given)
+    return f"Its landing waits: a person has changed {_cut(paths)} in the checkout"
+
+
 def _refused(inputs: dict[str, Any]) -> str:
     return f"Not done, because it did not fit any more: {_cut(compact(inputs.get('reason', '')))}"
 
@@ -145,6 +150,7 @@ _OWN = {
     "task_flagged": _flagged,
     "task_move_refused": _refused,
     "task_progressed": _progress,
+    "landing_waits": _landing_waits,
 }
 
 

@@ -4,7 +4,7 @@ import { change, get, part, post } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { h, toast } from "./dom.js";
 import { store } from "./store.js";
-import { taskLink } from "./words.js";
+import { taskLink, waitsToLand } from "./words.js";
 
 const OVER = ["CLOSED", "CANCELLED"];
 // What a task is parked as whose agent a person has stopped.
@@ -95,7 +95,6 @@ async function rejectTask(task) {
   }), `${task.id}: rejected.`);
 }
 
-export const waitsToLand = (task) => (task.landing_waits || []).length > 0;
 export const waitingWords = (task) => `Its landing waits: you have changed ${task.landing_waits.slice(0, 5).join(", ")} in your checkout. `
   + "Commit or put away your changes there, send it back, land it on a branch, or cancel it.";
 
@@ -116,7 +115,7 @@ async function landOnBranch(task) {
     yes: "Land",
     fields: [{ name: "branch", label: "New branch", required: true }],
     act: (values) => post(`/tasks/${part(task.id)}/promote`, values),
-  }), `${task.id}: landed.`);
+  }), `${task.id}:`);
 }
 
 async function resolveTask(task) {

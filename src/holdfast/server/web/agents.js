@@ -4,14 +4,18 @@ import { stopAgent } from "./actions.js";
 import { get } from "./api.js";
 import { cut, failed, h, nothing, paced, put, toast } from "./dom.js";
 import { store } from "./store.js";
-import { ago, count, money, span, taskLink } from "./words.js";
+import { ago, count, money, outageNotices, span, taskLink } from "./words.js";
 
 const EVERY_MS = 3000;
 
 export function agents(root, query, signal) {
   const list = h("div", { class: "agents" });
   const nodes = new Map();
-  put(root, h("div", { class: "page-head" }, h("h1", {}, "Agents")), list);
+  const notices = h("div", {});
+  put(root, h("div", { class: "page-head" }, h("h1", {}, "Agents")), notices, list);
+  const tellOutages = () => put(notices, outageNotices(store.status));
+  store.on("status", tellOutages, signal);
+  tellOutages();
 
   async function read() {
     try {

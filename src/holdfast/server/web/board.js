@@ -1,9 +1,9 @@
 // The board: a column for each kind of state. Only as many cards as somebody looks at are in the page.
 
-import { addTask, buttonsFor, waitingWords, waitsToLand } from "./actions.js";
+import { addTask, buttonsFor, waitingWords } from "./actions.js";
 import { announce, cut, debounce, h, nothing, paced, put } from "./dom.js";
 import { store } from "./store.js";
-import { COLUMNS, ago, columnOf, count, money, STATES, stateBadge, taskLink, toneOf } from "./words.js";
+import { COLUMNS, ago, columnOf, count, money, outageNotices, STATES, stateBadge, taskLink, toneOf, untilWhen, waitsToLand } from "./words.js";
 
 const CARDS = 40;
 
@@ -137,8 +137,7 @@ export function whyItWaits(task) {
   const open = task.depends_on.filter((name) => (store.tasks.get(name) || {}).state !== "CLOSED");
   if (open.length) return `waits for ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}`;
   if (task.state === "WAITING_FOR_SUBTASKS") return "waits for its subtasks";
-  if (!(task.not_before > Date.now() / 1000)) return "";
-  return `not before ${new Date(task.not_before * 1000).toLocaleString()}${task.cause ? `: ${task.cause}` : ""}`;
+  return untilWhen(task);
 }
 
 function card(task, waits) {
@@ -148,7 +147,7 @@ function card(task, waits) {
     h("div", { class: "card-top" }, stateBadge(task), h("span", { class: "card-id", title: task.id }, h("bdi", {}, cut(task.id, 40))),
       task.priority !== 5 && h("span", { class: "prio", title: "priority: the smaller, the sooner" }, `P${task.priority}`)),
     h("a", { class: "card-title", href: taskLink(task.id) }, h("bdi", {}, cut(task.title || task.id, 160))),
-    waits && h("p", { class: "card-why" }, cut(waits, 160)),
+    waits && h("p", { class: "card-why", title: waits }, cut(waits, 200)),
     task.progress && columnOf(task) === "work" && h("p", { class: "card-why" }, cut(task.progress, 120)),
     h("div", { class: "card-foot" }, who && h("span", { class: "who" }, cut(who, 24)), task.role && h("span", {}, cut(task.role, 24)),
       spent.map((each) => h("span", { class: "num" }, each)), task.labels.slice(0, 3).map((each) => h("span", { class: "label" }, cut(each, 20))),
@@ -157,7 +156,7 @@ function card(task, waits) {
 }
 
 function actions(task) {
-  const made = buttonsFor(task, ["Approve", "Reject", "Resolve", "Retry", "Send back", ...(task.parked ? ["Resume"] : [])]);
+  const made = buttonsFor(task, ["Approve", "Reject", "Resolve", "Retry", "Send back", "Land on a branch", ...(task.parked ? ["Resume"] : [])]);
   return made.length > 0 && h("div", { class: "card-buttons" }, made);
 }
 
@@ -185,7 +184,7 @@ function paintNotices(node) {
   if (node.dataset.words === words) return;
   node.dataset.words = words;
   put(node, status.stopping && h("p", { class: "notice warn" }, `The run is ending: ${status.stopping}`),
-    (status.outages || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-outage": each.agent, title: each.detail }, each.text)),
+    outageNotices(status),
     (status.problems || []).slice(0, 5).map((each) => h("p", { class: "notice warn" },
       `${String(each.file || "").split("/").pop()}${each.line ? `:${each.line}` : ""}: ${each.message}`)));
 }

@@ -12,6 +12,7 @@ const FULL_REST_MS = 1500;
 // A stream of its own is one of six connections that all tabs have; the shared one is no hurry.
 const HIDDEN_MS = canShare ? 60000 : 2000;
 const AGAIN_MS = 3000;
+const STATUS_MS = 2000;
 
 const EMPTY = { title: "", role: "", priority: 5, labels: [], agent: "", model: "", attempt: "", attempts: 0, turns: 0,
   usd: 0, tokens: 0, parked: "", progress: "", added_at: 0, changed_at: 0, parent: "", depends_on: [] };
@@ -33,6 +34,7 @@ class Store extends EventTarget {
   #place = [0, -1];
   #hidden = 0;
   #statusAt = 0;
+  #statusTimer = 0;
   #paused = "";
 
   // The agent of each attempt that is known.
@@ -74,6 +76,15 @@ class Store extends EventTarget {
     } catch (error) {
       if (error.status === 401) throw error;
     }
+  }
+
+  // Not more often than every two seconds, and always once more after the last change.
+  #statusSoon() {
+    if (this.#statusTimer) return;
+    this.#statusTimer = setTimeout(() => {
+      this.#statusTimer = 0;
+      this.readStatus().catch(() => {});
+    }, Math.max(0, STATUS_MS - (Date.now() - this.#statusAt)));
   }
 
   #follow(cursor) {
@@ -176,7 +187,7 @@ class Store extends EventTarget {
         return;
       }
       this.tell("tasks");
-      if (Date.now() - this.#statusAt > 2000) this.readStatus().catch(() => {});
+      this.#statusSoon();
       await new Promise((done) => setTimeout(done, full ? FULL_REST_MS : REST_MS));
     }
     this.#busy = false;

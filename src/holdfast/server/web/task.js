@@ -1,13 +1,13 @@
 // A task's page: what it is, what happened, what was made of it turn by turn, and what it says now.
 
-import { buttonsFor, waitingWords, waitsToLand } from "./actions.js";
+import { buttonsFor, waitingWords } from "./actions.js";
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, paced, put } from "./dom.js";
 import { output } from "./output.js";
 import { rise } from "./plot.js";
 import { store } from "./store.js";
 import { turns } from "./turns.js";
-import { ago, at, clock, count, money, readable, span, stateBadge, taskLink } from "./words.js";
+import { ago, at, clock, count, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
 
 const HISTORY = 500;
 const PARTS = [["story", "Story"], ["turns", "Turns"], ["output", "Output"], ["gates", "Gates"], ["spend", "Spend"], ["definition", "Definition"]];
@@ -116,7 +116,9 @@ function paintHead(node, { view, attempts }) {
     row.labels.length > 0 && ["Labels", row.labels.map((each) => h("span", { class: "label" }, cut(each, 30)))],
   ].filter(Boolean);
   const isWaiting = ["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(row.state);
-  const waits = isWaiting ? (view.waits || []).filter((each) => !each.startsWith("it is ")).slice(0, 6) : [];
+  // The time is told with its cause.
+  const others = (view.waits || []).filter((each) => !/^(it is|not before) /.test(each)).slice(0, 6);
+  const waits = isWaiting ? [row.held, untilWhen(row), ...others].filter((each, place, all) => each && all.indexOf(each) === place) : [];
   const kept = node.querySelector("[data-action]:focus");
   put(node, h("div", { class: "task-title" }, stateBadge(row), h("h1", {}, h("bdi", {}, cut(row.title || row.id, 300)))),
     row.parked && h("p", { class: "notice warn" }, "Parked: ", row.parked),

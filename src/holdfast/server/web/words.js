@@ -31,14 +31,21 @@ export function columnOf(task) {
   return (COLUMNS.find(([, , states]) => states.includes(task.state)) || COLUMNS[0])[0];
 }
 
+export const waitsToLand = (task) => !task.parked && (task.landing_waits || []).length > 0;
+
+export function untilWhen(task) {
+  if (!(task.not_before > Date.now() / 1000)) return "";
+  return `not before ${at(task.not_before)}${task.cause ? `: ${task.cause}` : ""}`;
+}
+
 export function toneOf(task) {
-  return task.parked ? "warn" : (STATES[task.state] || STATES.OPEN)[0];
+  return task.parked ? "warn" : waitsToLand(task) ? "ask" : (STATES[task.state] || STATES.OPEN)[0];
 }
 
 export function stateBadge(task) {
   const [, sign, word] = STATES[task.state] || ["wait", "○", String(task.state).toLowerCase()];
-  return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, task.parked ? "‖" : sign),
-    task.parked ? "parked" : word);
+  const [its, says] = task.parked ? ["‖", "parked"] : waitsToLand(task) ? ["?", "waits to land"] : [sign, word];
+  return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, its), says);
 }
 
 export function money(usd) {
@@ -109,3 +116,7 @@ export function readable(words) {
     return text;
   }
 }
+
+// Agents that cannot use their model for now, each in its own sentence.
+export const outageNotices = (status) => ((status || {}).outages || []).slice(0, 5).map((each) =>
+  h("p", { class: "notice warn", "data-outage": each.agent, title: each.detail }, each.text));

@@ -1,0 +1,110 @@
+"""What waits says on the page why, until when, and what a person can do: nobody has to read a log for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from browser.site import Site
+from engine_support import git, landed, settings, state, wait_for
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect
+
+Look = Callable[..., Any]
+
+
+def card(page: Any, task: str) -> Any:
+    return page.locator(f'.card[data-task="{task}"]')
+
+
+def confirm(page: Any) -> None:
+    page.locator("dialog button[type=submit]").click()
+    expect(page.locator("dialog")).to_have_count(0)
+
+
+def waiting(site: Site, name: str = "readme", script: str = "append README.md more") -> Site:
+    """One result whose landing waits for the person's own changes of README.md."""
+    site.add(name, script)
+    (site.repo / "README.md").write_text("mine\n")
+    site.start()
+    wait_for(lambda: bool(state(site.repo).tasks[name].landing_waits), "a landing that waits")
+    return site
+
+
+def test_a_landing_that_waits_is_seen_and_can_be_sent_back(site: Site, look: Look) -> None:
+    page = look(
+        waiting(
+            site, script="attempt 1: append README.md more\nattempt 2+: run git checkout README.md\nwrite other.txt x"
+        )
+    )
+    why = card(page, "readme").locator(".card-why")
+    expect(why).to_contain_text("you have changed README.md")
+    # All of it: the end says what to do.
+    expect(why).to_contain_text("or cancel it.")
+    expect(card(page, "readme").get_by_role("button", name="Land on a branch")).to_be_visible()
+    expect(page.locator(".tile.ask")).to_contain_text("1")
+    expect(card(page, "readme").locator(".badge")).to_contain_text("waits to land")
+    card(page, "readme").get_by_role("button", name="Send back").click()
+    page.locator("dialog button[type=submit]").click()
+    expect(page.locator("dialog [role=alert]")).to_have_text("Reason is needed.")
+    page.get_by_label("Reason").fill("Leave the README alone.")
+    confirm(page)
+    expect(page.locator('.card[data-task="readme"][data-state="CLOSED"]')).to_be_visible()
+    assert landed(site.repo) == ["readme"] and (site.repo / "README.md").read_text() == "mine\n"
+    assert git(site.repo, "show", "main:other.txt") == "x"
+
+
+def test_a_landing_that_waits_can_land_on_a_branch(site: Site, look: Look) -> None:
+    page = look(waiting(site), "#/task/readme")
+    notice = page.locator(".notice.warn")
+    expect(notice).to_contain_text("you have changed README.md in your checkout")
+    expect(notice).to_contain_text("Commit or put away your changes")
+    expect(page.locator("[data-action]")).to_have_text(["Send back", "Land on a branch", "Edit", "Cancel"])
+    page.get_by_role("button", name="Land on a branch").click()
+    page.get_by_label("New branch").fill("main")
+    page.locator("dialog button[type=submit]").click()
+    expect(page.locator("dialog [role=alert]")).to_contain_text("there is a branch main already")
+    page.get_by_label("New branch").fill("later/readme")
+    confirm(page)
+    expect(page.locator(".facts")).to_contain_text("later/readme")
+    expect(notice).to_have_count(0)
+    assert landed(site.repo, "later/readme") == ["readme"] and (site.repo / "README.md").read_text() == "mine\n"
+
+
+def test_a_landing_that_waits_can_be_cancelled(site: Site, look: Look) -> None:
+    page = look(waiting(site), "#/task/readme")
+    page.get_by_role("button", name="Cancel").click()
+    confirm(page)
+    expect(page.locator(".task-title .badge")).to_have_text("⊖cancelled")
+    assert landed(site.repo) == []
+
+
+def test_an_agent_that_is_unreachable_is_told_with_its_next_try(site: Site, look: Look) -> None:
+    settings(site.repo, outage_after=1, outage_pause_s=5000, outage_pause_max_s=5000)
+    site.add("away", "unreachable no route to the model")
+    page = look(site.start())
+    notice = page.locator("[data-outage]")
+    expect(notice).to_contain_text("scripted is unreachable since")
+    expect(notice).to_contain_text("next try at")
+    why = card(page, "away").locator(".card-why")
+    expect(why).to_contain_text("not before")
+    expect(why).to_contain_text("no route to the model")
+    assert state(site.repo).tasks["away"].attempts == 1
+    page.goto(f"{site.address.url}/#/task/away")
+    expect(page.locator(".task-head .notice")).to_contain_text("no route to the model")
+    page.goto(f"{site.address.url}/#/agents")
+    expect(page.locator("[data-outage]")).to_contain_text("scripted is unreachable since")
+
+
+def test_a_task_behind_one_that_failed_says_so_and_what_to_do(site: Site, look: Look) -> None:
+    site.add("first", "fail on purpose", max_attempts=1)
+    site.add("second", "write second.txt x", depends_on=["first"])
+    page = look(site.start())
+    why = card(page, "second").locator(".card-why")
+    expect(why).to_contain_text("depends on first, which is FAILED: retry that")
+    page.goto(f"{site.address.url}/#/task/second")
+    expect(page.locator(".task-head .notice")).to_contain_text("first, which is FAILED")
+    expect(page.locator(".task-head .notice")).to_contain_text("holdfast retry first")
