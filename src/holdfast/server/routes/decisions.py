@@ -156,6 +156,9 @@ def split(api: Api) -> Any:
         if not is_split:
             end_attempt(desk, task)
             desk.append([desk.moved(task, _SPLITS[task.state], TransitionReason.REQUESTED_BY_PERSON, count)])
+        # Whoever asks for the task next is told of its subtasks.
+        assert desk.shop is not None
+        desk.shop.board.keep_up()
         return Changed(rows_of(desk, [task.id])[0], "it waits for its subtasks", {}, rows_of(desk, names))
 
     return function
