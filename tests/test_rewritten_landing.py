@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, make_repo, sound, state
+from engine_support import add, begin, git, holdfast, landed, make_repo, sound, state
+from holdfast.domain.task import TaskState
 
 
 @pytest.fixture
@@ -63,6 +65,28 @@ def test_a_rewritten_landing_is_recognised(repo: Path, how: str) -> None:
     sound(repo)
     assert "Sound.\n" in holdfast(repo, "check")
     assert "left refs/heads/main" in holdfast(repo, "history", "t")
+
+
+@pytest.mark.parametrize(
+    ("where", "how"), [("land.swap.after", "amend"), ("append.task_land_confirmed.before", "reword")]
+)
+def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again(
+    repo: Path, where: str, how: str
+) -> None:
+    add(repo, "u", "write u.txt x")
+    process = begin(repo, HOLDFAST_CRASH_AT=f"{where}:1")
+    assert process.wait() == -signal.SIGKILL, process.communicate()[0]
+    before = git(repo, "rev-parse", "main")
+    assert landed(repo) == ["t", "u"] and state(repo).tasks["u"].landed == ""
+    git(repo, "reset", "-q", "--hard")
+    REWRITES[how](repo)
+    amended = git(repo, "rev-parse", "main")
+    holdfast(repo, "run")
+    assert before != amended == git(repo, "rev-parse", "main"), "landed once more"
+    assert state(repo).tasks["u"].state is TaskState.CLOSED and "was rewritten as" in holdfast(repo, "check")
+    holdfast(repo, "run")
+    assert state(repo).tasks["u"].landed == amended
+    assert "Sound.\n" in holdfast(repo, "check")
 
 
 @pytest.mark.parametrize("said", ["rewritten", "dropped"])

@@ -254,6 +254,10 @@ def live_and_die(demo: Demo) -> int:
             wait(demo, demo.chance.uniform(0.1, 0.6))
             demo.kill_run()
         demo.start_again()
+    # At its moments above, perhaps nobody of its kind was at work.
+    for what in ("agent", "runner"):
+        while not demo.kills[what] and wait(demo, 0.02):
+            demo.kill_one(what)
     assert demo.run is not None
     return demo.run.wait(DEADLINE_S)
 
@@ -338,7 +342,7 @@ def records_lost(demo: Demo, entries: list[tuple[Ref, Entry]]) -> list[str]:
         for _, entry in entries
         if entry.decision_type == "turn_completed"
     }
-    kept = set(git(demo.repo, "for-each-ref", "--format=%(objectname)", "refs/holdfast/attempts").splitlines())
+    kept = set(git(layout(demo.repo).snapshots, "for-each-ref", "--format=%(objectname)", "refs/attempts").splitlines())
     for name, line in sorted(turns):
         made: dict[str, Any] = json.loads(line)
         if journalled.get((name, made["turn"])) != made["snapshot"]:

@@ -21,7 +21,7 @@ from holdfast.domain.task import TaskState
 from holdfast.durable import disk, git, git_locks, git_objects
 from holdfast.durable.pairing import OpenIntent
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine import landed_refs, merge
+from holdfast.engine import landed_refs, merge, rewritten
 from holdfast.engine.pins import sync_above
 from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
 from holdfast.layout import Layout
@@ -77,11 +77,21 @@ class Land:
         # Whoever moved it may have died before it let go of its locks, or before the sync.
         with _freed(repository, wanted.branch, self._witness(intent)):
             has_moved = _reaches(repository, wanted.branch, wanted.new)
-        if not has_moved:
+        if not (has_moved or self._was_rewritten(repository, intent, wanted)):
             return DidNotHappen()
         self._hand_over(repository, wanted)
         _sync(repository, wanted.branch, self._witness(intent))
         return Happened(_result(wanted))
+
+    def _was_rewritten(self, repository: git.Repository, intent: OpenIntent, wanted: LandIntended) -> bool:
+        """The branch was moved, for its witness moved with it; and then somebody amended or rebased the commit.
+
+        The next start journals what it is now.
+        """
+        witness = self._witness(intent)
+        if not witness or _commit_at(repository, witness) != wanted.new:
+            return False
+        return bool(rewritten.find(repository, wanted.branch, wanted.new, wanted.task, wanted.attempt)[0])
 
 
 def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = None) -> dict[str, str]:
@@ -216,7 +226,8 @@ def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older:
             # Killed, it may have moved the branch all the same.
             failure = fault
     at = _commit_at(repository, wanted.branch)
-    if at == wanted.new:
+    # Where git says that it moved the branch, it did, also when somebody has amended the commit since.
+    if at == wanted.new or (failure is None and at != wanted.old):
         return
     # Zeros alone say that there must be no such branch yet.
     if at != (wanted.old if wanted.old.strip("0") else ""):

@@ -11,7 +11,7 @@ recognised is for a person to say (`resolve --rewritten COMMIT`, `resolve --drop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -23,15 +23,13 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import git
 from holdfast.durable.entry import Record
+from holdfast.engine import rewritten
 from holdfast.engine.decisions import Answer, Desk, Later, expect_at_rest, expect_decided, refused
 from holdfast.engine.finish import land_on
 from holdfast.engine.land import branch_of, lost_landings, reaches
 from holdfast.errors import InputError
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
-
-COMMITS_MAX = 5000
-
 
 # -- sending back -----------------------------------------------------------------------------------------------------
 
@@ -111,38 +109,7 @@ def land_as_branch(desk: Desk, task: Task, name: str, apart: Callable[..., Answe
 
 def recognised(repo: Path, task: Task) -> tuple[str, str]:
     """The commit on the task's branch that its landing was rewritten as, and how that shows; empty where none is."""
-    repository, branch = git.discover(repo), branch_of(task)
-    is_there = not repository.run("cat-file", "-e", f"{task.landed}^{{commit}}", codes=(0, 1, 128)).failure
-    since = [f"^{task.landed}^@"] if is_there else []
-    asked = ("log", f"--max-count={COMMITS_MAX}", "-z", "--format=%H%x01%T%x01%B", branch, *since, "--")
-    found = repository.run(*asked, codes=(0, 128))
-    if found.failure is not None:
-        return "", ""
-    commits = [field.strip("\n").split("\x01", 2) for field in found.fields() if field.strip()]
-    ours = {f"Holdfast-Task: {task.id}", f"Holdfast-Attempt: {task.attempt}"}
-    for commit, _, message in commits:
-        # In a squash the lines stand in the middle of the message, where git calls them no trailers.
-        if ours <= {line.strip() for line in message.splitlines()}:
-            return commit, "its message names the task and the attempt"
-    if not is_there:
-        return "", ""
-    tree = repository.run("rev-parse", f"{task.landed}^{{tree}}").line
-    for commit, its_tree, _ in commits:
-        if its_tree == tree:
-            return commit, "it has the same tree"
-    wanted = _patch_ids(repository, [task.landed])
-    by_patch = {patch: commit for commit, patch in _patch_ids(repository, [each[0] for each in commits]).items()}
-    commit = by_patch.get(wanted.get(task.landed, "-"), "")
-    return commit, "it makes the same changes" if commit else ""
-
-
-def _patch_ids(repository: git.Repository, commits: Iterable[str]) -> dict[str, str]:
-    text = "".join(f"{commit}\n" for commit in commits).encode()
-    if not text:
-        return {}
-    shown = repository.run("diff-tree", "--stdin", "--patch", "--no-ext-diff", "--no-textconv", "--root", stdin=text)
-    lines = repository.run("patch-id", "--stable", stdin=shown.out).line.splitlines()
-    return {commit: patch for patch, _, commit in (line.partition(" ") for line in lines)}
+    return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
 
 
 def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> None:
