@@ -14,8 +14,10 @@ from holdfast.durable import attempts, disk
 from holdfast.durable.attempts import Seen
 from holdfast.durable.chain import Chain
 from holdfast.durable.jsonl import Ledger
+from holdfast.engine import auditing
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import new_turns
+from holdfast.errors import DiskFull
 from holdfast.layout import Attempt, Layout
 
 
@@ -135,6 +137,28 @@ def test_what_the_lost_journal_knew_is_set_aside_once_a_person_says_so(repo: Pat
     settings(repo, max_attempts=1)
     assert "it changes nothing" in holdfast(repo, "run", code=20)
     assert git(repo, "show", "main:a.txt") == "a" and git(repo, "show", "main:b.txt") == "b"
+    sound(repo)
+
+
+def test_what_a_fault_kept_out_of_the_audit_log_is_added_once_the_journal_is_accepted(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_lost_future(repo)
+
+    def fail(*_: object) -> None:
+        raise DiskFull(operation="rename", path=layout(repo).quarantine, reason="No space left on device")
+
+    # The command that accepts the journal fails before the audit log tells of it, and fails again.
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.engine.witnesses.let_go", fail)
+        for _ in range(2):
+            assert "No space left" in holdfast(repo, "resolve", "--journal-restored", code=None)
+    accepted = {entry.entry_hash for _, entry in Chain(layout(repo).wal).entries() if entry.inputs.get("restored")}
+    assert len(accepted) == 2 and not accepted & auditing.named_entries(layout(repo))
+    holdfast(repo, "resolve", "--journal-restored")
+    settings(repo, max_attempts=1)
+    holdfast(repo, "run", code=20)
+    assert accepted <= auditing.named_entries(layout(repo))
     sound(repo)
 
 

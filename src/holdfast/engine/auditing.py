@@ -180,9 +180,13 @@ class Auditor:
             self._ended = ref.run if last.event in _AFTER_THE_END else ""
             after = known if known is not None and known.ref == ref else find(chain, ref)
             if after is None:
-                self._append("journal_differs", process.user(), {"missing": ref}, known.ref if known else None)
+                # It goes on behind the newest entry that both have: what follows there was never on record.
+                shared = last_audited(self._layout, key, lambda each: find(chain, each) is not None)
+                self._last = common = ref_of(shared) if shared is not None else None
+                self._ended = common.run if common and shared and shared.event in _AFTER_THE_END else ""
+                after = find(chain, common) if common else None
+                self._append("journal_differs", process.user(), {"missing": ref}, common)
                 self._say(f"the audit log names entry {ref.seq} of run {ref.run}, which the journal does not have")
-                after = known or _end_of(chain)
         for run, entry in chain.entries(after):
             self.take(run, entry)
 
@@ -355,15 +359,15 @@ def named_entries(layout: Layout) -> set[str]:
     return found
 
 
-def last_audited(layout: Layout, key: Key | None) -> Record | None:
-    """The last record that names a journal entry."""
+def last_audited(layout: Layout, key: Key | None, is_known: Callable[[Ref], bool] = lambda ref: True) -> Record | None:
+    """The last record that names a journal entry, and one that is known."""
     for name in reversed(in_order(layout.audit, key)):
         path = layout.audit / name
         with disk.reading(path):
             lines = path.read_bytes().splitlines()
         for line in reversed(lines):
             record = parse(line, key)
-            if record is not None and ref_of(record) is not None:
+            if record is not None and (ref := ref_of(record)) is not None and is_known(ref):
                 return record
     return None
 
