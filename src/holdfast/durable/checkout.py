@@ -73,12 +73,7 @@ class Checkout:
         return self.repository.run("symbolic-ref", "--quiet", "HEAD", codes=(0, 1)).line
 
     def changes(self, old: str, new: str) -> list[Change]:
-        fields = iter(self.repository.run("diff-tree", "-r", "-z", "--no-renames", old, new).fields())
-        found = []
-        for facts in fields:
-            old_mode, new_mode, old_id, new_id, _ = facts.removeprefix(":").split(" ")
-            found.append(Change(next(fields), _slot(old_mode, old_id), _slot(new_mode, new_id)))
-        return found
+        return changes(self.repository, old, new)
 
     def head_has(self, commit: str) -> bool:
         """Whether what is checked out builds on this commit."""
@@ -247,6 +242,15 @@ class Checkout:
         self._run("update-index", "-q", "--refresh", index=index, fails=True)
         disk.sync_file(index)
         disk.rename(index, self.index_path)
+
+
+def changes(repository: git.Repository, old: str, new: str) -> list[Change]:
+    fields = iter(repository.run("diff-tree", "-r", "-z", "--no-renames", old, new).fields())
+    found = []
+    for facts in fields:
+        old_mode, new_mode, old_id, new_id, _ = facts.removeprefix(":").split(" ")
+        found.append(Change(next(fields), _slot(old_mode, old_id), _slot(new_mode, new_id)))
+    return found
 
 
 def _slot(mode: str, name: str) -> Slot | None:

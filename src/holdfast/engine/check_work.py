@@ -16,11 +16,12 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot import ROOT, reference
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import leftovers, turns
-from holdfast.engine.land import branch_of, lost_landings
+from holdfast.engine.land import branch_of, lost_landings, reaches
 from holdfast.engine.landing_choices import recognised
 from holdfast.engine.recorded import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
+from holdfast.engine.refresh import expect_not_reverted
 from holdfast.engine.section import REPAIR, RESTORE, RUN, Draft
-from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, NotABlobId
+from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.layout import Attempt, Layout
 
 _BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
@@ -189,11 +190,26 @@ def landings(state: State, repo: Path, layout: Layout) -> Draft:
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
     for name, sentence in lost_landings(repo, landed, layout.snapshots).items():
         _lost(draft, repo, state.tasks[name], sentence)
+    draft.findings += _reverted(state, repo)
     if landed:
         repository = git.discover(repo)
         commits = sorted(git_objects.present(repository, {task.landed for task in landed}))
         draft.findings += _damaged(repository, commits, _parents(repository, commits), "a landing")
     return draft
+
+
+def _reverted(state: State, repo: Path) -> list[str]:
+    """Of what has landed and whose checkouts have not followed yet, by what the journal says."""
+    found: list[str] = []
+    for task in state.tasks.values():
+        if task.state is TaskState.DONE and task.verified and "refresh" not in task.happened:
+            branch = task.landed_on or "HEAD"
+            try:
+                if reaches(repo, branch, task.verified):
+                    expect_not_reverted(git.discover(repo), task.id, branch, task.verified_on, task.verified)
+            except LandingReverted as error:
+                found.append(str(error))
+    return found
 
 
 def _parents(repository: git.Repository, commits: list[str]) -> set[str]:

@@ -43,7 +43,7 @@ def carry_out(
                 _close(ledger, intent, "failed", str(error), {})
                 raise
             case InDoubt(doubt):
-                _close(ledger, intent, "parked", f"{doubt} ({error})", {})
+                _close(ledger, intent, "parked", doubt if doubt == str(error) else f"{doubt} ({error})", {})
                 raise
     _close(ledger, intent, "confirmed", "", result)
     return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import shlex
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -18,16 +19,20 @@ import msgspec
 
 from holdfast.domain.entries import RefreshIntended
 from holdfast.durable import git
-from holdfast.durable.checkout import Change, Checkout, Indexed, Slot, Stamp
+from holdfast.durable.checkout import Change, Checkout, Indexed, Slot, Stamp, changes
 from holdfast.durable.pairing import OpenIntent
+from holdfast.errors import LandingReverted
 from holdfast.points import point
-from holdfast.ports import DidNotHappen, Happened, Verdict
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
 
 REFRESH_POINTS = tuple(
     f"refresh.{step}.{when}"
     for step in ("lock", "stage", "remove", "write", "index", "unlock")
     for when in ("before", "after")
 )
+
+# How many paths are named one by one.
+NAMED_MAX = 20
 
 
 class Holds(StrEnum):
@@ -76,6 +81,7 @@ class Refresh:
         checkout = _open(wanted)
         if checkout is None:
             return _result([])
+        expect_not_reverted(checkout.repository, wanted.task, "HEAD", wanted.old, wanted.new)
         point("refresh.lock.before")
         with checkout.locked():
             point("refresh.lock.after")
@@ -90,11 +96,39 @@ class Refresh:
         checkout = _open(wanted)
         if checkout is None:
             return Happened(_result([]))
+        try:
+            expect_not_reverted(checkout.repository, wanted.task, "HEAD", wanted.old, wanted.new)
+        except LandingReverted as error:
+            return InDoubt(str(error))
         steps = look(checkout, wanted.old, wanted.new)
         if not all(step.is_done or step.is_left for step in steps):
             return DidNotHappen()
         _settle(checkout, steps)
         return Happened(_result(steps))
+
+
+def expect_not_reverted(repository: git.Repository, task: str, branch: str, old: str, new: str) -> None:
+    """Raises LandingReverted where a commit on top of a landing has the old content of what it changed.
+
+    Before the checkout has followed, its index is that of the commit before: `git commit` there records the old files,
+    and a person hardly means that.
+    """
+    landed = {change.path: change.old for change in changes(repository, old, new)}
+    since = changes(repository, new, branch)
+    paths = [each.path for each in since if each.path in landed and landed[each.path] == each.new]
+    if not paths:
+        return
+    told = [git.readable(path) for path in paths]
+    literal = ("--literal-pathspecs", "log", "-1", "--format=%H", f"{new}..{branch}", "--", *paths[:NAMED_MAX])
+    restore = shlex.join(["git", "restore", f"--source={new}", "--staged", "--worktree", "--", *paths])
+    raise LandingReverted(
+        task=task,
+        commit=repository.run(*literal).line[:12],
+        branch=repository.run("rev-parse", "--symbolic-full-name", branch).line.removeprefix("refs/heads/"),
+        landed=new[:12],
+        paths=", ".join(told[:NAMED_MAX]) + (f" and {len(told) - NAMED_MAX} more" if len(told) > NAMED_MAX else ""),
+        restore=restore if len(paths) <= NAMED_MAX else f"git revert {repository.run(*literal).line}",
+    )
 
 
 def checkouts(repo: Path, branch: str) -> list[Path]:

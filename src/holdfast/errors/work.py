@@ -49,6 +49,12 @@ class LandingLost(HoldfastError, exit_code=8):
     is merged onto the newer commit and verified anew."""
 
 
+class LandingReverted(HoldfastError, exit_code=8):
+    """The commit {commit} on {branch} put back what the landing {landed} of {task} had changed: {paths}. It was made
+    in a checkout that did not have the landing yet. Nothing was changed; type `{restore}` and `git commit`, then
+    `holdfast resolve {task} --retry`; or `holdfast resolve {task} --happened` leaves it so."""
+
+
 class GateStuck(HoldfastError, exit_code=8):
     """A gate of {attempt} was sent SIGKILL and has not ended: {processes}. Nothing was decided; end what it waits for
     (often a network disk), then start again."""
