@@ -12,6 +12,7 @@ import pytest
 from decision_support import journal
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
+from holdfast.engine.diffs import Diffs
 
 
 @pytest.fixture
@@ -227,3 +228,19 @@ def decide(repo: Path, choice: str, lost: dict[Path, bytes]) -> None:
     holdfast(repo, "run")
     assert landed(repo) == ["a"] and {"one.txt", "two.txt"} <= files_landed(repo)
     sound(repo)
+
+
+def test_a_snapshot_that_only_has_the_name_is_not_taken(repo: Path) -> None:
+    """Another life of the data root may have written it: it does not descend from what the journal has."""
+    go = paused(repo)
+    task, store = state(repo).tasks["a"], layout(repo).snapshots
+    told = holdfast(repo, "prompt", "a")
+    git(store, "update-ref", "refs/attempts/a.1/orphan-1", task.base)
+    assert holdfast(repo, "prompt", "a") == told
+    git(store, "update-ref", "-d", "refs/attempts/a.1/orphan-1")
+    go.touch()
+    holdfast(repo, "run")
+    diffs = Diffs(repo, layout(repo), state(repo).tasks["a"], "a.1")
+    assert diffs.before(3) == git(store, "rev-parse", "refs/attempts/a.1/start-2")
+    git(store, "update-ref", "refs/attempts/a.1/start-2", task.base)
+    assert diffs.before(3) == diffs.after(2)

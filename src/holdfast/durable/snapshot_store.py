@@ -184,6 +184,10 @@ class Store:
             return {}
         return {commit: why for commit in commits if (why := self.whole(commit))}
 
+    def descends(self, commit: str, ancestor: str) -> bool:
+        """Whether a snapshot was taken after another of its attempt; no where one of them is gone."""
+        return not self.run("merge-base", "--is-ancestor", ancestor, commit, codes=(0, 1, 128)).code
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

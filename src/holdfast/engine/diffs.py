@@ -45,7 +45,8 @@ class Diffs(msgspec.Struct, frozen=True):
         starts = {line.turn: line.start for line in all_turns(self.layout.attempt_files(self.attempt))}
         if starts.get(turn) != starts.get(turn - 1):
             found = snapshots_of(self._store, self.attempt).get(f"start-{starts.get(turn)}")
-            if found:
+            # By its name alone it could be of an older life of this data root.
+            if found and self._store.descends(self.after(turn), found):
                 return found
         return self.after(turn - 1)
 

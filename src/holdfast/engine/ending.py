@@ -7,7 +7,6 @@ is touched, under a name of its own that is never written twice: doing this agai
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from holdfast.domain.attempt import Ending, Exit
@@ -180,15 +179,9 @@ def _save(shop: Workshop, task: Task) -> str:
     name = f"orphan-{task.starts}"
     saved = snapshots.names(task.attempt).get(name, "")
     before = standing.tree_of(shop.layout, task)
-    asked = ("merge-base", "--is-ancestor", before, saved)
-    if not saved or (before and store.run(*asked, codes=(0, 1, 128)).code):
+    if not saved or (before and not store.descends(saved, before)):
         saved = snapshots.take(task.attempt, name).commit
     return saved if worked_after_last_turn(shop.layout.attempt_files(task.attempt)) else ""
-
-
-def last_tree(task: Task, saved: Mapping[str, str]) -> str:
-    """The commit with the tree that the last turn of an attempt left, or else with what the attempt found."""
-    return saved.get(f"turn-{task.stands}") or saved.get("start-1") or task.base
 
 
 def worked_after_last_turn(files: Attempt) -> bool:

@@ -19,10 +19,10 @@ from holdfast.durable import git
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import merge
-from holdfast.engine.ending import last_tree, worked_after_last_turn
+from holdfast.engine.ending import worked_after_last_turn
 from holdfast.engine.prompt import Tree, Words, prompt
 from holdfast.engine.rework import snapshot_of, snapshots_of
-from holdfast.engine.standing import expect_whole, tree_of
+from holdfast.engine.standing import expect_whole, journalled_turns, tree_of
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
@@ -114,11 +114,14 @@ def _candidate(room: Room, task: Task, left: Left) -> str:
 def _interrupted(room: Room, task: Task) -> Tree:
     """What the agent had changed after its last turn when its start was orphaned."""
     store = room.store
-    saved = snapshots_of(store, task.attempt)
-    orphan = saved.get(f"orphan-{task.starts}")
+    orphan = snapshots_of(store, task.attempt).get(f"orphan-{task.starts}")
     if orphan is None or task.was_put_back:
         return Tree()
-    trees = f"{last_tree(task, saved)}^{{tree}}", f"{orphan}^{{tree}}"
+    last = journalled_turns(room.layout, task.attempt).get(task.stands, "")
+    if last and not store.descends(orphan, last):
+        # By its name alone it is of an older life of this data root.
+        return Tree()
+    trees = f"{last or task.begun or task.base}^{{tree}}", f"{orphan}^{{tree}}"
     asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
     names = [git.readable(name) for name in store.run(*asked).fields()]
     is_kept = worked_after_last_turn(room.layout.attempt_files(task.attempt))
