@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from holdfast.app import App
+from holdfast.config.layers import load
 from holdfast.domain.task import TaskState
+from holdfast.engine import restoring, signals
 
 TAKES = {"stash": ("stash", "-u"), "clean": ("clean", "-fdq")}
 
@@ -82,3 +87,56 @@ def test_a_stash_beside_tracked_files_takes_a_task_and_cancels_none(repo: Path) 
     git(repo, "stash", "drop")
     holdfast(repo, "run", code=20)
     assert state(repo).tasks["new"].state is TaskState.CANCELLED, "a person who deletes one file cancels its task"
+
+
+def test_settings_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(repo, "t", "write t.txt x")
+    holdfast(repo, "run")
+    shutil.rmtree(layout(repo).settings.parent)
+
+    def popped(root: Path, path: Path) -> bool:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("max_agents: 3\n")
+        return False
+
+    monkeypatch.setattr(restoring, "is_in_a_branch", popped)
+    assert restoring.put_back_config(layout(repo)) == []
+    assert layout(repo).settings.read_text() == "max_agents: 3\n"
+
+
+def test_tasks_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(repo, "waits", "write w.txt x", depends_on=["missing"])
+    holdfast(repo, "run", code=20)
+    place = layout(repo).backlog_open
+    shutil.rmtree(place)
+
+    def popped(*_: object) -> set[str]:
+        place.mkdir()
+        add(repo, "waits", "write w.txt changed", depends_on=["missing"])
+        return set()
+
+    with App(repo, load(repo, environ={})).session() as session:
+        assert session.intake.put_back == ["waits"]
+        shutil.rmtree(place)
+        monkeypatch.setattr(restoring, "removed", popped)
+        assert restoring.put_back_open(session.ledger, session.backlog, session.blobs) == []
+    assert "changed" in (place / "waits.yaml").read_text()
+    assert [path.name for path in layout(repo).backlog.iterdir() if path.name.startswith(".hf")] == []
+
+
+def test_a_watch_whose_folder_is_away_begins_when_it_is_back(tmp_path: Path) -> None:
+    folder, told = tmp_path / "backlog", threading.Event()
+    (folder / "open").mkdir(parents=True)
+    watch = signals.Watch([folder], lambda paths: told.set())
+    folder.rename(tmp_path / "away")
+    with watch:
+        wait_for(lambda: not watch._thread.is_alive(), "the end of the first watch")
+        (tmp_path / "away").rename(folder)
+        assert watch.renew()
+        while not told.is_set():
+            (folder / "open" / "t.yaml").write_text("title: t\n")
+            told.wait(0.1)

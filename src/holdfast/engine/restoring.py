@@ -22,7 +22,7 @@ from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import is_in_a_branch
 from holdfast.engine.absence import only_away, removed
-from holdfast.errors import BlobCorrupt, BlobMissing, DiskError
+from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, DiskError, FileMissing
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 
@@ -47,14 +47,30 @@ def put_back_open(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> list[
     kept = {name for problem in only_away(backlog, scan, tasks, texts) for name in problem.tasks}
     kept |= removed(backlog, tasks, texts)
     back = {name: text for name, text in texts.items() if name not in kept}
-    staged = backlog.folder / _STAGED
+    try:
+        is_back = _make_whole(place, back)
+    except FileMissing:
+        # Git took it again in that moment: the next look puts it back.
+        is_back = False
+    return list(back) if is_back else []
+
+
+def _make_whole(place: Path, files: Mapping[str, bytes]) -> bool:
+    """Makes the folder with all its files at once. False: somebody made it meanwhile, and theirs stands."""
+    staged = place.parent / _STAGED
     if os.path.lexists(staged):
         disk.remove_tree(staged)
     disk.mkdir(staged)
-    for name, text in back.items():
+    for name, text in files.items():
         disk.create(staged / f"{name}.yaml", text)
-    disk.rename(staged, place)
-    return list(back)
+    try:
+        disk.rename(staged, place)
+    except DiskError:
+        if not place.is_dir():
+            raise
+        disk.remove_tree(staged)
+        return False
+    return True
 
 
 def _pinned(task: Task, blobs: Blobs) -> bytes:
@@ -89,8 +105,12 @@ def put_back_config(layout: Layout, note: Callable[[str, str], None] = lambda ta
     for path, kept in _config_files(layout).items():
         # What a branch has comes back with a checkout of it, and would be in its way.
         if kept.is_file() and not is_in_a_branch(layout.root, path):
-            disk.mkdir(path.parent)
-            disk.create(path, kept.read_bytes())
+            try:
+                disk.mkdir(path.parent)
+                disk.create(path, kept.read_bytes())
+            except (AlreadyExists, FileMissing):
+                # A `git stash pop` was quicker, or another stash took the folder again: the next look sees to it.
+                continue
             back.append(path)
             note("", f"{path} was gone with its folder, and is put back")
     return back

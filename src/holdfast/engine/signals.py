@@ -77,6 +77,13 @@ class Watch:
         return True
 
     def _watch(self, stop: threading.Event) -> None:
+        try:
+            self._tell(stop)
+        except FileNotFoundError:
+            # A folder is gone, and may come back as the one it was: `renew` begins again as soon as it is there.
+            self._seen = []
+
+    def _tell(self, stop: threading.Event) -> None:
         from watchfiles import watch
 
         for changes in watch(
