@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine_support import add, holdfast, landed, layout, make_repo, settings, sound
+from clock_support import SetClock
+from engine_support import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.durable import seals
 
 
@@ -28,6 +29,10 @@ def events(repo: Path) -> list[str]:
 
 def only_day(repo: Path) -> Path:
     return sorted(layout(repo).audit.glob("*.jsonl"))[-1]
+
+
+def newest_seal(repo: Path) -> Path:
+    return layout(repo).seals / seals.seal_files(layout(repo).audit)[-1]
 
 
 def delete_log(repo: Path) -> None:
@@ -102,4 +107,56 @@ def test_the_key_lies_where_the_settings_say(tmp_path: Path) -> None:
     assert "signatures were not checked" not in holdfast(repo, "check")
     assert str(key) in holdfast(repo, "doctor", code=None) or "the key is here" in holdfast(repo, "doctor", code=None)
     shutil.move(key, tmp_path / "elsewhere")
+    # A proof needs no key, wherever that is.
+    day = only_day(repo).stem
+    proof, root = tmp_path / "proof.json", seals.parse_seal(newest_seal(repo).read_bytes(), None)
+    assert isinstance(root, seals.Seal)
+    holdfast(repo, "prove", day, "0", "--out", str(proof))
+    assert "The proof holds" in holdfast(repo, "prove", "--verify", str(proof), "--root", root.root)
+    assert not key.exists()
     assert "signatures were not checked" in holdfast(repo, "check")
+
+
+def test_a_long_run_seals_each_day(tmp_path: Path) -> None:
+    repo, clock, go = make_repo(tmp_path / "repo"), SetClock(tmp_path), tmp_path / "go"
+    add(repo, "one", f"write one.txt x\nrun while [ ! -e {go} ]; do sleep 0.05; done")
+    run = begin(repo, **clock.env)
+    wait_for(lambda: bool(state(repo).tasks.get("one")) and state(repo).tasks["one"].turns > 0, "a turn")
+    for day in (1, 2):
+        clock.later(86_400)
+        add(repo, f"x{day}", "write x.txt x", depends_on=["one"])
+        wait_for(lambda name=f"x{day}": name in state(repo).tasks, "the task")  # type: ignore[misc]
+        holdfast(repo, "cancel", f"x{day}", env=clock.env)
+        first = f"seal-{only_day(repo).stem.replace('-', '')}"
+        wait_for(lambda name=first: newest_seal(repo).name > name, f"the seal of day {day}")  # type: ignore[misc]
+    go.touch()
+    said, _ = run.communicate()
+    assert run.returncode == 0, said
+    holdfast(repo, "check", env=clock.env)
+
+
+def test_a_seal_that_a_run_makes_lists_only_the_days_that_have_changed(tmp_path: Path) -> None:
+    repo, clock = make_repo(tmp_path / "repo"), SetClock(tmp_path)
+    for _ in range(3):
+        holdfast(repo, "run", env=clock.env)
+        clock.later(86_400)
+    found = [
+        seals.parse_seal((layout(repo).seals / name).read_bytes(), None)
+        for name in seals.seal_files(layout(repo).audit)
+    ]
+    listed = [len(each.days) for each in found if isinstance(each, seals.Seal)]
+    assert listed == [1, 1, 1]
+    days = sorted(path.stem for path in layout(repo).audit.glob("*.jsonl"))
+    assert len(days) == 3
+    for day in days:
+        holdfast(repo, "prove", day, "0")
+    # What a person publishes covers all, and stands beside the others.
+    holdfast(repo, "seal", env=clock.env)
+    published = seals.parse_seal(newest_seal(repo).read_bytes(), None)
+    assert isinstance(published, seals.Seal) and len(published.days) == 3
+    holdfast(repo, "run", env=clock.env)
+    holdfast(repo, "check", env=clock.env)
+    # A day that only an older seal lists is held against that.
+    oldest = layout(repo).audit / f"{days[0]}.jsonl"
+    oldest.write_bytes(oldest.read_bytes()[: oldest.read_bytes()[:-1].rfind(b"\n") + 1])
+    assert days[0] in holdfast(repo, "check", code=4)

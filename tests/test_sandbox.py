@@ -206,13 +206,17 @@ def test_neither_a_confined_agent_nor_a_confined_gate_reads_what_lets_somebody_i
     secret.mkdir(mode=0o700)
     for path in (layout(repo).server, layout(repo).server_key):
         path.write_text("secret")
-    reads = f"cat {real} || cat {key} || ls {secret}/* || ls {home}/.config/holdfast/*"
+    configured = home / "work" / "configured.key"
+    configured.parent.mkdir()
+    configured.write_text("c" * 64)
+    configured.chmod(0o600)
+    reads = f"cat {real} || cat {key} || cat {configured} || ls {secret}/* || ls {home}/.config/holdfast/*"
     waits = "run echo out > ready; while [ ! -e go ]; do sleep 0.02; done; rm -f ready go"
     script = f"{waits}\nrun ! ({reads}) && cat {home}/plain && echo shut > agent.txt"
     (home / "plain").write_text("x")
     verify = [{"command": f"! ({reads}) && cat {home}/plain && grep shut agent.txt"}]
     add(repo, "a", script, sandbox="bwrap", verify=verify, max_attempts=1)
-    settings(repo, sandbox_writable=[str(home)])
+    settings(repo, sandbox_writable=[str(home)], audit={"key_path": str(configured)})
     run = begin(repo, HOME=str(home), XDG_CONFIG_HOME="")
     worktree = layout(repo).worktree("a")
     until(lambda: (worktree / "ready").exists() or run.poll() is not None, "the agent")

@@ -6,9 +6,10 @@
 
 `hmac` signs the exact bytes before `,"hmac"`, as in the log: a seal cannot be forged without the key. (A record starts
 with `{"seq"`, a seal with `{"format"`, so neither passes for the other.) `previous` chains seal to seal by the hash of
-the file. `days` are all days in the order of their links; `records_root` is the Merkle root over the exact bytes of the
-day's records (their lines, without the line end), and `root` the one over the days, each as its six fields joined by
-line ends. Names sort in the order of sealing, whatever the clock says.
+the file. `days` are days in the order of their links: all of them, or those that no seal before has as they are now,
+so that a seal for each run does not grow with the log's age; `records_root` is the Merkle root over the exact bytes of
+the day's records (their lines, without the line end), and `root` the one over the days, each as its six fields joined
+by line ends. Names sort in the order of sealing, whatever the clock says.
 
 `size` and `sha256` are of the whole file as it was, with all that a crash had torn by then: those bytes stay for ever
 what they were. The last day of a seal may grow until another day follows it; the others were closed.
@@ -105,8 +106,9 @@ def day_root(days: list[Day]) -> str:
 # -- sealing ----------------------------------------------------------------------------------------------------------
 
 
-def seal(folder: Path, key: Key, *, clock: Callable[[], float] = wall) -> Seal:
+def seal(folder: Path, key: Key, *, clock: Callable[[], float] = wall, only_changed: bool = False) -> Seal:
     """Seals all records of the log, after it has verified. With nothing new since the last seal, returns that one.
+    `only_changed`: it lists the days that have changed since; a root that is published should be of all.
 
     Like an append, only for the process that holds the data root's lock.
     """
@@ -115,18 +117,20 @@ def seal(folder: Path, key: Key, *, clock: Callable[[], float] = wall) -> Seal:
     days, last = examined.days, next(reversed(examined.seals.values()), None)
     if not days:
         raise InputError(detail=f"the audit log {folder} has no record to seal")
+    changed = [day for day in days if examined.sealed.get(day.file) != day]
     # What was read may still be on its way to the disk, as whoever wrote or named it may have been killed: and a seal
     # must never outlive a record that it covers, nor the seal that it follows.
     disk.mkdir(folder)
     disk.mkdir(seals_folder(folder))
-    for day in set(days).difference(last.days if last else ()):
+    for day in changed:
         disk.sync_file(folder / day.file)
     disk.sync_folder(folder)
     if last is not None:
         disk.sync_file(seals_folder(folder) / last.file)
         disk.sync_folder(seals_folder(folder))
-        if last.days == days:
+        if last.days == days or (only_changed and not changed):
             return last
+    days = changed if only_changed else days
     sealed_at = _moment_after(last, clock())
     fields = {"format": FORMAT, "sealed_at": sealed_at, "previous": examined.link, "days": days, "root": day_root(days)}
     line = key.signed(fields)
@@ -196,6 +200,8 @@ class _Examination:
         self._key = key
         self.seals_count = 0
         self.seals: dict[str, Seal] = {}
+        # Each day as the newest seal that lists it has it.
+        self.sealed: dict[str, Day] = {}
         self.link: Link | None = None
         self.findings = Findings()
         self._read_seals()
@@ -254,16 +260,19 @@ class _Examination:
         """Holds each seal against the log."""
         checked: set[tuple[Day, bool]] = set()
         places = {name: place for place, name in enumerate(self._contents)}
+        names, looked = list(self._contents), 0
         for seal in self.seals.values():
             last = seal.days[-1].file
             for day in seal.days:
                 if (day, day.file == last) not in checked:
                     checked.add((day, day.file == last))
                     self._compare_day(seal, day, closed=day.file != last)
-            known = {day.file for day in seal.days}
-            for day in self.days:
-                if places[day.file] < places.get(last, 0) and day.file not in known:
-                    self.findings.note(day.file, 0, "added", f"{seal.file} has later days, but not this one")
+            self.sealed |= {day.file: day for day in seal.days}
+            for name in names[looked : places.get(last, 0)]:
+                if self._contents[name].day is not None and name not in self.sealed:
+                    reason = f"{seal.file} has later days, and neither it nor a seal before has this one"
+                    self.findings.note(name, 0, "added", reason)
+            looked = max(looked, places.get(last, 0))
 
     def _compare_day(self, seal: Seal, day: Day, *, closed: bool) -> None:
         content = self._contents.get(day.file)

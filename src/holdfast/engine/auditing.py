@@ -106,6 +106,8 @@ class Auditor:
         self._log: Log | None = None
         self._last: Ref | None = None
         self._ended = ""
+        # Whether there may be records that no seal has.
+        self._is_new = True
 
     def open(self, known: Position | None = None, noted: AuditNoted | None = None, *, is_lost: bool = False) -> None:
         """Appends what is missing. `known` is the journal's end before this run, where that has been read; `noted`, how
@@ -143,7 +145,7 @@ class Auditor:
     def seal_daily(self) -> bool:
         """Seals the log where that was not done for a day; True where it was done now."""
         with self._mutex:
-            return self._log is not None and self._is_unsealed_for_long() and self._seal()
+            return self._log is not None and self._is_new and self._is_unsealed_for_long() and self._seal()
 
     def _is_unsealed_for_long(self) -> bool:
         try:
@@ -158,10 +160,11 @@ class Auditor:
         assert self._key is not None
         try:
             self._expect_owned()
-            seals.seal(self._layout.audit, self._key, clock=self._clock)
+            seals.seal(self._layout.audit, self._key, clock=self._clock, only_changed=True)
         except HoldfastError as error:
             self._say(f"the audit log was not sealed: {error}")
             return False
+        self._is_new = False
         return True
 
     def close(self) -> None:
@@ -231,6 +234,7 @@ class Auditor:
         try:
             self._expect_owned()
             log.append(event, actor, {**details, "journal": journal})
+            self._is_new = True
         except HoldfastError as error:
             log.close()
             self._give_up(error)
