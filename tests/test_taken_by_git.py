@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from engine_support import add, begin, git, holdfast, landed, layout, make_repo,
 from holdfast.app import App
 from holdfast.config.layers import load
 from holdfast.domain.task import TaskState
+from holdfast.durable import history
 from holdfast.engine import restoring, signals
+from holdfast.engine.intake import take_in
 
 TAKES = {"stash": ("stash", "-u"), "clean": ("clean", "-fdq")}
 
@@ -140,3 +143,44 @@ def test_a_watch_whose_folder_is_away_begins_when_it_is_back(tmp_path: Path) -> 
         while not told.is_set():
             (folder / "open" / "t.yaml").write_text("title: t\n")
             told.wait(0.1)
+
+
+def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        add(repo, name, "write w.txt x", depends_on=["missing"])
+    holdfast(repo, "run", code=20)
+    real, asked = history._ask, list[str]()
+
+    def taken(folder: Path, *args: str, **more: Any) -> Any:
+        if not asked:
+            git(repo, "stash", "-q", "-u")
+        asked.append(args[0])
+        return real(folder, *args, **more)
+
+    with App(repo, load(repo, environ={})).session() as session:
+        (layout(repo).backlog_open / "a.yaml").unlink()
+        monkeypatch.setattr(history, "_ask", taken)
+        report = take_in(session.ledger, session.backlog, session.blobs)
+        assert asked and sorted({*report.put_back, *report.cancelled}) in (["a", "b"], ["a"])
+        take_in(session.ledger, session.backlog, session.blobs)
+    assert state(repo).tasks["b"].state is TaskState.OPEN and (layout(repo).backlog_open / "b.yaml").exists()
+
+
+def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        add(repo, name, "write w.txt x", depends_on=["missing"])
+    holdfast(repo, "run", code=20)
+    place = layout(repo).backlog_open / "a.yaml"
+    content, real = place.read_bytes(), history.look_for
+
+    def popped(*args: Any) -> Any:
+        place.write_bytes(content)
+        return real(*args)
+
+    with App(repo, load(repo, environ={})).session() as session:
+        place.unlink()
+        monkeypatch.setattr(history, "look_for", popped)
+        assert take_in(session.ledger, session.backlog, session.blobs).cancelled == []
+    assert state(repo).tasks["a"].state is TaskState.OPEN

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
+from holdfast.errors import GitFailed
 from holdfast.ports import BacklogFolder, BacklogScan
 
 if TYPE_CHECKING:
@@ -73,7 +74,12 @@ def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mappin
     if not backlog.folder.is_dir():
         # Git took it as a whole, and can be asked nothing there.
         return Gone()
-    return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
+    try:
+        return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
+    except GitFailed:
+        if backlog.folder.is_dir():
+            raise
+        return Gone()
 
 
 def _carried_off(name: str, command: str) -> Problem:

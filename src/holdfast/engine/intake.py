@@ -37,7 +37,15 @@ from holdfast.durable.blobs import Blobs, NewBlob
 from holdfast.durable.entry import Record
 from holdfast.engine.absence import FOLDERS, carried_off, only_away, swept, without_file
 from holdfast.engine.restoring import put_back_open
-from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, EntryUnfit, TaskExists, TaskFileChanged
+from holdfast.errors import (
+    AlreadyExists,
+    BlobCorrupt,
+    BlobMissing,
+    EntryUnfit,
+    FileMissing,
+    TaskExists,
+    TaskFileChanged,
+)
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 
 ACTOR = "intake"
@@ -84,7 +92,8 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     for _ in range(TRIES - 1):
         # A file that is written between being found and being read is found again. Nothing was journalled by then.
         # The same where the API was quicker with a task, or with the end of one: the next look knows it.
-        with contextlib.suppress(TaskFileChanged, EntryUnfit):
+        # The same where git takes the folder away in that moment.
+        with contextlib.suppress(TaskFileChanged, EntryUnfit, FileMissing):
             return _with(_take_in(ledger, backlog, blobs), put_back)
     # Nobody else appends meanwhile.
     with ledger.together():
@@ -119,6 +128,10 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     waited_for = {name for problem in away for name in problem.tasks}
     taken = {name for name in taken if gone[name] and name not in waited_for}
     cancelled = [name for name, text in gone.items() if text and name not in waited_for and name not in taken]
+    if cancelled:
+        # A stash that is not there any more when git is asked has brought its files back before.
+        still = without_file(known, backlog.scan())
+        cancelled = [name for name in cancelled if name in still]
     put_back = [*sorted(taken), *put_back]
     if not away:
         _make_folders(backlog)
@@ -132,8 +145,8 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     if records:
         ledger.append(ledger.epoch, records)
     for name in [*put_back, *cancelled]:
-        # Where somebody was quicker, theirs stays: the next look takes it in.
-        with contextlib.suppress(TaskExists, AlreadyExists):
+        # Where somebody was quicker, theirs stays, or git has taken the folder again: the next look sees to it.
+        with contextlib.suppress(TaskExists, AlreadyExists, FileMissing):
             backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     seen = None if put_back or cancelled else scan
     return Report(added, edited, cancelled, put_back, [*scan.problems, *away], seen)
