@@ -52,6 +52,8 @@ def test_a_deleted_log_is_told_and_is_not_signed_anew(repo: Path) -> None:
     delete_log(repo)
     out = holdfast(repo, "check", code=4)
     assert "the journal has noted" in out and "Put it back" in out
+    said = holdfast(repo, "doctor", code=None)
+    assert "the journal has noted" in said and "holdfast resolve --audit-lost" in said
     add(repo, "two", "write two.txt x")
     assert "the journal has noted" in holdfast(repo, "run")
     assert events(repo).count("landed") == 1 and "records_missing" in events(repo)
@@ -61,6 +63,7 @@ def test_a_deleted_log_is_told_and_is_not_signed_anew(repo: Path) -> None:
 def test_a_loss_that_a_person_has_accepted_is_no_finding_any_more(repo: Path) -> None:
     delete_log(repo)
     holdfast(repo, "resolve", "--audit-lost")
+    assert "the journal has noted" not in holdfast(repo, "doctor", code=None)
     sound(repo)
     add(repo, "two", "write two.txt x")
     holdfast(repo, "run")

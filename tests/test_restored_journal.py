@@ -58,6 +58,10 @@ def test_a_journal_shorter_than_its_witnesses_is_not_worked_on(repo: Path) -> No
     assert "runtime/lock" in out and "audit" in out and "metrics/position.json" in out and "t5.1/start-1" in out
     assert "older than" in holdfast(repo, "gc", code=4) and "older than" in holdfast(repo, "retry", "t5", code=4)
     assert "t5.1/start-1" in holdfast(repo, "check", code=4)
+    said = holdfast(repo, "doctor", code=None)
+    assert "is older than what lies beside it" in said and "holdfast resolve --journal-restored" in said
+    holdfast(repo, "resolve", "--journal-restored")
+    assert "is older than" not in holdfast(repo, "doctor", code=None)
 
 
 @pytest.mark.parametrize("witness", ["lock", "audit", "metrics", "attempts", "git"])

@@ -112,6 +112,9 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
     tasks = view.state.tasks.values()
     is_run = live_owner(view.layout.lock) is not None
     yield health.decisions_part(view.state, len(view.found.pairing.open_intents()), is_run)
+    if not is_run:
+        end = view.found.end.ref if view.found.end else None
+        yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
     yield health.attempts_part(view.layout, tasks)
     yield _agents_part(app)
     if has_git:

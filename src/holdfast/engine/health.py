@@ -19,8 +19,10 @@ from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import attempts, audit_chain, audit_key, filesystems
 from holdfast.durable.attempts import Seen
+from holdfast.durable.entry import Ref
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import boot_id
+from holdfast.engine import auditing, witnesses
 from holdfast.engine.check import live_owner
 from holdfast.engine.land import lost_landings
 from holdfast.engine.worktree import Worktrees, stale_locks
@@ -227,6 +229,20 @@ def git_locks_part(repo: Path) -> Part:
     found = stale_locks(repo)
     findings = [Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}") for lock in found]
     return Part("git locks", f"{len(found)} stale", findings)
+
+
+def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | None) -> Part:
+    """What lies beside the journal; not while a run is at work, which writes there all the time."""
+    findings = []
+    if found := witnesses.contradictions(layout, state, end, read_holder(layout.lock), repo):
+        said = (
+            f"The journal is older than what lies beside it: {witnesses.in_short(found)}. Put the newer journal back."
+        )
+        findings.append(Finding(f"{said} If it is lost:", "holdfast resolve --journal-restored"))
+    if state.audit is not None and not auditing.holds(layout, state.audit):
+        said = f"{auditing.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
+        findings.append(Finding(said, "holdfast resolve --audit-lost"))
+    return Part("witnesses", "differ from the journal" if findings else "agree with the journal", findings)
 
 
 def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
