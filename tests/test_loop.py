@@ -421,10 +421,12 @@ def test_work_lands_where_the_run_began_whatever_is_checked_out_meanwhile(repo: 
 
 
 def test_what_cannot_be_gone_on_with_is_given_up(repo: Path) -> None:
-    script = "write a.txt 1\nrun echo /nonexistent > $(git rev-parse --git-dir)/commondir\nwrite b.txt 1"
-    add(repo, "t", script, max_attempts=1)
+    """Nobody is the author of what it made, from the middle of its work on."""
+    add(repo, "t", f"write a.txt 1\nrun git -C {repo} config --unset user.name\nwrite b.txt 1", max_attempts=1)
     out = holdfast(repo, "run", code=20)
-    assert state(repo).tasks["t"].state is TaskState.FAILED, out
+    task = state(repo).tasks["t"]
+    assert task.state is TaskState.FAILED and task.outcome["kind"] == "unrecoverable", out
+    assert "Nobody is named as the author" in task.outcome["detail"] and task.turn == 3
 
 
 def test_what_was_undone_is_done_again(repo: Path) -> None:
