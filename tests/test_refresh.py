@@ -444,3 +444,31 @@ def test_what_a_killed_process_left_unsynced_is_synced_before_it_counts(tmp_path
     Refresh().perform(intent("refresh", **inputs))
     calls = synced(repo, lambda: Refresh().reconcile(intent("refresh", **inputs)))
     assert {("sync", "in"), ("sync", "."), ("sync", ".git")} <= set(calls[-3:])
+
+
+def test_what_a_stash_beside_it_removes_before_the_index_knows_it_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`git stash -u` begins before, and cleans what its index does not know; its reset then finds the index locked."""
+    repo, inputs = landed(tmp_path / "repo")
+    cleaned: list[str] = []
+
+    def clean(name: str) -> None:
+        if name == "refresh.index.before":
+            cleaned.extend(git(repo, "clean", "-f", "-d").splitlines())
+
+    monkeypatch.setattr("holdfast.engine.refresh.point", clean)
+    assert Refresh().perform(intent("refresh", **inputs)) == {"left": [], "updated": len(CHANGED)}
+    assert "Removing added/" in cleaned, "the fault did not fire"
+    assert status(repo) == [] and (repo / "added" / "deep").read_text() == "added\n"
+
+
+def test_what_was_taken_away_after_a_kill_is_left_and_named(tmp_path: Path) -> None:
+    repo, inputs = landed(tmp_path / "repo")
+    killed("refresh", repo, inputs, "refresh.index.after")
+    (repo / "added" / "deep").unlink()
+    (repo / "edit").unlink()
+    found = Refresh().reconcile(intent("refresh", **inputs))
+    assert found == Happened({"left": ["added/deep", "edit"], "updated": len(CHANGED) - 2})
+    (repo / ".git" / "index.lock").unlink()
+    assert git(repo, "diff-files", "--name-only").splitlines() == ["added/deep", "edit"]

@@ -319,6 +319,12 @@ def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: Refresh
     point("refresh.index.before")
     _set_index(checkout, private, [step for step in steps if step.entry is Holds.OLD and not step.is_left])
     point("refresh.index.after")
+    # A `git stash -u` that began before us cleans away what the index did not have yet, and cannot reset meanwhile.
+    gone = [step for step in writes if step.path not in late and not checkout.stands(step.path)]
+    made = checkout.make(staging, wanted.new, [step.path for step in gone]) if gone else staging
+    for step in gone:
+        if os.path.lexists(made / step.path):
+            checkout.put(made / step.path, step.path)
     _settle(checkout, steps)
     return steps
 
