@@ -51,11 +51,25 @@ def test_the_snapshots_of_an_older_root_move_into_the_store(repo: Path, at: str)
         killed = begin(repo, HOLDFAST_CRASH_AT=f"{at}:1")
         killed.communicate()
         assert killed.returncode == -9, "the fault has fired"
+    told = holdfast(repo, "check")
+    if not at:
+        assert "snapshots move" in told and "is lost" not in told
     go.touch()
     holdfast(repo, "run")
     assert files_landed(repo) >= FILES and state(repo).tasks["a"].attempts == 1
     assert not old_refs(repo) and json.loads(layout(repo).format_file.read_text())["format"] == 2
     sound(repo)
+
+
+def test_a_snapshot_that_no_store_has_is_lost_before_the_move_too(repo: Path) -> None:
+    paused(repo)
+    aged(repo)
+    tree = git(repo, "rev-parse", "refs/holdfast/attempts/a.1/turn-2^{tree}")
+    loose = repo / ".git" / "objects" / tree[:2] / tree[2:]
+    if not loose.exists():
+        pytest.fail("the fault has nothing to hurt")
+    loose.unlink()
+    assert "is lost" in holdfast(repo, "check", code=4)
 
 
 def test_refs_of_another_root_on_the_same_repository_stay(repo: Path) -> None:

@@ -171,16 +171,22 @@ class Store:
     def whole(self, commit: str) -> str:
         """Why the tree of a commit cannot be read whole; empty where it can."""
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", f"{commit}^{{tree}}")
-        failure = self.run(*asked, codes=(0, 128)).failure
+        failure = self._asked_of()(*asked, codes=(0, 128)).failure
         return failure.stderr if failure is not None else ""
 
-    def incomplete(self, commits: Collection[str]) -> dict[str, str]:
-        """Those of the commits whose tree cannot be read whole, and why. Asked at once: most share most objects."""
-        if not self.exists:
+    def _asked_of(self) -> Callable[..., git.Result]:
+        return self.run if self.exists else self.repository.run
+
+    def incomplete(self, commits: Collection[str], *, is_older: bool = False) -> dict[str, str]:
+        """Those of the commits whose tree cannot be read whole, and why. Asked at once: most share most objects.
+
+        `is_older`: the root is of the format that had no store, and the user's repository may have all.
+        """
+        if not self.exists and not is_older:
             return dict.fromkeys(commits, f"{self.path} is missing")
         text = "".join(f"{commit}^{{tree}}\n" for commit in commits).encode()
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", "--stdin")
-        if not commits or not self.run(*asked, stdin=text, codes=(0, 128)).failure:
+        if not commits or not self._asked_of()(*asked, stdin=text, codes=(0, 128)).failure:
             return {}
         return {commit: why for commit in commits if (why := self.whole(commit))}
 
@@ -229,17 +235,9 @@ class Store:
         if not missing:
             return
         objects = self.repository.stores[0]
-        for name in os.listdir(objects):
-            if disk.is_leftover(name):
-                disk.remove_tree(objects / name)
-        # Among the objects themselves: then it is certainly on their filesystem.
-        staging = objects / disk.temp_name()
-        disk.mkdir(staging)
-        try:
+        with staging_in(objects) as staging:
             self.borrow(missing, staging)
             publish(staging, objects)
-        finally:
-            disk.remove_tree(staging)
 
     def borrow(self, names: Collection[str], staging: Path) -> None:
         """Copies objects that another store has into `staging`: a few by themselves, more as a pack."""
@@ -253,6 +251,20 @@ class Store:
         # Alone: git leaves out what it finds elsewhere.
         alone = {"GIT_OBJECT_DIRECTORY": str(staging), "GIT_ALTERNATE_OBJECT_DIRECTORIES": ""}
         self.run("unpack-objects", "-q", stdin=packed, variables=alone)
+
+
+@contextlib.contextmanager
+def staging_in(objects: Path) -> Iterator[Path]:
+    """A folder among the objects themselves: then it is certainly on their filesystem. It goes afterwards."""
+    for name in os.listdir(objects):
+        if disk.is_leftover(name):
+            disk.remove_tree(objects / name)
+    staging = objects / disk.temp_name()
+    disk.mkdir(staging)
+    try:
+        yield staging
+    finally:
+        disk.remove_tree(staging)
 
 
 def publish(staging: Path, objects: Path) -> None:

@@ -26,6 +26,7 @@ from holdfast.durable.audit_key import Key
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
+from holdfast.durable.root import FORMAT, read_format
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import check_audit, check_work, witnesses
 from holdfast.engine.absence import carried_off, only_away, swept, without_file
@@ -93,7 +94,8 @@ def check(
 
 
 def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
-    return check_work.snapshots(reading.state, reading.recorded, Store.of(layout.snapshots, repo))
+    is_older = read_format(layout).format < FORMAT
+    return check_work.snapshots(reading.state, reading.recorded, Store.of(layout.snapshots, repo), is_older=is_older)
 
 
 # -- who owns the root ------------------------------------------------------------------------------------------------
