@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import zlib
 from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.durable import git as git_command
 from holdfast.durable import git_objects
 from holdfast.durable.attempts import read_process, read_start
@@ -17,6 +18,7 @@ from holdfast.engine import after_boot
 from holdfast.engine.land import Land
 from holdfast.errors import ObjectsDamaged, is_environment
 from landing_support import intent
+from test_continues import files_landed, paused
 
 
 @pytest.fixture
@@ -137,6 +139,30 @@ def test_damaged_objects_are_set_aside_once_in_a_boot_and_written_anew(repo: Pat
     assert after_boot.look(layout(repo), repo, 0.0) == []
 
 
+def test_objects_of_the_last_turn_are_made_anew_from_the_worktree(repo: Path) -> None:
+    settings(repo, grace_s=0.5)
+    paused(repo).touch()
+    (layout(repo).worktree("a") / "aside").symlink_to("/dev/zero")
+    store, task = layout(repo).snapshots, state(repo).tasks["a"]
+    blobs = [git(store, "rev-parse", f"{task.tree}:{name}") for name in ("two.txt", "half.txt")]
+    assert empty(store, *blobs) == 2
+    (layout(repo).worktree("a") / "half.txt").write_text("changed since\n")
+    another_boot(repo)
+    [told] = after_boot.look(layout(repo), repo, time.time())
+    assert "1 more" in told and "stored anew" in told
+    assert git(store, "cat-file", "blob", blobs[0]) == "2"
+    assert (layout(repo).quarantine / "objects-1" / blobs[1]).exists(), "what no worktree has is set aside"
+    assert not (layout(repo).quarantine / "objects-1" / blobs[0]).exists()
+    (layout(repo).worktree("a") / "half.txt").write_text("")
+    assert empty(store, blobs[0]) == 1
+    (store / "objects" / blobs[1][:2] / blobs[1][2:]).write_bytes(b"")
+    another_boot(repo)
+    holdfast(repo, "run")
+    assert landed(repo) == ["a"] and state(repo).tasks["a"].attempts == 1
+    assert {"one.txt", "two.txt", "half.txt", "three.txt"} <= files_landed(repo)
+    sound(repo)
+
+
 def test_an_agents_own_commit_that_the_power_cut_took_costs_no_attempt(repo: Path) -> None:
     go, committed = repo.parent / "go", repo.parent / "committed"
     own = f"echo y > more.txt && git add -A && git commit -qm own && touch {committed}"
@@ -159,6 +185,8 @@ def test_an_agents_own_commit_that_the_power_cut_took_costs_no_attempt(repo: Pat
     go.touch()
     out = holdfast(repo, "run")
     assert landed(repo) == ["a"] and state(repo).tasks["a"].attempts == 1, out
-    assert f"{len(lost)} objects" in out and git(repo, "show", "main:own.txt") == "x"
+    # The two files are in the worktree still; the commit and its tree are not.
+    assert f"{len(lost) - 2} objects" in out and "2 more were stored anew" in out
+    assert git(repo, "show", "main:own.txt") == "x"
     assert git(repo, "show", "main:more.txt") == "y"
     sound(repo)

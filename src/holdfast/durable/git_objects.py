@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -88,6 +89,53 @@ def flaw(path: Path, name: str, hash_name: str) -> str:
     return (
         "" if digest.hexdigest() == name else f"it holds another object ({head.split(bytes(1))[0].decode('latin-1')})"
     )
+
+
+def kept_in(folders: Iterable[Path], names: Collection[str], hash_name: str) -> Iterator[tuple[str, bytes]]:
+    """Those of the objects whose content a file or a link below the folders has, byte for byte, as a loose object."""
+    wanted = set(names)
+    for folder in folders:
+        for parent, folders_below, files in os.walk(folder):
+            for path in (os.path.join(parent, name) for name in (*files, *folders_below)):
+                if not wanted:
+                    return
+                if (name := _named(path, hash_name)) in wanted and (content := _content(path)) is not None:
+                    whole = b"blob %d\0" % len(content) + content
+                    if hashlib.new(hash_name, whole).hexdigest() == name:
+                        wanted.discard(name)
+                        yield name, zlib.compress(whole)
+
+
+def _named(path: str, hash_name: str) -> str:
+    """The name that git has for what a file holds, unfiltered; empty for what is neither a file nor a link."""
+    try:
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            target = os.readlink(os.fsencode(path))
+            return hashlib.new(hash_name, b"blob %d\0" % len(target) + target).hexdigest()
+        with open(path, "rb", opener=_open_plainly) as file:
+            if not stat.S_ISREG((found := os.fstat(file.fileno())).st_mode):
+                return ""
+            digest = hashlib.new(hash_name, b"blob %d\0" % found.st_size)
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+            return digest.hexdigest()
+    except OSError:
+        return ""
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            return os.readlink(os.fsencode(path))
+        with open(path, "rb", opener=_open_plainly) as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    except OSError:
+        return None
+
+
+def _open_plainly(path: str, _: int) -> int:
+    """Follows no link, and waits for nobody: the files are an agent's."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def present(repository: git.Repository, commits: Iterable[str]) -> set[str]:

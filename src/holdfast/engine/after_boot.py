@@ -3,20 +3,22 @@
     runtime/objects-read       the boot in which the stores were last looked through
     quarantine/objects-<n>/    what was set aside, by store and name
 
-Once a damaged object is out of the way, git writes it anew where a tree still has that content: the next snapshot of a
-worktree does. What cannot be made anew is found by whoever takes the commit, and by `check`. Holdfast's own objects are
-synced before they have their name; those of an agent's or a person's git are not.
+What a worktree's file still holds, byte for byte, is made anew in the damaged object's place. The rest is set aside:
+once it is out of the way, git writes it anew where something has that content. What cannot be made anew is found by
+whoever takes the commit, and by `check`. Holdfast's own objects are synced before they have their name; those of an
+agent's or a person's git are not.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.durable import disk, git, git_objects, process
 from holdfast.durable.git_objects import Damaged
+from holdfast.durable.snapshot_store import publish, staging_in
 from holdfast.layout import Layout
 
 # Without a note of the last time, no object that is older than this is read to its end.
@@ -31,11 +33,11 @@ def look(layout: Layout, repo: Path, now: float) -> list[str]:
         return []
     repository = git.discover(repo)
     since = _last_looked(layout, now) - WRITTEN_S_MAX
-    told = [
-        _set_aside(layout, store, found)
-        for store in stores(layout, repository)
-        if (found := list(git_objects.damaged(store, repository.hash_name, since)))
-    ]
+    told = []
+    for store in stores(layout, repository):
+        if found := list(git_objects.damaged(store, repository.hash_name, since)):
+            anew = _make_anew(layout, store, {each.name for each in found}, repository.hash_name)
+            told.append(_set_aside(layout, store, [each for each in found if each.name not in anew], len(anew)))
     disk.replace(layout.objects_read, f"{process.boot_id()}\n".encode())
     return told
 
@@ -61,8 +63,24 @@ def _last_looked(layout: Layout, now: float) -> float:
         return now - DAYS_READ * 86_400
 
 
-def _set_aside(layout: Layout, store: Path, found: Iterable[Damaged]) -> str:
+def _make_anew(layout: Layout, store: Path, names: Collection[str], hash_name: str) -> set[str]:
+    """In the place of what is damaged, so that a crash leaves either; returns the names."""
+    worktrees = sorted(path for path in layout.worktrees.glob("*") if path.is_dir())
+    made = set()
+    with staging_in(store) as staging:
+        for name, content in git_objects.kept_in(worktrees, names, hash_name):
+            disk.mkdir(staging / name[:2])
+            disk.create(staging / name[:2] / name[2:], content)
+            made.add(name)
+        publish(staging, store)
+    return made
+
+
+def _set_aside(layout: Layout, store: Path, found: Sequence[Damaged], anew: int) -> str:
     """The reason is written first; the damaged file goes by a rename, and nothing of it is lost."""
+    mended = f"{anew} objects in {store} were empty or torn after a power cut, and were stored anew from a worktree"
+    if not found:
+        return mended
     disk.mkdir(layout.quarantine)
     # A rename cannot leave its filesystem, and the data root may be on another.
     is_near = store.stat().st_dev == layout.quarantine.stat().st_dev
@@ -76,4 +94,6 @@ def _set_aside(layout: Layout, store: Path, found: Iterable[Damaged]) -> str:
     disk.mkdir(folder)
     disk.rename_together({one.path: folder / one.name for one in each if one.path is not None})
     told = f"{len(each)} objects in {store} were empty or torn after a power cut, and are set aside in {folder}"
-    return f"{told}; what a worktree still holds is stored anew, and `holdfast check` names what is lost"
+    if anew:
+        told += f"; {anew} more were stored anew from a worktree"
+    return f"{told}; `holdfast check` names what is lost"
