@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,11 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.durable.at_work import AtWork, at_work, clock
 from holdfast.durable.lock import Holder, read_holder
-from holdfast.engine.outages import rows as rows_of_outages
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Config
+    from holdfast.domain.state import State
+    from holdfast.engine.outages import OutageRow
 
 SHOWN_MAX = 10
 _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
@@ -34,7 +38,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     holder = read_holder(view.layout.lock)
     runs = holder if holder is not None and holder.is_alive() else None
     agents = at_work(view.layout, view.state.tasks.values())
-    outages = rows_of_outages(view.state, app.config, wall())
+    outages = _outages(view.state, app.config) if view.state.outages else []
     states = Counter(str(row.state) for row in rows)
     if as_json:
         facts: dict[str, Any] = {
@@ -118,3 +122,9 @@ def _tell_asks(rows: list[Row]) -> None:
 def _tell_more(count: int, command: str) -> None:
     if count > SHOWN_MAX:
         click.echo(f"  and {count - SHOWN_MAX} more: `{command}`")
+
+
+def _outages(state: State, config: Config) -> list[OutageRow]:
+    from holdfast.engine.outages import rows
+
+    return rows(state, config, wall())
