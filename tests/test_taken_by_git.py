@@ -184,3 +184,24 @@ def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monk
         monkeypatch.setattr(history, "look_for", popped)
         assert take_in(session.ledger, session.backlog, session.blobs).cancelled == []
     assert state(repo).tasks["a"].state is TaskState.OPEN
+
+
+def test_a_stash_that_is_dropped_while_git_is_asked_about_it_ends_no_run(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        add(repo, name, "write w.txt x", depends_on=["missing"])
+    holdfast(repo, "run", code=20)
+    real, dropped = history._ask, list[str]()
+
+    def asked(folder: Path, *args: str, **more: Any) -> Any:
+        if "--walk-reflogs" in args and not dropped:
+            dropped.append(git(repo, "stash", "drop", "-q"))
+        return real(folder, *args, **more)
+
+    with App(repo, load(repo, environ={})).session() as session:
+        git(repo, "stash", "-q", "-u")
+        (layout(repo).backlog_open).mkdir(parents=True)
+        monkeypatch.setattr(history, "_ask", asked)
+        take_in(session.ledger, session.backlog, session.blobs)
+    assert dropped and {str(task.state) for task in state(repo).tasks.values()} == {"OPEN"}

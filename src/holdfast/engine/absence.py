@@ -16,6 +16,8 @@ from holdfast.domain.task import FOLDER_OF
 from holdfast.errors import GitFailed
 from holdfast.ports import BacklogFolder, BacklogScan
 
+TRIES = 3
+
 if TYPE_CHECKING:
     from holdfast.durable.history import Gone
 
@@ -74,12 +76,16 @@ def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mappin
     if not backlog.folder.is_dir():
         # Git took it as a whole, and can be asked nothing there.
         return Gone()
-    try:
-        return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
-    except GitFailed:
-        if backlog.folder.is_dir():
-            raise
-        return Gone()
+    for tries_left in reversed(range(TRIES)):
+        # Somebody's git may drop a stash, delete a ref or take the folder while ours is asked about it.
+        try:
+            return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
+        except GitFailed:
+            if not backlog.folder.is_dir():
+                break
+            if not tries_left:
+                raise
+    return Gone()
 
 
 def _carried_off(name: str, command: str) -> Problem:
