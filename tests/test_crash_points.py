@@ -1,8 +1,9 @@
 """Every named point kills the process that comes to it, in the real program; afterwards all is as if nothing had.
 
-In the fast tests some points kill once, the first time that anybody comes to them, and all do so in one repository: a
-kill is followed by the next start, whose recovery meets the next point. `make crash` does so with each, and takes
-each point by itself, too, with a second kill during the recovery from it.
+In the fast tests a few points on the way of a paused attempt kill, one after the other, and each part's own tests kill
+at its points. `make crash` runs the whole program: all points of a group kill once, the first time that anybody comes
+to them, in one repository, where a kill is followed by the next start, whose recovery meets the next point; and each
+point is taken by itself, too, with a second kill during the recovery from it.
 """
 
 from __future__ import annotations
@@ -91,13 +92,11 @@ def test_every_point_is_in_a_group() -> None:
     assert NOT_OF_A_RUN.keys() <= PAYLOADS.keys()
 
 
+@pytest.mark.crash
 def test_a_run_without_a_crash_reaches_every_point_but_those_of_recovery_and_some_kill(
     reference: Reference, tmp_path: Path
 ) -> None:
-    """One test, because the run that is the reference takes long, and each worker would make its own.
-
-    The parts' own tests kill at each of their points; with the whole program around them all are `make crash`'s.
-    """
+    """One test, because the run that is the reference takes long, and each worker would make its own."""
     missed = {name for name in ALL_POINTS if not reference.reached[name]}
     assert missed == {name for name in ALL_POINTS if name.startswith(CLOSED_BY_RECOVERY)}
     assert reference.reached.keys() <= set(ALL_POINTS), "a point that is not declared"

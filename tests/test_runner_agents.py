@@ -168,17 +168,18 @@ def test_a_recorded_stream_ends_as_it_did(bench: Bench, cli: str, name: str, end
         assert len(bench.turns()) == 2 and exit.spent.tokens == 3575 and exit.spent.usd > 0
 
 
+@pytest.mark.crash
 def test_a_hundred_megabytes_of_output_cost_little_memory(bench: Bench) -> None:
     """Of text, of a line without an end, and of calls that never end."""
     talk = (
-        "import sys; said = '{\"type\":\"assistant\",\"message\":{\"content\":[%s]}}\\n'\n"
+        "import sys, time; said = '{\"type\":\"assistant\",\"message\":{\"content\":[%s]}}\\n'\n"
         "w = sys.stdout.write\n"
         "for n in range(2500): w(said % ('{\"text\":\"' + 'x' * 10000 + '\"}'))\n"
         "w('y' * (68 << 20)); w('\\n')\n"
         "for n in range(50000): w(said % ('{\"type\":\"tool_use\",\"id\":\"%d\",\"name\":\"t\"}' % n))\n"
         "w('{\"type\":\"result\",\"subtype\":\"success\",\"result\":\"done\"}\\n'); sys.stdout.flush()\n"
         "sys.stdin.read(); open('said', 'w').close()\n"
-        "while True: pass\n"
+        "time.sleep(600)\n"
     )  # fmt: skip
     runner = bench.start(bench.order(agent="claude", launch=Launch((sys.executable, "-c", talk), stream="claude")))
     until(bench.is_in("said"), "the last word")

@@ -38,6 +38,7 @@ EARLY_SHARE, EARLY_S = 0.15, 1.0
 ENDED = {TaskState.DONE, TaskState.CLOSED}
 
 
+@pytest.mark.crash
 def test_what_was_answered_under_load_outlives_two_kills(tmp_path: Path) -> None:
     facts = Round(tmp_path, os.environ.get("HOLDFAST_SEED", "short"), 2).run()
     assert facts["kills under load"] == 2
