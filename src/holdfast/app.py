@@ -332,7 +332,7 @@ def _tell(say: Say, layout: Layout, closed: list[Closed], intake: Report) -> Non
     for task in intake.cancelled:
         say(f"{task} is cancelled: its file was deleted")
     for task in intake.put_back:
-        say(f"{task}: its file was gone, and is put back")
+        say(f"{task}: {intake.put_back_words(task)}")
 
 
 def _is_worth_waiting(held: Locked, patience_s: float) -> bool:

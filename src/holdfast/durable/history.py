@@ -122,6 +122,11 @@ def _stashed(folder: Path, named: Callable[[Iterable[_Change]], Mapping[str, _Ch
     return in_stashes.keys() - named(each for each in _changes(folder, "log", *branches) if each.kind != "D").keys()
 
 
+def tracked(folder: Path, below: Iterable[str]) -> set[str]:
+    """The files below these folders of `folder`, by path from there, that are in git's index."""
+    return set(_ask(folder, "ls-files", "-z", "--", *below).fields()) if _is_in_repository(folder) else set()
+
+
 def as_checked_out(folder: Path) -> set[str]:
     """The files below `folder`, by path from there, that are in git's index and have not been changed since."""
     if not _is_in_repository(folder):

@@ -6,8 +6,9 @@
   arrives without a journal (a clone, a copy) keeps what is closed closed.
 - A file edited while its task is open or claimed is taken anew; for a claimed task that counts for the next attempt.
 - The file of an open or failed task deleted by hand cancels the task. One that a checkout took away is waited for and
-  reported; one that went with its whole folder, or into a stash, is put back. Any other is put back, as the journal has
-  it, and reported; only what is done, and went with a checkout, stays away, where it would be in the way of going back.
+  reported; one that went with its whole folder, a stash or `git clean` is put back. Any other is put back, as the
+  journal has it, and reported; only what is done, and went with a checkout, stays away, where it would be in the way of
+  going back.
 - A file in the wrong folder, or in two after a crash, goes where it belongs: the folder is only a projection.
 - A file that cannot be used is reported and left alone, and so is every task that it may be of. Of one that cannot be
   read, or is empty, nothing is known: it may be any file that seems to be gone, so while there is one nothing is
@@ -76,11 +77,17 @@ class Report(msgspec.Struct, frozen=True):
     problems: list[Problem]
     # The files as they were seen; None where some were written since.
     scan: BacklogScan | None = None
+    # Of those put back, the ones that a command of git took, and that deleting alone would have cancelled.
+    swept: list[str] = []
+
+    def put_back_words(self, task: str) -> str:
+        how = f"; `holdfast cancel {task}` gives it up" if task in self.swept else ""
+        return f"its file was gone, and is put back{how}"
 
     def told(self) -> Iterator[tuple[str, str]]:
         """What a person should hear of it: the task and the words."""
         yield from ((task, "cancelled: its file was deleted") for task in self.cancelled)
-        yield from ((task, "its file was gone, and is put back") for task in self.put_back)
+        yield from ((task, self.put_back_words(task)) for task in self.put_back)
         yield from (("", f"{problem.file}:{problem.line}: {problem.message}") for problem in self.problems)
 
 
@@ -101,7 +108,11 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
 
 
 def _with(report: Report, put_back: list[str]) -> Report:
-    return msgspec.structs.replace(report, put_back=[*put_back, *report.put_back]) if put_back else report
+    return (
+        msgspec.structs.replace(report, put_back=[*put_back, *report.put_back], swept=[*put_back, *report.swept])
+        if put_back
+        else report
+    )
 
 
 def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
@@ -149,7 +160,7 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
         with contextlib.suppress(TaskExists, AlreadyExists, FileMissing):
             backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     seen = None if put_back or cancelled else scan
-    return Report(added, edited, cancelled, put_back, [*scan.problems, *away], seen)
+    return Report(added, edited, cancelled, put_back, [*scan.problems, *away], seen, sorted(taken))
 
 
 def is_given_up_by_deleting(task: Task) -> bool:
