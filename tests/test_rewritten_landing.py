@@ -108,3 +108,31 @@ def test_what_cannot_be_recognised_is_acknowledged(repo: Path, said: str) -> Non
     add(repo, "u", "write u.txt x", depends_on=["t"])
     holdfast(repo, "run")
     assert "cannot be settled" in holdfast(repo, "resolve", "t", "--dropped", code=9)
+
+
+def _two_squashed(repo: Path) -> None:
+    add(repo, "u", "write u.txt x")
+    holdfast(repo, "run")
+    git(repo, "reset", "-q", "--soft", "HEAD~2")
+    git(repo, "commit", "-q", "-m", "both, without our lines")
+
+
+def test_a_run_offers_for_a_squashed_landing_what_check_offers(repo: Path) -> None:
+    _two_squashed(repo)
+    lost = [name for name in ("t", "u") if f"The landing of {name} on" in holdfast(repo, "check", code=4)]
+    assert "t" in lost
+    said = holdfast(repo, "run", code=None)
+    for name in lost:
+        assert f"resolve {name} --rewritten COMMIT" in said and f"resolve {name} --dropped" in said
+        holdfast(repo, "resolve", name, "--rewritten", git(repo, "rev-parse", "main"))
+    sound(repo)
+
+
+def test_a_deleted_branch_is_made_again_at_the_newest_landing(repo: Path) -> None:
+    add(repo, "u", "write u.txt x")
+    holdfast(repo, "run")
+    first, newest = state(repo).tasks["t"].landed, state(repo).tasks["u"].landed
+    git(repo, "checkout", "-q", "--detach")
+    git(repo, "branch", "-D", "main")
+    said = holdfast(repo, "check", code=4)
+    assert f"git branch main {newest}`" in said and f"git branch main {first}" not in said

@@ -185,8 +185,7 @@ def _lost(draft: Draft, repo: Path, task: Task, sentence: str) -> None:
         was = f"the landing {task.landed[:12]} of {task.id} was rewritten as {commit[:12]} ({how})"
         draft.pending.append(f"{was}; {RUN}")
     else:
-        told = f"say `holdfast resolve {task.id} --rewritten COMMIT` if it is there as another commit"
-        draft.findings.append(f"{sentence} Or {told}, `holdfast resolve {task.id} --dropped` if it shall be gone.")
+        draft.findings.append(sentence)
 
 
 def landings(state: State, repo: Path, layout: Layout) -> Draft:

@@ -177,11 +177,18 @@ def _way_back(task: Task, branch: str, found: Mapping[str, str], newest: str) ->
     again = ""
     if task.state is TaskState.CLOSED and found.get(task.candidate):
         again = f"`holdfast promote {task.id}` verifies and lands it again"
+    said = settling(task.id)
     if found[task.landed]:
         merging = f"merge the commit into {short} with `git merge {task.landed}`"
-        return f"{again}, or {merging}." if again else f"{merging}."
+        return f"{again}, or {merging}. {said}" if again else f"{merging}. {said}"
     gone = "the commit is not in the repository any more"
-    return f"{gone}: {again}." if again else f"{gone}: fetch it from a copy of the repository."
+    return f"{gone}: {again}. {said}" if again else f"{gone}: fetch it from a copy of the repository. {said}"
+
+
+def settling(task: str) -> str:
+    """What to type where a person has rewritten or dropped a landing, and means it."""
+    told = f"say `holdfast resolve {task} --rewritten COMMIT` if it is there as another commit"
+    return f"Or {told}, `holdfast resolve {task} --dropped` if it shall be gone."
 
 
 def _result(wanted: LandIntended) -> dict[str, Any]:
