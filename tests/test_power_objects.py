@@ -116,6 +116,7 @@ def test_check_reads_what_landings_and_snapshots_name(repo: Path) -> None:
     assert landing != snapshot and empty(repo, landing) and empty(layout(repo).snapshots, snapshot)
     told = holdfast(repo, "check", code=4)
     assert f"the object {landing}, of a landing" in told and snapshot in told
+    assert f"the object {snapshot} cannot be read" in holdfast(repo, "doctor", code=None)
 
 
 # -- setting aside ----------------------------------------------------------------------------------------------------

@@ -17,11 +17,12 @@ import msgspec
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts, audit_chain, audit_key, filesystems
+from holdfast.durable import attempts, audit_chain, audit_key, filesystems, git_objects
 from holdfast.durable.attempts import Seen
 from holdfast.durable.entry import Ref
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import boot_id
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine import auditing, witnesses
 from holdfast.engine.check import live_owner
 from holdfast.engine.land import lost_landings
@@ -194,6 +195,23 @@ def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
     if open_intents and not is_run:
         findings.append(Finding(f"{open_intents} effects were begun, and nobody said how they ended", RUN))
     return Part("decisions", f"{len(parked)} parked, {open_intents} intents open", findings)
+
+
+def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
+    """The tree that each task which has not ended goes on with, read to its end; `check` reads every turn's."""
+    live = {task.tree or task.candidate: task for task in tasks if task.state not in _OVER}
+    live.pop("", None)
+    store = Store.of(layout.snapshots, repo)
+    lost = store.incomplete(live.keys(), is_older=True)
+    bases = git_objects.present(store.seen, {task.base for task in live.values() if task.base})
+    whole = sorted(live.keys() - lost.keys())
+    damaged = git_objects.unreadable(store.seen, whole, bases, [store.objects])
+    findings = [
+        Finding(f"the work of {live[commit].id}, commit {commit}, is not whole: {why}", "holdfast check")
+        for commit, why in lost.items()
+    ]
+    findings += [Finding(f"the object {each.name} cannot be read: {each.reason}", "holdfast check") for each in damaged]
+    return Part("trees", f"{len(live)} to go on with", findings)
 
 
 def _resolve(task: Task) -> str:
