@@ -112,3 +112,18 @@ def test_a_group_of_another_name_is_nobody_of_ours(files: Attempt, tmp_path: Pat
     child.stdout.close()
     until(lambda: not other.members())
     other.remove()
+
+
+def test_an_empty_group_of_a_dead_runner_is_swept_and_no_other(
+    group: cgroups.Group, files: Attempt, tmp_path: Path
+) -> None:
+    layout = Layout(tmp_path / "data")
+    attempts.claim_start(files, 1, attempts.RUNNER, "")
+    cgroups.sweep(layout)
+    assert group.path.exists(), "its runner lives, and may be about to join it"
+    found = msgspec.json.decode(files.start(1).read_bytes())
+    files.start(1).write_bytes(msgspec.json.encode({**found, "start_ticks": 1, "pid": 2**22 - 1}))
+    cgroups.sweep(Layout(tmp_path / "another"))
+    assert group.path.exists(), "it is another data root's"
+    cgroups.sweep(layout)
+    assert not group.path.exists()

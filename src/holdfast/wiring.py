@@ -31,6 +31,7 @@ from holdfast.engine.verify import Verify
 from holdfast.engine.workshop import Note, Workshop
 from holdfast.engine.worktree import Worktrees
 from holdfast.ports import Effect
+from holdfast.processes import cgroups
 from holdfast.stores.backlog import Backlog
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def workshop(
 
         def prepare() -> None:
             sweep(layout)
+            cgroups.sweep(layout)
             for told in after_boot.look(layout, app.repo, app.clock()):
                 note("", told)
             shop.worktrees.tie_again()

@@ -21,9 +21,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import monotonic
-from holdfast.durable import disk
+from holdfast.durable import attempts, disk
 from holdfast.errors import DiskError
-from holdfast.layout import Attempt
+from holdfast.layout import Attempt, Layout
 
 POLL_S = 0.001
 
@@ -111,8 +111,23 @@ def make(files: Attempt, attempt: str, start: int) -> Group | None:
 
 def name_of(files: Attempt, attempt: str, start: int) -> str:
     """Another data root's attempt of the same name has another."""
-    root = hashlib.sha256(os.fsencode(os.path.realpath(files.root.parent.parent))).hexdigest()[:12]
-    return f"holdfast-{root}-{attempt}-{start}"
+    return f"{_prefix(files.root.parent.parent)}{attempt}-{start}"
+
+
+def _prefix(root: Path) -> str:
+    return f"holdfast-{hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:12]}-"
+
+
+def sweep(layout: Layout) -> None:
+    """Removes the empty groups of this data root whose runner died before it could say that it had one."""
+    prefix = _prefix(layout.root)
+    for home in homes():
+        for path in home.glob(f"{prefix}*"):
+            attempt, _, start = path.name.removeprefix(prefix).rpartition("-")
+            runner = attempts.read_start(layout.attempt_files(attempt), int(start)) if start.isdigit() else None
+            # Nobody else makes one; and who lives may be about to join it.
+            if runner is not None and not runner.is_alive() and not Group(path).members():
+                Group(path).remove()
 
 
 def homes() -> list[Path]:
