@@ -79,7 +79,8 @@ def test_frozen_it_does_nothing_and_thawed_it_goes_on(group: cgroups.Group, tmp_
 def note(files: Attempt, path: Path) -> None:
     me = process.current()
     nobody = process.Identity(2**22 - 1, 1, me.boot_id, me.host)
-    running = Running("T.1", 1, me, nobody, nobody.pid, cgroup=str(path))
+    disk.replace(files.alive, b"")
+    running = Running("T.1", 1, me, nobody, nobody.pid, cgroup=str(path), lock=attempts.lock_id(files.alive))
     disk.replace(files.process, msgspec.json.encode(running))
 
 

@@ -555,7 +555,7 @@ def test_repair_puts_each_file_back_into_its_folder_equal(layout: Layout, task: 
     assert content(layout.backlog) == before and run_files(layout) == journal and judge(layout).sound
 
 
-@pytest.mark.parametrize("task", ["works", "lands", "fails"])
+@pytest.mark.parametrize("task", ["works", "lands"])
 def test_repair_puts_a_deleted_file_back_from_its_blob(layout: Layout, task: str) -> None:
     before, journal = content(layout.backlog), run_files(layout)
     next(layout.backlog.glob(f"*/{task}.yaml")).unlink()
@@ -575,10 +575,10 @@ def test_repair_refuses_a_damaged_journal_and_changes_nothing(layout: Layout) ->
 
 def test_what_cannot_be_mended_is_told_and_stops_no_other(layout: Layout) -> None:
     (layout.backlog_closed / "lands.yaml").unlink()
-    (layout.backlog_failed / "fails.yaml").unlink()
+    (layout.backlog_claimed / "works.yaml").unlink()
     _first_blob(layout).unlink()
     done = repair(layout, Backlog(layout.backlog))
-    assert done.put_back == ["fails"] and len(done.left) == 1 and done.left[0].startswith("lands: There is no blob")
+    assert done.put_back == ["works"] and len(done.left) == 1 and done.left[0].startswith("lands: There is no blob")
 
 
 def test_a_run_goes_on_after_a_repair(layout: Layout) -> None:

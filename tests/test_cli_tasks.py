@@ -376,8 +376,8 @@ def test_what_is_parked_waits_for_a_person(repo: Path, decision: str, effect: st
     assert f"task_{effect}_intent of a is parked" in run(repo, "cancel b")
     assert app_of(repo).look().state.tasks["a"].parked.startswith(f"task_{effect}_parked: its intent does not say")
     assert run(repo, f"resolve a --{decision}") == f"a: {state} (resolved as: {decision})\n"
-    last = decisions(repo)[-1]
-    assert (last["decision_type"], last["output"]["decision"], last["actor"]) == ("task_flagged", decision, "cli")
+    last = [entry for entry in decisions(repo) if entry["decision_type"] == "task_flagged"][-1]
+    assert (last["output"]["decision"], last["actor"]) == (decision, "cli")
     assert app_of(repo).look().state.tasks["a"].parked == ""
 
 

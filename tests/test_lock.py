@@ -51,7 +51,8 @@ def test_the_file_says_who_holds_it(path: Path) -> None:
         lines = path.read_text().splitlines()
         assert len(lines) == 1
         line, me = json.loads(lines[0]), process.current()
-        assert list(line) == ["pid", "start_ticks", "boot_id", "host", "run", "epoch", "since", "journal"]
+        named = ["pid", "start_ticks", "boot_id", "host", "run", "epoch", "since"]
+        assert list(line) == [*named, "journal", "journal_sum"]
         assert (line["pid"], line["start_ticks"], line["boot_id"], line["host"]) == msgspec.structs.astuple(me)
         assert (line["run"], line["epoch"]) == (held.run, held.epoch) == ("run-42", 42)
         assert before <= line["since"] <= time.time()

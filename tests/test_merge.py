@@ -310,7 +310,7 @@ def test_a_rename_is_followed(repo: Path) -> None:
     merged = bench.merge(bench.advance(), made)
     assert show(repo, merged.commit, "moved") == "1\n2\n3\n4"
     bench.trees.store.hand_over(merged.commit, git(repo, "rev-parse", "HEAD"))
-    assert merge.changed(repo, "HEAD", merged.commit) == ["a", "moved"]
+    assert merge.changed(discover(repo), "HEAD", merged.commit) == ["a", "moved"]
 
 
 def test_the_checkout_has_no_say_in_a_merge(repo: Path) -> None:

@@ -20,6 +20,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.definition import Check, Definition
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.pairing import OpenIntent
+from holdfast.durable.snapshot_store import Store
 from holdfast.engine import gates, verify
 from holdfast.engine.gates import Gate
 from holdfast.engine.verify import VERIFY_POINTS, Verdict
@@ -105,6 +106,31 @@ def test_gates_judge_the_very_commit(repo: Path, tmp_path: Path) -> None:
     assert (repo / "a").read_text() == "the user's own\n"
     for kind in ("merged", "candidates"):
         assert git(repo / ".sdd" / "snapshots.git", "rev-parse", f"refs/{kind}/T-1.1") == commits(repo)[1]
+
+
+def test_a_gc_of_the_users_right_behind_the_handing_over_is_no_fault(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in the repository leads to the commit before the gates' worktree does."""
+    target, merged = commits(repo)
+    store = Store.of(Layout(repo / ".sdd").snapshots, repo)
+    with store.working() as folder:
+        store.borrow(git(repo, "rev-list", "--objects", "--no-object-names", merged, f"^{target}").split(), folder)
+        store.publish(folder)
+    git(repo, "reset", "-q", "--hard", target)
+    hand_over, pruned = Store.hand_over, []
+
+    def prune_behind(self: Store, commit: str, onto: str) -> None:
+        hand_over(self, commit, onto)
+        git(repo, "reflog", "expire", "--expire=now", "--all")
+        git(repo, "gc", "-q", "--prune=now")
+        pruned.append(subprocess.run(["git", "cat-file", "-e", merged], cwd=repo, capture_output=True).returncode)
+
+    monkeypatch.setattr(Store, "hand_over", prune_behind)
+    seen = effect(repo).perform(intent(repo, target, merged, Gate("see", f"git show HEAD:a > {tmp_path}/seen")))
+    assert seen["passed"] and (tmp_path / "seen").read_text() == "work\n"
+    # The first time it was really gone.
+    assert pruned[0] != 0 and pruned[-1] == 0
 
 
 def test_without_gates_it_passes(repo: Path) -> None:

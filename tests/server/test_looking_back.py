@@ -122,7 +122,7 @@ def test_every_kind_of_entry_can_be_told_plainly() -> None:
     untold = {kind for kind, words in told.items() if not words}
     assert not any(re.search(r"[a-z]_[a-z]|[{}]", words) for words in told.values())
     pairs = {f"task_{effect}_{end}" for effect in EFFECTS for end in ("intent", "confirmed")}
-    nobody = {"run_started", "wal_replay_completed", "request_answered", "tasks_filed"}
+    nobody = {"run_started", "wal_replay_completed", "request_answered", "tasks_filed", "audit_noted"}
     assert untold == (pairs - {"task_publish_confirmed"}) | nobody
     assert plainly(entry("something_{new}", 1, task="a")) == "Something {new}"
 

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated
@@ -44,13 +45,26 @@ class Holder(process.Identity, frozen=True):
     """The line in the lock file. `since` is in Unix seconds.
 
     `journal`: an entry that was on stable storage when this was written, the last one where the owner let go in order.
-    A journal that does not have it was put back from an older backup.
+    A journal that does not have it was put back from an older backup. `journal_sum` is the hash of `journal`: the file
+    is written in place, so that a power cut may leave a line made of two, and that names no entry.
     """
 
     run: str
     epoch: int
     since: Annotated[float, msgspec.Meta(ge=0, le=253402300799)]
     journal: Ref | None = None
+    journal_sum: str = ""
+
+    @property
+    def reached(self) -> Ref | None:
+        return self.journal if self.journal is not None and self.journal_sum == _sum(self.journal) else None
+
+    def reaching(self, journal: Ref | None) -> Holder:
+        return msgspec.structs.replace(self, journal=journal, journal_sum=_sum(journal) if journal else "")
+
+
+def _sum(journal: Ref) -> str:
+    return sha256(msgspec.json.encode(journal)).hexdigest()
 
 
 def flock_within(fd: int, seconds: float, poll_s: float) -> bool:
@@ -139,7 +153,7 @@ class DataLock:
 
     def note(self, journal: Ref) -> None:
         """Writes down how far the journal reaches, which is on stable storage."""
-        self.holder = msgspec.structs.replace(self.holder, journal=journal)
+        self.holder = self.holder.reaching(journal)
         disk.rewrite(self._fd, msgspec.json.encode(self.holder) + b"\n", self.path)
 
     def release(self) -> None:
@@ -173,8 +187,9 @@ class DataLock:
         try:
             self.before = before = read_holder(self.path)
             epoch = max(before.epoch if before else 0, epoch_min) + 1
-            me, journal = process.current(), before.journal if before else None
-            self.holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch, wall(), journal)
+            me = process.current()
+            holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch, wall())
+            self.holder = holder.reaching(before.reached if before else None)
             disk.rewrite(self._fd, msgspec.json.encode(self.holder) + b"\n", self.path)
             disk.sync_folder(self.path.parent)
         except BaseException:

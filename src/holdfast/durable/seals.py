@@ -268,7 +268,9 @@ class _Examination:
                     checked.add((day, day.file == last))
                     self._compare_day(seal, day, closed=day.file != last)
             self.sealed |= {day.file: day for day in seal.days}
-            for name in names[looked : places.get(last, 0)]:
+            # Which days an edited seal had cannot be told any more.
+            is_known = len(self.seals) == self.seals_count
+            for name in names[looked : places.get(last, 0)] if is_known else ():
                 if self._contents[name].day is not None and name not in self.sealed:
                     reason = f"{seal.file} has later days, and neither it nor a seal before has this one"
                     self.findings.note(name, 0, "added", reason)

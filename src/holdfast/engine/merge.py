@@ -100,17 +100,16 @@ def identity(repo: Path, config: Config) -> Identity:
     return Identity(name or found, email or rest.partition(">")[0])
 
 
-def changed(repo: Path, old: str, new: str) -> list[str]:
+def changed(repository: git.Repository, old: str, new: str) -> list[str]:
     """Every path that differs between two commits or trees, a rename under both its names."""
-    return [path for _, path in _changes(git.discover(repo), old, new)]
+    return [path for _, path in _changes(repository, old, new)]
 
 
-def conflict_markers(repo: Path, old: str, new: str) -> list[str]:
+def conflict_markers(repository: git.Repository, old: str, new: str) -> list[str]:
     """The files in which `new` has the beginning of a conflict that `old` has not.
 
     A line of `=======` alone is no sign of one: it underlines a heading just as well.
     """
-    repository = git.discover(repo)
     only_markers = "core.whitespace=-blank-at-eol,-blank-at-eof,-space-before-tab,-indent-with-non-tab,-tab-in-indent"
     asked = ("-c", only_markers, "-c", "core.quotePath=false", "diff-tree", "-r", "--check", old, new)
     told = repository.run(*asked, codes=(0, 2)).line.split("\n")

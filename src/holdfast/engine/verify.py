@@ -203,9 +203,11 @@ class Verify:
             return conflict(found.conflicts, *names)
         for kind, commit in ((CANDIDATES, candidate), (MERGED, merged)):
             merge.keep(self._worktrees.store, kind, wanted["attempt"], commit)
-        self._worktrees.store.hand_over(merged, target)
-        git_objects.require_whole(git.discover(self._repo), merged, [target])
-        changed = merge.changed(self._repo, target, merged)
+        store = self._worktrees.store
+        store.hand_over(merged, target)
+        # In both stores: a `git gc` of the user's may take the commit out of theirs at any moment.
+        git_objects.require_whole(store.seen, merged, [target], [store.objects])
+        changed = merge.changed(store.seen, target, merged)
         if not changed:
             detail = "it changes nothing: the target is already so"
             return Verdict(*names, False, "empty_change", detail)
@@ -214,7 +216,7 @@ class Verify:
             told = [git.readable(name) for name in outside]
             detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
             return Verdict(*names, False, "paths_violated", detail, [], told)
-        if marked := merge.conflict_markers(self._repo, target, merged):
+        if marked := merge.conflict_markers(store.seen, target, merged):
             told = [git.readable(name) for name in marked]
             detail = f"it leaves conflict markers in {_listed(told)}"
             return Verdict(*names, False, "conflict_markers", detail, [], told)
@@ -231,6 +233,8 @@ class Verify:
             with running.locked(self._place(wanted)) as place:
                 point("verify.scratch.before")
                 self._worktrees.scratch(wanted["merged"])
+                # The worktree's HEAD keeps it from here on; a `git gc` before may have taken it.
+                self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
                 point("verify.scratch.after")
                 place = self._confined(place, pinned)
                 begun: list[str] = []

@@ -80,7 +80,7 @@ def in_short(found: list[str]) -> str:
 def _named(layout: Layout, end: Ref | None, before: Holder | None) -> Iterator[str]:
     chain = Chain(layout.wal)
     for place, ref in (
-        (layout.lock, before.journal if before else None),
+        (layout.lock, before.reached if before else None),
         (layout.audit, _audited(layout)),
         (layout.metrics_position, _followed(layout)),
     ):
