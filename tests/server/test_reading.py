@@ -180,6 +180,9 @@ def test_a_turn_that_there_is_not_is_not_found(server: Server) -> None:
 
 
 def test_an_agent_at_work_is_shown_with_its_turn_and_tool(server: Server) -> None:
+    wait_for(
+        lambda: bool(server.reader.get("/agents")["agents"][0]["tool"]), "the runner to write down what it was told"
+    )
     (found,) = server.reader.get("/agents")["agents"]
     assert (found["attempt"], found["task"], found["state"], found["turn"]) == ("long.1", "long", "working", 2)
     assert found["tool"].startswith("run while") and found["pid"] > 0 and not found["remote"]
