@@ -53,14 +53,17 @@ MOVES = {
         "agent_reports_success": "DONE", "agent_reports_failure": "FAILED", "requeue": "OPEN",
         "crash": "ORPHANED", "heartbeat_timeout": "ORPHANED", "manual_cancel": "CANCELLED",
     },
-    "ORPHANED": {"requeued_for_retry": "OPEN", "partial_work_merged": "DONE", "unrecoverable": "FAILED"},
+    "ORPHANED": {
+        "requeued_for_retry": "OPEN", "partial_work_merged": "DONE", "unrecoverable": "FAILED",
+        "manual_cancel": "CANCELLED",
+    },
     "BLOCKED": {"dependency_resolved": "OPEN", "manual_cancel": "CANCELLED"},
     "DONE": {
         "janitor_verified_and_merged": "CLOSED", "verification_rejected": "FAILED",
-        "approval_requested": "PENDING_APPROVAL",
+        "approval_requested": "PENDING_APPROVAL", "manual_cancel": "CANCELLED",
     },
     "PENDING_APPROVAL": {"approval_granted": "DONE", "approval_rejected": "FAILED", "manual_cancel": "CANCELLED"},
-    "FAILED": {"retry": "OPEN"},
+    "FAILED": {"retry": "OPEN", "manual_cancel": "CANCELLED"},
     "CLOSED": {},
     "CANCELLED": {},
 }  # fmt: skip
@@ -119,7 +122,7 @@ class Expected:
             self.agent = ""
 
     def delete(self, name: str) -> None:
-        if self.state in ("OPEN", "BLOCKED"):
+        if self.state in ("OPEN", "BLOCKED", "FAILED"):
             self.move(name, "manual_cancel")
         self.text = self.pinned
 
