@@ -53,8 +53,11 @@ export function turns(panel, state, signal) {
         const kept = nodes.get(each.turn);
         if (kept && kept.words === words) continue;
         const node = turn(each, state.attempt, over(), undoable(), signal);
-        if (kept) kept.node.replaceWith(node);
-        else list.prepend(node);
+        if (kept) {
+          // What a person has opened stays open.
+          node.querySelector("details").open = kept.node.querySelector("details").open;
+          kept.node.replaceWith(node);
+        } else list.prepend(node);
         nodes.set(each.turn, { words, node });
         last = Math.max(last, each.turn);
       }
