@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -28,7 +28,7 @@ from holdfast.engine.worktree import WORKTREE_POINTS
 from holdfast.stores.backlog import Backlog
 
 # For a machine that is busy with much else.
-RUN_S_MAX = 900
+RUN_S_MAX, LOOK_S = 900, 5
 TASKS_LEFT = 20
 
 # Entries that no run appends, each with what does.
@@ -104,13 +104,16 @@ FINAL = {
 }
 
 
-def end_of(process: subprocess.Popen[str]) -> str:
-    """What it said until its end; one that does not come to its end says where it is."""
-    try:
-        return process.communicate(timeout=RUN_S_MAX)[0]
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGABRT)
-        raise AssertionError(f"it never ended:\n{process.communicate()[0]}") from None
+def end_of(process: subprocess.Popen[str], meanwhile: Callable[[], object] = lambda: None) -> str:
+    """What it said until its end; one that does not come to its end says where it is. `meanwhile` is called again and
+    again as long as it lives."""
+    for _ in range(RUN_S_MAX // LOOK_S):
+        try:
+            return process.communicate(timeout=LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            meanwhile()
+    process.send_signal(signal.SIGABRT)
+    raise AssertionError(f"it never ended:\n{process.communicate()[0]}")
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -157,8 +160,16 @@ class Case:
             **at,
             **env,
         )
-        self.said = end_of(process)
+        self.said = end_of(process, self._decide)
         return process.returncode
+
+    def _decide(self) -> bool:
+        """Decides what is parked, as a person would: also in a living run, where an agent may wait for just that."""
+        parked = [task.id for task in state(self.repo).tasks.values() if task.parked]
+        for task in parked:
+            holdfast(self.repo, "resolve", task, "--retry", code=None)
+            self.resolved += 1
+        return bool(parked)
 
     def run_to_the_end(self, points: Iterable[str] = (), env: Mapping[str, str] = {}, *, later_s: float = 0.0) -> None:
         """Starts again after each kill, `later_s` later, and decides what is parked, as a person would."""
@@ -170,12 +181,8 @@ class Case:
                 self.clock.later(later_s)
                 continue
             assert code == TASKS_LEFT, self.said
-            parked = [task.id for task in state(self.repo).tasks.values() if task.parked]
-            if not parked:
+            if not self._decide():
                 return
-            for task in parked:
-                holdfast(self.repo, "resolve", task, "--retry")
-                self.resolved += 1
 
     def reached(self) -> Counter[str]:
         return Counter(self.log.read_text().splitlines())

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -444,3 +445,20 @@ def test_a_folder_that_cannot_be_opened_for_its_sync_is_not_changed(
             assert isinstance(raised, errors.DiskError) and laid(recorder.root) == recorder.before  # type: ignore[attr-defined]
             tried += 1
     assert tried
+
+
+def test_a_folder_that_another_removes_before_anything_is_in_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `git gc` does that to an empty folder of objects."""
+    (tmp_path / "staged").write_text("x")
+    opened, removed = disk.changing, []
+
+    def remove_first(*folders: Path) -> Any:
+        if tmp_path / "new" in folders and not removed:
+            removed.append((tmp_path / "new").rmdir())
+        return opened(*folders)
+
+    monkeypatch.setattr(disk, "changing", remove_first)
+    disk.publish({tmp_path / "staged": tmp_path / "new" / "named"})
+    assert removed and (tmp_path / "new" / "named").read_text() == "x" and not (tmp_path / "staged").exists()

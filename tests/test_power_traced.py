@@ -151,6 +151,7 @@ def test_a_whole_run_goes_on_after_a_power_cut_at_any_moment(repo: Path, tmp_pat
                 moment.call,
                 said,
             )
-            assert git(repo, "show", "main:own.txt") == "y" and state(repo).tasks["t"].attempts == 1
+            assert git(repo, "show", "main:own.txt") == "y"
+            assert state(repo).tasks["t"].attempts == 1, (variant, moment.call, said)
             sound(repo)
     assert emptied > 0, "no object was lost, so nothing was shown"

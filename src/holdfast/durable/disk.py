@@ -49,6 +49,7 @@ from holdfast.errors import AlreadyExists, DiskError, FileMissing, SyncFailed
 _serial = itertools.count()
 # From here on one sync of the whole filesystem costs less than that of each file.
 SYNCED_SINGLY_MAX = 64
+_TRIES = 5
 _NAMED_AT_ONCE = 200
 _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})(?:-(?P<space>\d+))?-\d+\.tmp")
 
@@ -335,14 +336,26 @@ def publish(files: Mapping[Path, Path]) -> None:
     else:
         for source in sources:
             sync_file(source)
-    folders = dict.fromkeys(target.parent for target in files.values())
-    for folder in folders:
-        mkdir(folder)
     # So many at once that no limit of open files is near.
     for first in range(0, len(sources), _NAMED_AT_ONCE):
         some = {source: files[source] for source in sources[first : first + _NAMED_AT_ONCE]}
-        with changing(*(target.parent for target in some.values())):
-            for source, target in some.items():
+        for _ in range(_TRIES - 1):
+            # A `git gc` of the user's removes folders that are empty, also those that were made for this.
+            with contextlib.suppress(FileMissing):
+                _give_names(some)
+                break
+        else:
+            _give_names(some)
+
+
+def _give_names(files: Mapping[Path, Path]) -> None:
+    """Those that have their name already are passed over; their folders are synced all the same."""
+    folders = list(dict.fromkeys(target.parent for target in files.values()))
+    for folder in folders:
+        mkdir(folder)
+    with changing(*folders):
+        for source, target in files.items():
+            if os.path.lexists(source):
                 perform("rename to", target, kernel.calls.rename, source, target)
 
 

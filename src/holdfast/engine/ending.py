@@ -173,7 +173,7 @@ def _save(shop: Workshop, task: Task) -> str:
 
     Once: a tree that descends from what the attempt went on with was saved by whoever died before saying so.
     """
-    if not shop.worktrees.path(task.id).is_dir():
+    if not shop.worktrees.mend(task.id, task.base):
         return ""
     snapshots, store = shop.worktrees.snapshots(task.id, task.base), shop.worktrees.store
     name = f"orphan-{task.starts}"

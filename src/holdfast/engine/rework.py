@@ -101,6 +101,7 @@ def undo(desk: Desk, asked: Turn) -> Answer:
         _expect_undoable(desk, task)
         commit = snapshot_of(desk.layout, task.attempt, asked.turn)
         expect_whole(desk.worktrees.store, task.id, task.attempt, asked.turn, commit)
+        desk.worktrees.mend(task.id, task.base)
         snapshots = desk.worktrees.snapshots(task.id, task.base)
         number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1
         saved = snapshots.take(task.attempt, f"undo-{number}")

@@ -95,13 +95,22 @@ class Worktrees:
         path = self.path(task)
         with self._locked():
             self._finish_removals()
-            if self._is_made(task) and path.is_dir():
-                if not self._is_known(path):
-                    self._tell_git(path, base)
-                self._mend(path, base)
-            else:
+            if not self._mended(task, path, base):
                 self._add(task, path, base)
         return path
+
+    def mend(self, task: str, base: str) -> bool:
+        """Has git know the worktree again after a power cut, its files as they stand; False: there is none."""
+        with self._locked():
+            return self._mended(task, self.path(task), base)
+
+    def _mended(self, task: str, path: Path, base: str) -> bool:
+        if not self._is_made(task) or not path.is_dir():
+            return False
+        if not self._is_known(path):
+            self._tell_git(path, base)
+        self._mend(path, base)
+        return True
 
     def reset(self, task: str, commit: str, tree: str = "") -> None:
         """The worktree becomes `tree`, or `commit` itself, with HEAD detached at `commit`; ignored files stay.
