@@ -174,14 +174,14 @@ def test_they_rotate_and_drop_what_the_settings_say(repo: Path) -> None:
 
     settings(repo, ledgers={"rotate_bytes_max": 4096, "retain_bytes_max": 4096})
     # Dropped is when another segment is made: so many turns fill one.
-    add(repo, "last", "\n".join(f"write last-{turn}.txt x" for turn in range(24)))
+    add(repo, "last", "\n".join(f"write last-{turn}.txt x" for turn in range(48)))
     holdfast(repo, "run")
     left = sorted(layout(repo).metrics.glob("snapshots.*.jsonl.zst"))
     assert left and left[-1] == sorted({*segments, *left})[-1] and segments[0] not in left
     after = read(repo)
     # Only the oldest are gone, and of the others nothing.
     assert after["snapshots"] == wanted(repo)["snapshots"][-len(after["snapshots"]) :]
-    assert len(after["snapshots"]) < len(found["snapshots"]) + 24 and after["tasks"] == wanted(repo)["tasks"]
+    assert len(after["snapshots"]) < len(found["snapshots"]) + 48 and after["tasks"] == wanted(repo)["tasks"]
 
 
 def test_where_they_cannot_be_written_the_work_goes_on_and_they_are_completed_later(repo: Path) -> None:

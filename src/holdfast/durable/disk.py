@@ -339,13 +339,11 @@ def publish(files: Mapping[Path, Path]) -> None:
     # So many at once that no limit of open files is near.
     for first in range(0, len(sources), _NAMED_AT_ONCE):
         some = {source: files[source] for source in sources[first : first + _NAMED_AT_ONCE]}
-        for _ in range(_TRIES - 1):
+        for tries_left in reversed(range(_TRIES)):
             # A `git gc` of the user's removes folders that are empty, also those that were made for this.
-            with contextlib.suppress(FileMissing):
+            with contextlib.suppress(*[FileMissing] if tries_left else []):
                 _give_names(some)
                 break
-        else:
-            _give_names(some)
 
 
 def _give_names(files: Mapping[Path, Path]) -> None:
