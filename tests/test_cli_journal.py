@@ -139,6 +139,14 @@ def test_times_are_local(app: App) -> None:
     assert datetime.fromisoformat(tokyo) - datetime.fromisoformat(utc) == timedelta(hours=9)
 
 
+def test_a_pause_is_told_with_its_date(app: App) -> None:
+    write_task(app, "docs", "goal: write\n")
+    with app.session() as session:
+        flag = Record("task_flagged", {"task": "docs", "parked": "", "not_before": 4e9, "cause": "the line is cut"})
+        session.ledger.append(session.ledger.epoch, [flag])
+    assert "not before 2096-10-02 07:06:40Z, cause the line is cut" in run(app, "history", "docs").stdout
+
+
 def test_a_closing_belongs_to_the_task_of_its_intent(app: App) -> None:
     """Also where the closing itself names no task: the reference to the intent is enough."""
     live(app)

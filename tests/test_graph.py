@@ -101,6 +101,12 @@ def test_order_is_priority_and_then_that_of_adding() -> None:
     assert list(graph.ready(0.0)) == ["c", "b", "a", "d"]
 
 
+def test_a_time_to_wait_for_is_told_as_a_date() -> None:
+    graph = Graph()
+    graph.put(Node("later", not_before=4e9))
+    assert graph.reasons_to_wait("later", 0.0) == ["not before 2096-10-02 07:06:40Z"]
+
+
 def test_a_dependency_makes_wait_and_its_end_lets_go() -> None:
     graph = Graph()
     graph.put(Node("second", depends_on=["first"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import click
 import msgspec
@@ -12,6 +11,7 @@ from holdfast.app import App, View
 from holdfast.cli.next_step import next_step, stuck_behind, waiting_words
 from holdfast.clock import wall
 from holdfast.domain.graph import Graph, Node
+from holdfast.domain.moments import moment
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
@@ -90,13 +90,6 @@ def tell_problems(layout: Layout, problems: Iterable[Problem]) -> None:
         click.echo(f"{layout.backlog}/{problem}", err=True)
 
 
-def moment(unix_s: float) -> str:
-    try:
-        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"second {unix_s:.0f}"  # a date that no calendar here has
-
-
 def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Sequence[Problem]) -> dict[str, Row]:
     names = [*tasks, *(name for name in files if name not in tasks)]
     graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
@@ -119,7 +112,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
 
 
 def _node(name: str, task: Task | None, file: Found | None) -> Node:
-    """Without the time: the graph would tell it in Unix seconds."""
+    """Without the time, which is told with its cause."""
     made = file.definition if file else None
     return Node(
         name,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.overview import Row, look, moment, tell_problems
+from holdfast.cli.overview import Row, look, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
 from holdfast.clock import wall
+from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskState
 from holdfast.durable.at_work import AtWork, at_work, clock
 from holdfast.durable.lock import Holder, read_holder

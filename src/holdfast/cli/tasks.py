@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from holdfast.cli.completion import complete_task
-from holdfast.cli.overview import Overview, Row, look, moment, tell_problems, unknown
+from holdfast.cli.overview import Overview, Row, look, tell_problems, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+from holdfast.domain.moments import moment
 from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 

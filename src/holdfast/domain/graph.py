@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.domain.fsm import AbortReason
+from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskEvent, TaskState, cancel_event
 
 SETTLED = TaskState.CLOSED
@@ -164,7 +165,7 @@ class Graph:
         if node.parked:
             reasons.append(f"a person must decide: {node.parked}")
         if node.not_before > now:
-            reasons.append(f"not before {node.not_before:.0f}")
+            reasons.append(f"not before {moment(node.not_before)}")
         return reasons + [self._word(node, each) for each in node.depends_on if not self._is_settled(each)]
 
     def node(self, name: str) -> Node | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -11,6 +10,7 @@ from holdfast.config.settings import Config
 from holdfast.domain import outage
 from holdfast.domain.attempt import Ending, Exit
 from holdfast.domain.fsm import AbortReason
+from holdfast.domain.moments import moment
 from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
 from holdfast.domain.state import State, Task
@@ -59,17 +59,10 @@ def rows(state: State, config: Config, now: float) -> list[OutageRow]:
 
 def sentence(each: Outage, now: float) -> str:
     """`claude is unreachable since …, next try at …`"""
-    told = f"{each.name} {each.what} since {_moment(each.since)}, "
+    told = f"{each.name} {each.what} since {moment(each.since)}, "
     if each.until > now:
-        return told + f"next try at {_moment(each.until)}"
+        return told + f"next try at {moment(each.until)}"
     return told + (f"{each.probes[0]} tries now" if each.probes else "the next start tries again")
-
-
-def _moment(unix_s: float) -> str:
-    try:
-        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"second {unix_s:.0f}"  # a date that no calendar here has
 
 
 def endpoint(shop: Workshop, agent: str, model: str) -> str:
@@ -99,7 +92,7 @@ def pause(shop: Workshop, task: Task, ended: Exit, **more: object) -> None:
     not_before = 0.0 if _has_another(shop, task, then, now) else until
     outcome = {"kind": str(ended.ending), "detail": ended.detail, "attempt": task.attempt}
     shop.pause(task, TaskEvent.REQUEUE, reason, cause, not_before, until=until, outcome=outcome, **more)
-    shop.note(task.id, f"{task.attempt} pauses until {_moment(until)}: {ended.detail}")
+    shop.note(task.id, f"{task.attempt} pauses until {moment(until)}: {ended.detail}")
     if outage.is_open(then, policy(shop.config)) and (before is None or then.until > before.until):
         shop.note("", f"{sentence(then, now)}. Nothing new is started with it before, and then one task goes first.")
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.entries import CLOSINGS, EFFECTS
+from holdfast.domain.moments import moment
 from holdfast.durable.entry import Entry
 
 OUTCOME_CHARS_MAX = 400
@@ -72,6 +73,8 @@ def words(entry: Entry) -> str:
         return f"{entry.decision_type} {compact(entry.inputs)}"
     usual = {**USUAL, "parked": 0} if entry.decision_type == "wal_replay_completed" else USUAL
     given = {name: value for name, value in entry.inputs.items() if value not in ("", 0.0) or name not in usual}
+    if isinstance(until := given.get("not_before"), int | float):
+        given["not_before"] = moment(until)
     told = template.format_map(_Facts({name: _fact(value) for name, value in {**usual, **given}.items()}))
     return told + _chosen(entry.inputs) + _outcome(entry.inputs)
 

@@ -21,6 +21,7 @@ import msgspec
 from holdfast.clock import GAP_S, Awake, monotonic, wall
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.moments import moment
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.durable import checkpoint, process
@@ -387,7 +388,7 @@ def _reason_to_refuse(task: Task, now: float) -> str:
         return f"it is {task.state}"
     if task.parked:
         return f"a person must decide first ({task.parked})"
-    return f"not before {task.not_before:.0f}" if task.not_before > now else ""
+    return f"not before {moment(task.not_before)}" if task.not_before > now else ""
 
 
 def _entry(ref: Ref, record: Record, moment: float, prev_hash: str, synced: int) -> Entry:
