@@ -174,7 +174,7 @@ def _expect_known(board: Board, names: list[str]) -> None:
 
 def _left(loop: Loop, only: list[str]) -> list[str]:
     """What this run was asked to work on, and is not closed."""
-    return [name for name in only or loop.board.tasks if loop.board.task(name).state not in SETTLED]
+    return [name for name in only or list(loop.board.tasks) if loop.board.task(name).state not in SETTLED]
 
 
 class stopping:

@@ -81,6 +81,8 @@ class Loop:
         self._watch: Watch | None = None
         self._beat_at = self.ticked_at = 0.0
         self._heard: set[str] = set()
+        # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
+        self.seen_at_work: tuple[Task, ...] = ()
 
     # -- the outer circle ---------------------------------------------------------------------------------------------
 
@@ -122,13 +124,8 @@ class Loop:
 
     @property
     def at_work(self) -> list[Task]:
-        """The tasks of the agents that we have started."""
+        """The tasks of the agents that we have started. Only for the loop's own thread."""
         return [task for task in self._held() if not task.remote]
-
-    @property
-    def remote(self) -> list[Task]:
-        """The tasks that workers hold through the API."""
-        return [task for task in self._held() if task.remote]
 
     def _held(self) -> list[Task]:
         tasks = (self.board.task(name) for name in sorted(self.board.active))
@@ -243,6 +240,7 @@ class Loop:
                     raise
                 self._take_failure(command, error)
         self.board.keep_up()
+        self.seen_at_work = tuple(self._held())
         return bool(commands)
 
     def _take_failure(self, command: Command, error: HoldfastError) -> None:

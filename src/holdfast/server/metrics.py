@@ -269,7 +269,8 @@ class _Scraped:
         # Copied in one step: others add tasks meanwhile.
         tasks = list(ledger.state.tasks.values())
         states = Counts(map(attrgetter("state"), tasks))
-        at_work, remote = loop.at_work, loop.remote
+        seen = loop.seen_at_work
+        at_work = [task for task in seen if not task.remote]
         heartbeat_s, silence_s = self._quietest(at_work)
         position, now = ledger.position, wall()
         spent = ledger.state.days.get(int(now // DAY_S), Spend())
@@ -294,7 +295,7 @@ class _Scraped:
         yield _gauge("holdfast_outage_starts", {labels: each.in_a_row for labels, each in found.items()})
         yield _gauge("holdfast_agent_heartbeat_age_seconds", heartbeat_s)
         yield _gauge("holdfast_agent_silence_seconds", silence_s)
-        yield _gauge("holdfast_remote_claims", len(remote))
+        yield _gauge("holdfast_remote_claims", len(seen) - len(at_work))
         yield _gauge("holdfast_followers", api.feed.followers)
         opened = Counts(entries.effect_of(each.entry.decision_type) for each in ledger.pairing.open_intents())
         yield _gauge("holdfast_open_intents", {(effect,): opened[effect] for effect in entries.EFFECTS})

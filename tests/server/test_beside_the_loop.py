@@ -1,0 +1,81 @@
+"""What is read while the loop works in another thread: nobody but the loop looks after its runners."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, make_repo
+from holdfast.app import App
+from holdfast.cli.screen import _frame
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.durable.attempts import Seen
+from holdfast.durable.entry import Record
+from holdfast.engine.loop import Loop
+from holdfast.engine.signals import AGENTS
+from holdfast.engine.spawn import Spawn
+from holdfast.server.serving import serving
+from holdfast.wiring import workshop
+from server.server_support import Client
+
+
+def test_metrics_tell_who_works_and_only_the_loop_looks_after_runners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = make_repo(tmp_path)
+    add(repo, "long", "hang")
+    looked: list[int] = []
+    look = Spawn.look
+
+    def noted(spawn: Spawn, task: Task) -> Seen:
+        looked.append(threading.get_ident())
+        return look(spawn, task)
+
+    monkeypatch.setattr(Spawn, "look", noted)
+    scraped: list[str] = []
+
+    def scrape() -> str:
+        return Client(api.url, api.tokens.of_role("operator")).ask("GET", "/metrics").content.decode()
+
+    def show(loop: Loop) -> None:
+        task = loop.board.task("long")
+        if task.state is not TaskState.IN_PROGRESS or scraped:
+            return
+        if not task.parked:
+            # Whether one that waits for a person is at work, is seen from its process.
+            flag = {"task": "long", "parked": "a person must decide"}
+            shop.ledger.append(shop.ledger.epoch, [Record("task_flagged", flag)])
+            loop.wake()
+            return
+        scraped.append(pool.submit(scrape).result(60))
+        loop.stop(AGENTS)
+
+    with workshop(App.find(repo, environ={}), lambda task, words: None) as shop:
+        loop = Loop(shop, show=show, stays=True)
+        with serving(shop, loop) as api, ThreadPoolExecutor(1) as pool:
+            loop.run()
+    assert "\nholdfast_agents 1.0\n" in scraped[0]
+    assert set(looked) == {threading.get_ident()}
+
+
+def test_the_screen_stands_while_tasks_are_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = make_repo(tmp_path)
+    add(repo, "a", "hang")
+    with workshop(App.find(repo, environ={}), lambda task, words: None) as shop:
+        loop, added = Loop(shop), []
+        word = TaskState.__str__
+
+        def meanwhile(state: TaskState) -> str:
+            # As a request of the API does it, between any two steps of this thread.
+            added.append(f"new-{len(added)}")
+            record = Record("task_added", {"task": added[-1], "definition": "", "state": "OPEN"})
+            if len(added) < 4:
+                shop.ledger.append(shop.ledger.epoch, [record])
+            return word(state)
+
+        monkeypatch.setattr(TaskState, "__str__", meanwhile)
+        assert _frame(loop, ()).states.total() >= 1 and added
