@@ -21,7 +21,7 @@ from holdfast.engine import after_boot, pins
 from holdfast.engine.auditing import note_log
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land, lost_landings
-from holdfast.engine.landing_choices import settle_rewritten
+from holdfast.engine.lost import settle_rewritten
 from holdfast.engine.migrate import migrate
 from holdfast.engine.recover import recover
 from holdfast.engine.refresh import Refresh

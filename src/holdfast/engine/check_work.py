@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.attempt import Exit, TurnLine
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.durable import git, git_objects, jsonl
 from holdfast.durable.blobs import Blobs
@@ -17,7 +17,7 @@ from holdfast.durable.snapshot import ROOT, reference
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import leftovers, turns
 from holdfast.engine.land import branch_of, lost_landings, reaches
-from holdfast.engine.landing_choices import recognised
+from holdfast.engine.lost import recognised, undone
 from holdfast.engine.recorded import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
 from holdfast.engine.refresh import expect_not_reverted
 from holdfast.engine.section import REPAIR, RESTORE, RUN, Draft
@@ -179,21 +179,25 @@ def _turns_kept(refs: dict[str, str]) -> dict[str, int]:
     return kept
 
 
-def _lost(draft: Draft, repo: Path, task: Task, sentence: str) -> None:
-    commit, how = recognised(repo, task)
-    if commit:
-        was = f"the landing {task.landed[:12]} of {task.id} was rewritten as {commit[:12]} ({how})"
-        draft.pending.append(f"{was}; {RUN}")
-    else:
-        draft.findings.append(sentence)
+def _lost(draft: Draft, state: State, repo: Path, lost: dict[str, str]) -> None:
+    to_land_again = {task.id for task in undone(repo, [state.tasks[name] for name in lost])} if lost else set()
+    for name, sentence in lost.items():
+        task = state.tasks[name]
+        commit, how = recognised(repo, task)
+        this = f"the landing {task.landed[:12]} of {name}"
+        if commit:
+            draft.pending.append(f"{this} was rewritten as {commit[:12]} ({how}); {RUN}")
+        elif name in to_land_again:
+            draft.pending.append(f"{this} was undone by a `git reset` or `git stash` that began before it; {RUN}")
+        else:
+            draft.findings.append(sentence)
 
 
 def landings(state: State, repo: Path, layout: Layout) -> Draft:
     """Everything that has landed must be on its branch still."""
     landed = [task for task in state.tasks.values() if task.landed]
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
-    for name, sentence in lost_landings(repo, landed, layout.snapshots).items():
-        _lost(draft, repo, state.tasks[name], sentence)
+    _lost(draft, state, repo, lost_landings(repo, landed, layout.snapshots))
     draft.findings += _reverted(state, repo)
     if landed:
         repository = git.discover(repo)

@@ -10,13 +10,15 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.domain.entries import LandingWaiting, LandIntended, RefreshIntended, VerifyIntended
+from holdfast.domain.entries import LandingPromoted, LandingWaiting, LandIntended, RefreshIntended, VerifyIntended
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.durable.entry import Record
 from holdfast.engine import merge, pins, refresh, verify
 from holdfast.engine.effects import carry_out
+from holdfast.engine.land import branch_of, lost_landings, reaches
+from holdfast.engine.lost import settle_rewritten, undone
 from holdfast.engine.standing import expect_result
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import LandingLost, LandingWaits
@@ -101,6 +103,10 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
     branch = shop.branch
     expect_result(shop.worktrees.store, task, task.candidate, task.verified)
     target = merge.newest(shop.repo, branch)
+    if shop.last_landed not in ("", target) and not reaches(shop.repo, branch, shop.last_landed):
+        shop.last_landed = ""
+        see_to_lost(shop)
+        target = merge.newest(shop.repo, branch)
     if task.verified and task.verified_on == target:
         return None
     made = shop.board.worked_on(task)
@@ -142,9 +148,29 @@ def land_again(shop: Workshop, task: Task) -> verify.Verdict | None:
         return None
 
 
+def see_to_lost(shop: Workshop) -> None:
+    """Settles landings that were rewritten, and lands again those that nobody meant to undo; the rest is told once."""
+    settle_rewritten(shop.repo, shop.ledger, shop.layout, shop.note)
+    tasks = shop.ledger.state.tasks
+    lost = lost_landings(shop.repo, list(tasks.values()), shop.layout.snapshots)
+    for task in undone(shop.repo, [tasks[name] for name in lost if branch_of(tasks[name]) == shop.branch]):
+        shop.note(task.id, f"a `git reset` or `git stash` undid its landing {task.landed[:12]}, which came meanwhile")
+        promoted = LandingPromoted(task.id, task.attempt, branch_of(task), task.landed)
+        shop.append(Record("landing_promoted", msgspec.to_builtins(promoted), actor="loop"))
+        if (rejected := land_again(shop, task)) is None:
+            shop.note(task.id, f"landed again as {task.landed[:12]}")
+            del lost[task.id]
+        else:
+            shop.note(task.id, f"it cannot be landed again: {rejected.kind}: {rejected.detail}")
+    for name in lost.keys() - shop.lost.keys():
+        shop.note("", lost[name])
+    shop.lost = lost
+
+
 def _land(shop: Workshop, task: Task, branch: str) -> None:
     intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
     carry_out(shop.ledger, shop.effects, "land", intended)
+    shop.last_landed = task.landed
 
 
 def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:

@@ -12,7 +12,6 @@ recognised is for a person to say (`resolve --rewritten COMMIT`, `resolve --drop
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -23,13 +22,10 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import git
 from holdfast.durable.entry import Record
-from holdfast.engine import rewritten
 from holdfast.engine.decisions import Answer, Desk, Later, expect_at_rest, expect_decided, refused
 from holdfast.engine.finish import land_on
-from holdfast.engine.land import branch_of, lost_landings, reaches
+from holdfast.engine.land import branch_of, reaches
 from holdfast.errors import InputError
-from holdfast.layout import Layout
-from holdfast.ports import Ledger
 
 # -- sending back -----------------------------------------------------------------------------------------------------
 
@@ -105,23 +101,6 @@ def land_as_branch(desk: Desk, task: Task, name: str, apart: Callable[..., Answe
 
 
 # -- landings that were rewritten -------------------------------------------------------------------------------------
-
-
-def recognised(repo: Path, task: Task) -> tuple[str, str]:
-    """The commit on the task's branch that its landing was rewritten as, and how that shows; empty where none is."""
-    return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
-
-
-def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> None:
-    """Journals every lost landing that is recognised in a rewritten history."""
-    tasks = list(ledger.state.tasks.values())
-    for name in lost_landings(repo, tasks, layout.snapshots):
-        task = ledger.state.tasks[name]
-        commit, how = recognised(repo, task)
-        if commit:
-            settled = LandingSettled(name, task.attempt, branch_of(task), task.landed, commit, how)
-            ledger.append(ledger.epoch, [Record("landing_settled", msgspec.to_builtins(settled), actor="recover")])
-            note(name, f"its landing {settled.commit[:12]} was rewritten as {commit[:12]}: {how}")
 
 
 class Settlement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
 from holdfast.engine import leftovers
 from holdfast.engine.decisions import Later
-from holdfast.engine.finish import finish
+from holdfast.engine.finish import finish, see_to_lost
 from holdfast.engine.finishing import Finisher
 from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, Holds, take_foreign
 from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Sight, Start, is_at_work, plan
@@ -90,6 +90,8 @@ class Loop:
         """Works until nothing is left to do, or until asked to stop."""
         self.board.keep_up()
         tell_adopted(self.shop, self.at_work)
+        if self.works and self.shop.lost:
+            self._finisher.begin(next(iter(self.shop.lost)), lambda: see_to_lost(self.shop))
         with self._awake():
             while True:
                 self._tick()

@@ -49,7 +49,7 @@ class Workshop:
     worktrees: Worktrees
     turns: Follower
     missing_sandbox: Callable[[str], str]
-    # Tasks whose landing was no longer on its branch when the run began, each with what to type.
+    # Tasks whose landing is not on its branch any more, each with what to type.
     lost: Mapping[str, str]
     clock: Callable[[], float]
     note: Note = field(default=_say_nothing)
@@ -63,6 +63,8 @@ class Workshop:
     # Seals the audit log where that was not done for a day.
     seal_daily: Callable[[], None] = field(default=lambda: None)
 
+    # The newest landing of this run, from which the branch must lead on.
+    last_landed: str = ""
     # Verifies and lands beside the loop, where there is one.
     finisher: Finisher | None = None
 

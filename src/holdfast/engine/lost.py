@@ -1,0 +1,72 @@
+"""Landings that are not on their branch any more: which were rewritten, and which were undone though nobody meant it.
+
+`git reset --hard`, which `git stash` runs too, reads where the branch is, and at its end puts it there, without a look
+at whether it has moved meanwhile. A landing in between is undone. Git's log of the branch tells such a move from one
+that was meant: it says "moving to HEAD", and yet the branch moved. Such a landing is made again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.entries import LandingSettled
+from holdfast.domain.state import Task
+from holdfast.durable import git
+from holdfast.durable.entry import Record
+from holdfast.engine import rewritten
+from holdfast.engine.land import branch_of, lost_landings
+from holdfast.layout import Layout
+from holdfast.ports import Ledger
+
+UNASKED = "reset: moving to HEAD"
+# So far back the log is read: a race is noticed by the next landing, or the next start.
+MOVES_MAX = 200
+
+
+def recognised(repo: Path, task: Task) -> tuple[str, str]:
+    """The commit on the task's branch that its landing was rewritten as, and how that shows; empty where none is."""
+    return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
+
+
+def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> None:
+    """Journals every lost landing that is recognised in a rewritten history."""
+    tasks = list(ledger.state.tasks.values())
+    for name in lost_landings(repo, tasks, layout.snapshots):
+        task = ledger.state.tasks[name]
+        commit, how = recognised(repo, task)
+        if commit:
+            settled = LandingSettled(name, task.attempt, branch_of(task), task.landed, commit, how)
+            ledger.append(ledger.epoch, [Record("landing_settled", msgspec.to_builtins(settled), actor="recover")])
+            note(name, f"its landing {settled.commit[:12]} was rewritten as {commit[:12]}: {how}")
+
+
+def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
+    """Those whose landing went with a move that nobody asked for, in the order in which they landed."""
+    found: list[Task] = []
+    repository = git.discover(repo)
+    for branch in dict.fromkeys(branch_of(task) for task in lost):
+        by_commit = {task.landed: task for task in lost if branch_of(task) == branch}
+        for old, new, words in _moves(repository, branch):
+            taken = _between(repository, new, old)
+            found += [by_commit.pop(commit) for commit in taken if commit in by_commit and words == UNASKED]
+            # What went with a move that was meant is for a person to say.
+            by_commit = {commit: task for commit, task in by_commit.items() if commit not in taken}
+            if not by_commit:
+                break
+    return found
+
+
+def _moves(repository: git.Repository, branch: str) -> Sequence[tuple[str, str, str]]:
+    """From where to where the branch was moved, and by what, the newest first."""
+    asked = ("log", "--walk-reflogs", f"--max-count={MOVES_MAX}", "-z", "--format=%H%x01%gs", branch, "--")
+    entries = [field.split("\x01", 1) for field in repository.run(*asked, codes=(0, 128)).fields() if field]
+    return [(old[0], new, words) for (new, words), old in itertools.pairwise(entries)]
+
+
+def _between(repository: git.Repository, new: str, old: str) -> list[str]:
+    """The commits that the branch no longer leads to after the move, the oldest first."""
+    return repository.run("rev-list", "--reverse", old, f"^{new}", codes=(0, 128)).line.splitlines()
