@@ -16,7 +16,8 @@ from holdfast.domain.task import TaskState
 from holdfast.durable import git_locks
 from holdfast.engine.land import Land
 from holdfast.engine.loop import Loop
-from holdfast.errors import GitLocked
+from holdfast.engine.worktree import Worktrees
+from holdfast.errors import GitFault, GitLocked
 from holdfast.ports import Happened
 from holdfast.wiring import workshop
 from landing_support import intent
@@ -124,7 +125,8 @@ def test_refs_whose_removal_was_killed_can_be_removed_again(
     assert remove() == 0 and not git(repo, "for-each-ref", "refs/holdfast") and locks(repo) == []
 
 
-def test_a_lock_of_a_living_git_is_never_taken_away(repo: Path) -> None:
+def test_a_lock_of_a_living_git_is_never_taken_away(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_locks, "WAIT_S_MAX", 0.0)
     lock = repo / ".git" / "HEAD.lock"
     holding = subprocess.Popen(
         ["sh", "-c", f'exec 3> "{lock}"; echo held; read answer'], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -152,3 +154,34 @@ def test_gc_removes_old_snapshots_although_an_earlier_one_was_killed(repo: Path)
     holdfast(repo, "gc", "--keep-days", "0")
     assert not git(store, "for-each-ref", "refs/attempts")
     assert not [path for path in store.rglob("*") if path.name.endswith((".lock", "packed-refs.new"))]
+
+
+def test_a_git_killed_in_a_worktree_leaves_no_lock_there(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees, at = Worktrees(repo, layout(repo)), git(repo, "rev-parse", "HEAD")
+    trees.prepare("t", at)
+    log = dying_git(tmp_path, monkeypatch, '"read-tree --reset"*', "rename", 1)
+    with pytest.raises(GitFault):
+        trees.reset("t", at)
+    assert fired(log) and "worktrees/t/index.lock" in log.read_text() and locks(repo) == []
+    trees.reset("t", at)
+
+
+def test_the_users_configuration_is_free_after_an_agents_git_was_killed(repo: Path, tmp_path: Path) -> None:
+    trees, at = Worktrees(repo, layout(repo)), git(repo, "rev-parse", "HEAD")
+    path, log = trees.prepare("t", at), tmp_path / "config.log"
+    tracing = ["strace", "-o", str(log), "-e", "trace=rename", "-e", "inject=rename:signal=KILL:when=1"]
+    killed = subprocess.run([*tracing, "git", "-C", str(path), "config", "user.name", "agent"], check=False)
+    assert killed.returncode == -signal.SIGKILL and fired(log) and locks(repo) == ["config.lock"]
+    with (repo / ".git" / "config.lock").open() as taken:
+        held = subprocess.Popen(["sleep", "600"], stdin=taken)
+    try:
+        trees.reset("t", at)
+        assert locks(repo) == ["config.lock"], "somebody has it"
+    finally:
+        held.kill()
+        held.wait()
+    trees.reset("t", at)
+    assert locks(repo) == []
+    git(repo, "config", "user.name", "the user")

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import disk
+from holdfast.durable import disk, git_locks
 from holdfast.engine import merge, worktree
 from holdfast.engine.worktree import WORKTREE_POINTS, Worktrees
+from holdfast.errors import GitLocked
 from holdfast.layout import Layout
 from snapshot_support import git, repository, tree_of, user_state, with_files
 
@@ -301,6 +302,33 @@ def test_locks_of_the_dead_are_removed_in_the_worktrees_own_git_dir_only(repo: P
     common.touch()
     trees.prepare("T-1", head(repo))
     assert not list(own.glob("*.lock")) and common.exists()
+
+
+def test_a_lock_of_the_living_is_not_taken_from_a_worktree(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_locks, "WAIT_S_MAX", 0.0)
+    trees = trees_of(repo)
+    path = trees.prepare("T-1", head(repo))
+    lock = Path(git(path, "rev-parse", "--absolute-git-dir")) / "index.lock"
+    holding = subprocess.Popen(
+        ["sh", "-c", f'exec 3> "{lock}"; echo held; read answer'], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holding.stdout is not None and holding.stdout.readline() == b"held\n"
+    try:
+        for change in (lambda: trees.reset("T-1", head(repo)), lambda: trees.prepare("T-1", head(repo))):
+            with pytest.raises(GitLocked, match=str(holding.pid)):
+                change()
+            assert lock.exists()
+    finally:
+        holding.communicate(b"\n")
+    trees.reset("T-1", head(repo))
+    assert not lock.exists()
+
+
+def test_a_look_that_was_killed_keeps_no_worktree(repo: Path) -> None:
+    trees = trees_of(repo)
+    path = trees.prepare("T-1", head(repo))
+    (Path(git(path, "rev-parse", "--absolute-git-dir")) / "holdfast-index.lock").touch()
+    assert trees.remove("T-1", landed=head(repo)) and not path.exists()
 
 
 def test_stale_locks_are_old_and_in_nobodys_hands(repo: Path) -> None:

@@ -1,5 +1,5 @@
-"""Git's lock files: whose one is, and removing one that a dead process left. Every git call of ours that takes locks on
-refs is made inside `freed`, so that this is the one place that removes any.
+"""Git's lock files: whose one is, and removing one that a dead process left. Every git call of ours that takes locks is
+made inside `freed` (refs), `freed_below` (a worktree) or `freed_files`, so that this is the one place that removes any.
 
 Git makes `<file>.lock` exclusively, writes it, closes it and renames it over the file. So a lock is taken for living
 while a process has it open, while a git process is at work in one of the folders named, or while it belongs to somebody
@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -24,20 +25,47 @@ WAIT_S_MAX = 3.0
 POLL_S = 0.02
 
 
-@contextlib.contextmanager
-def freed(common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]) -> Iterator[None]:
-    """Around a git call that changes these refs: what a dead process left locked is free before and after it, also
-    where that git was killed. Raises GitLocked where a living process holds a lock."""
+def freed(
+    common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]
+) -> AbstractContextManager[None]:
+    """Around a git call that changes these refs."""
     locks = _taken_for(common_dir, git_dir, refs)
-    for lock in locks:
-        if os.path.lexists(lock) and (owner := free(lock, folders)):
+    return _freed(folders, lambda: locks, _unneeded(common_dir))
+
+
+def freed_below(common_dir: Path, git_dir: Path, worktree: Path) -> AbstractContextManager[None]:
+    """Around a git call that changes a worktree: its index, its HEAD and all else that its own git dir has."""
+    return _freed([worktree, git_dir], lambda: _below(git_dir), _unneeded(common_dir))
+
+
+def freed_files(locks: Sequence[Path], folders: Sequence[Path]) -> AbstractContextManager[None]:
+    """Around a git call that takes just these locks."""
+    return _freed(folders, lambda: locks, ())
+
+
+@contextlib.contextmanager
+def _freed(folders: Sequence[Path], taken: Callable[[], Sequence[Path]], unneeded: Sequence[Path]) -> Iterator[None]:
+    """What a dead process left locked is free before and after, also where our git was killed. Raises GitLocked where a
+    living process holds a lock; one that our git does not take is left to a living holder."""
+    for lock in taken():
+        if os.path.lexists(lock) and (owner := free(lock, folders, WAIT_S_MAX)):
             raise GitLocked(path=lock, holder=owner)
     try:
         yield
     finally:
-        for lock in locks:
+        for lock in (*taken(), *unneeded):
             if os.path.lexists(lock):
                 free(lock, folders, wait_s=0.0)
+
+
+def _unneeded(common_dir: Path) -> list[Path]:
+    """The lock of the repository's configuration, which no git of ours takes. An agent's does in its worktree, and dies
+    with its agent; the user's own `git config` then fails until it is removed."""
+    return [common_dir / "config.lock"]
+
+
+def _below(git_dir: Path) -> list[Path]:
+    return [*git_dir.glob("*.lock"), *(lock for name in ("refs", "logs") for lock in (git_dir / name).rglob("*.lock"))]
 
 
 def _taken_for(common_dir: Path, git_dir: Path, refs: Iterable[str]) -> list[Path]:

@@ -19,6 +19,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -120,7 +121,6 @@ class Worktrees:
         """
         path = self.path(task)
         with self._locked():
-            self._unlock(path)
             point("worktree.reset.before")
             self._git(path, "read-tree", "--reset", "-u", f"{tree or commit}^{{tree}}")
             self._git(path, "clean", "-f", "-d", "-q", *self._but_data_root())
@@ -164,7 +164,6 @@ class Worktrees:
         if not self._is_known(path):
             return False
         try:
-            self._unlock(path)
             self._git(path, "checkout", "--detach", "--force", "--force", "-q", commit)
             self._git(path, "clean", "-f", "-f", "-d", "-x", "-q")
             left = self._git(path, "status", "--porcelain", "-z", "--ignored", "--untracked-files=all").out
@@ -253,9 +252,10 @@ class Worktrees:
             # What is compared is written nowhere that lasts.
             with self.store.working() as folder:
                 env |= self.store.writing(folder / "objects")
-                git.run("read-tree", wanted, cwd=path, env=env)
-                git.run("add", "-A", "--", *self._but_data_root(), cwd=path, env=env)
-                return git.run("write-tree", cwd=path, env=env).line == wanted
+                with git_locks.freed_files([index.with_name(f"{index.name}.lock")], [path, repository.git_dir]):
+                    git.run("read-tree", wanted, cwd=path, env=env)
+                    git.run("add", "-A", "--", *self._but_data_root(), cwd=path, env=env)
+                    return git.run("write-tree", cwd=path, env=env).line == wanted
         except GitFailed:
             return False
         finally:
@@ -320,7 +320,6 @@ class Worktrees:
     def _mend(self, path: Path, base: str) -> None:
         """An agent's own git syncs nothing: after a power cut its locks are left, its index may be torn, and its last
         commits may not be there. Then HEAD goes back to the base; its files stay as they stand."""
-        self._unlock(path)
         repository = git.discover(path)
         at = self._git(path, "rev-parse", "-q", "--verify", "HEAD", codes=(0, 1, 128)).line
         if at != base and not (at and git_objects.is_whole(repository, at, [base])):
@@ -329,12 +328,6 @@ class Worktrees:
         if self._git(path, "ls-files", "-z", codes=(0, 128)).code or not (repository.git_dir / "index").exists():
             disk.unlink(repository.git_dir / "index", missing_ok=True)
             self._git(path, "read-tree", "HEAD")
-
-    def _unlock(self, path: Path) -> None:
-        """Removes the locks that a dead git process left in the worktree's own git dir."""
-        folder = git.discover(path).git_dir
-        for lock in [*folder.glob("*.lock"), *(folder / "refs").rglob("*.lock"), *(folder / "logs").rglob("*.lock")]:
-            disk.unlink(lock, missing_ok=True)
 
     def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.Result:
         settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
@@ -345,7 +338,15 @@ class Worktrees:
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
         if self.store.exists:
             env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.store.alternates()
-        return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,))
+        with self._freed(folder):
+            return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,))
+
+    def _freed(self, folder: Path) -> AbstractContextManager[None]:
+        """Frees what a dead git left locked in a worktree of ours; `worktree add` makes a git dir of its own."""
+        common, admin = self.store.repository.common_dir, admin_of(folder)
+        if admin is None or admin.parent.resolve() != (common / "worktrees").resolve():
+            return contextlib.nullcontext()
+        return git_locks.freed_below(common, admin, folder)
 
     def _without_own_filters(self, folder: Path) -> dict[str, str]:
         """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, to be
