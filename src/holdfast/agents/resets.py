@@ -10,31 +10,27 @@ _UNIT = r"(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|
 _NUMBER = rf"(\d{{1,9}}(?:\.\d{{1,6}})?)\s?({_UNIT})"
 _PART = rf"\d{{1,9}}(?:\.\d{{1,6}})?\s?{_UNIT}[\s,]*(?:and\s)?"
 _AGAIN = r"\b(?:again|retry|resets?|wait|available)\b[a-z ]{0,20}?\s"
-_LENGTH = re.compile(rf"{_AGAIN}(?:in|after|for)\s+((?:{_PART}){{1,5}})", re.IGNORECASE)
-_FIELD = re.compile(
-    r"""["']?(?:resets?_in_seconds|retry[-_]after|retryDelay)["']?\s*[:=]\s*["']?(\d{1,9}(?:\.\d{1,6})?)s?\b""",
-    re.IGNORECASE,
-)
-_UNIX = re.compile(r"""(?:\||["']?resets?_?at["']?\s*[:=]\s*)(\d{10})\b""", re.IGNORECASE)
+# As text: compiled only where a limit is told of.
+_LENGTH = rf"(?i){_AGAIN}(?:in|after|for)\s+((?:{_PART}){{1,5}})"
+_FIELD = r"""(?i)["']?(?:resets?_in_seconds|retry[-_]after|retryDelay)["']?\s*[:=]\s*["']?(\d{1,9}(?:\.\d{1,6})?)s?\b"""
+_UNIX = r"""(?i)(?:\||["']?resets?_?at["']?\s*[:=]\s*)(\d{10})\b"""
 _WHEN = r"\b(?:again|resets?|until|available)\b[a-z ]{0,12}?\s"
 _CLOCK = r"(\d{1,2})(?::(\d{2}))? ?([ap]m)?"
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
-_DATE = re.compile(
-    rf"{_WHEN}(?:at |on )?{_MONTH} (\d{{1,2}})(?:st|nd|rd|th)?,? (?:(\d{{4}}),? )?(?:at )?{_CLOCK}", re.IGNORECASE
-)
-_TIME = re.compile(rf"{_WHEN}(?:at )?{_CLOCK}\b(?! ?[a-z%])", re.IGNORECASE)
-_ZONE = re.compile(r"\(([A-Za-z_]+(?:/[A-Za-z_+-]+){0,2})\)")
+_DATE = rf"(?i){_WHEN}(?:at |on )?{_MONTH} (\d{{1,2}})(?:st|nd|rd|th)?,? (?:(\d{{4}}),? )?(?:at )?{_CLOCK}"
+_TIME = rf"(?i){_WHEN}(?:at )?{_CLOCK}\b(?! ?[a-z%])"
+_ZONE = r"\(([A-Za-z_]+(?:/[A-Za-z_+-]+){0,2})\)"
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def until(told: str, now: float) -> float:
     """Unix seconds; 0 where the text does not say it."""
     told = told[:10_000]
-    if found := _UNIX.search(told):
+    if found := re.search(_UNIX, told):
         return float(found[1])
-    if found := _FIELD.search(told):
+    if found := re.search(_FIELD, told):
         return now + float(found[1])
-    if found := _LENGTH.search(told):
+    if found := re.search(_LENGTH, told):
         return now + _seconds(found[1])
     return _moment(told, now)
 
@@ -47,7 +43,7 @@ def _seconds(text: str) -> float:
 def _moment(told: str, now: float) -> float:
     """A date with a time, or the next such time of day."""
     here = datetime.fromtimestamp(now, _zone(told))
-    if found := _DATE.search(told):
+    if found := re.search(_DATE, told):
         month, day, year = _MONTHS.index(found[1].lower()) + 1, int(found[2]), int(found[3] or here.year)
         clock = _clock(found[4], found[5], found[6])
         try:
@@ -57,7 +53,7 @@ def _moment(told: str, now: float) -> float:
         if then is not None and then <= here and not found[3]:
             then = then.replace(year=then.year + 1)
         return then.timestamp() if then is not None else 0.0
-    if (found := _TIME.search(told)) and (found[2] or found[3]) and (clock := _clock(found[1], found[2], found[3])):
+    if (found := re.search(_TIME, told)) and (found[2] or found[3]) and (clock := _clock(found[1], found[2], found[3])):
         then = here.replace(hour=clock[0], minute=clock[1], second=0, microsecond=0)
         return (then if then > here else then + timedelta(days=1)).timestamp()
     return 0.0
@@ -73,7 +69,7 @@ def _clock(hour: str, minute: str | None, half: str | None) -> tuple[int, int] |
 
 
 def _zone(told: str) -> tzinfo | None:
-    found = _ZONE.search(told)
+    found = re.search(_ZONE, told)
     if found is None:
         return None
     if found[1] in ("UTC", "GMT"):

@@ -43,6 +43,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import starts
+from holdfast.processes.leaving import leave
 
 if TYPE_CHECKING:
     from holdfast.ports import HookedStream
@@ -395,4 +396,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -38,6 +38,7 @@ from holdfast.domain.agent_events import (
     ToolStarted,
 )
 from holdfast.durable import disk
+from holdfast.processes.leaving import leave
 
 TURNS = ("write", "append", "delete", "run", "spawn")
 # A runner answers each turn with SIGCONT; where there is none any more, the script goes on by itself.
@@ -166,4 +167,4 @@ def _other(verb: str, rest: str) -> int | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -5,6 +5,7 @@ Addresses are not looked at, and nothing counts that is only part of a word: a n
 
 from __future__ import annotations
 
+import functools
 import re
 from enum import StrEnum
 
@@ -73,7 +74,6 @@ _PHRASES: dict[Trouble, tuple[str, ...]] = {
         r"\b(?:internalserver|serviceunavailable|badgateway|apiconnection)error\b|\blitellm\.timeout\b",
     ),
 }
-_PATTERNS = {kind: re.compile("|".join(phrases), re.IGNORECASE) for kind, phrases in _PHRASES.items()}
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://\S+", re.IGNORECASE)
 # A server that answered, and whose answer could not be read, was reached.
 _ANSWERED = re.compile(r"\[200 OK\]", re.IGNORECASE)
@@ -89,13 +89,19 @@ def trouble(told: str, status: int = 0) -> Trouble:
         return Trouble.USED_UP if is_used_up(told) else Trouble.LIMITED
     if status >= 500 or status == 408:
         return Trouble.UNREACHABLE
-    return next((kind for kind in _PATTERNS if _tells(kind, told)), Trouble.OTHER)
+    return next((kind for kind in _PHRASES if _tells(kind, told)), Trouble.OTHER)
 
 
 def _tells(kind: Trouble, told: str) -> bool:
     if kind is Trouble.UNREACHABLE and _ANSWERED.search(told):
         return False
-    return _PATTERNS[kind].search(_ADDRESS.sub(" ", told[:10_000])) is not None
+    return _pattern(kind).search(_ADDRESS.sub(" ", told[:10_000])) is not None
+
+
+@functools.cache
+def _pattern(kind: Trouble) -> re.Pattern[str]:
+    """Compiled when it is first asked for: most agents have no trouble."""
+    return re.compile("|".join(_PHRASES[kind]), re.IGNORECASE)
 
 
 def is_limited(told: str) -> bool:

@@ -8,6 +8,7 @@ import os
 import sys
 
 from holdfast import __version__
+from holdfast.processes.leaving import leave
 
 
 def main() -> None:
@@ -16,9 +17,10 @@ def main() -> None:
     try:
         work()
     except SystemExit as end:
-        if end.code:
-            raise
-    _leave()
+        if isinstance(end.code, int):
+            leave(end.code)
+        raise
+    leave(0)
 
 
 def work() -> None:
@@ -47,22 +49,3 @@ def _stand_in_for_closed_streams() -> None:
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDONLY)
             setattr(sys, name, io.TextIOWrapper(io.BytesIO()))
-
-
-def _leave() -> None:
-    """Ends the process at once: to take all modules and records apart first costs a tenth of `holdfast list`.
-
-    What must last was synced by who wrote it. Where a thread is left, or something cannot be flushed, the interpreter
-    ends as it always does, and says so.
-    """
-    threading = sys.modules.get("threading")
-    if threading is not None and threading.active_count() > 1:
-        return
-    # A stream is None where who started us had closed it.
-    streams = (sys.stdout, sys.stderr)
-    try:
-        for stream in filter(None, streams):
-            stream.flush()
-    except (OSError, ValueError):
-        return
-    os._exit(0)

@@ -7,11 +7,13 @@ quoting. Hooks and filesystem monitors never run, no index is written but the on
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import os
 import re
 import signal
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -31,14 +33,14 @@ _ALWAYS = {
 }
 
 # How git ends its lines on standard error when the machine failed, and not what it was asked for.
-_SYNC_FAILED = re.compile(r"^(?:fatal|error): fsync error on .*$", re.MULTILINE)
-_FAULT = re.compile(
+# As text: compiled only where git has failed.
+_SYNC_FAILED = r"^(?:fatal|error): fsync error on .*$"
+_FAULT = (
     r"^.*: (?:No space left on device|Disk quota exceeded|Input/output error|Read-only file system"
     r"|Cannot allocate memory|Too many open files(?: in system)?|Resource temporarily unavailable)$"
     # A write that failed, of which git does not say why.
     r"|^(?:fatal|error): (?:couldn't write '|unable to write (?:file|new.index|loose|sha1|object)|.* write error).*$"
-    r"|^fatal: Out of memory, .*$",
-    re.MULTILINE,
+    r"|^fatal: Out of memory, .*$"
 )
 
 
@@ -106,9 +108,9 @@ def _failure(args: Sequence[str], cwd: Path, code: int, stderr: str) -> GitFaile
     facts = {"command": " ".join(args), "path": cwd, "code": code, "stderr": stderr}
     if code < 0:
         return GitFault(**facts, reason=f"it was ended by {_signal_name(-code)}")
-    if found := _SYNC_FAILED.search(stderr):
+    if found := re.search(_SYNC_FAILED, stderr, re.MULTILINE):
         raise GitSyncFailed(**facts, operation="sync", reason=found[0])
-    if found := _FAULT.search(stderr):
+    if found := re.search(_FAULT, stderr, re.MULTILINE):
         return GitFault(**facts, reason=f"{found[0]} ({_room(cwd)})")
     return GitFailed(**facts)
 
@@ -180,7 +182,62 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 def discover(worktree: Path) -> Repository:
+    """Where the parts of the repository are. Git is asked again when a file has changed that its answer rests on."""
     require_minimum()
+    key = (str(worktree.absolute()), *(os.environ.get(name, "") for name in _PASSED_ON))
+    # Looked at before git looks: what changes meanwhile is another state than the one that is remembered.
+    grounds = _grounds(worktree)
+    known = _discovered.get(key)
+    if known is not None and known[0] == grounds:
+        return known[1]
+    found = _ask_where(worktree)
+    if grounds is not None:
+        if len(_discovered) >= _DISCOVERED_MAX:
+            _discovered.clear()
+        _discovered[key] = grounds, found
+    return found
+
+
+_DISCOVERED_MAX, _GROUND_BYTES_MAX = 64, 1 << 16
+_discovered: dict[tuple[str, ...], tuple[tuple[object, ...], Repository]] = {}
+
+
+def _grounds(worktree: Path) -> tuple[object, ...] | None:
+    """What git looks at to find a repository's parts; None where that is more than a look here finds."""
+    try:
+        dot_git = worktree / ".git"
+        link = b"" if os.path.isdir(dot_git) else _content(dot_git)
+        if link is None:
+            return None
+        git_dir = worktree / os.fsdecode(link.removeprefix(b"gitdir:").strip()) if link else dot_git
+        common = _content(git_dir / "commondir")
+        common_dir = git_dir if common is None else git_dir / os.fsdecode(common.strip())
+        if (common_dir / "objects" / "info" / "alternates").exists():
+            return None
+        folders = (worktree, git_dir, common_dir, common_dir / "objects", common_dir / "refs")
+        files = (git_dir / "HEAD", common_dir / "config", git_dir / "config.worktree")
+        places = [(found.st_dev, found.st_ino, found.st_uid) for found in map(os.stat, folders)]
+        return (link, common, *places, *map(_content, files))
+    except OSError:
+        return None
+
+
+def _content(path: Path) -> bytes | None:
+    """Of a small file. It may be an agent's: waits for nobody, and what is no such file is an OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        content = os.read(descriptor, _GROUND_BYTES_MAX)
+        if len(content) == _GROUND_BYTES_MAX or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EFBIG, "is no small file", path)
+        return content
+    finally:
+        os.close(descriptor)
+
+
+def _ask_where(worktree: Path) -> Repository:
     settings = {"core.fsync": "all", "core.filesRefLockTimeout": "500"}
     env = environment(settings)
     asked = [["--show-toplevel"], ["--absolute-git-dir"], ["--git-common-dir"], ["--git-path", "objects"]]

@@ -36,7 +36,7 @@ _NAME_ENDINGS = (
 
 class _Shape(NamedTuple):
     hints: tuple[str, ...]  # one of them is in every match: looking for a plain string is far cheaper than a pattern
-    pattern: re.Pattern[str]
+    pattern: str  # compiled where a hint is found first: most processes never see one
     replacement: str = REDACTED
 
 
@@ -47,36 +47,34 @@ _SHAPES = (
     _Shape(
         ("PRIVATE KEY",),
         # Up to the closing dashes; a block that was cut short is a secret all the same.
-        re.compile(
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:[^-]++|-(?!----))*+(?:-----END [A-Z0-9 ]{0,60}-----)?"
-        ),
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:[^-]++|-(?!----))*+(?:-----END [A-Z0-9 ]{0,60}-----)?",
     ),
-    _Shape(("sk-",), re.compile(_START + r"sk-[A-Za-z0-9_-]{16,}+")),
-    _Shape(("sk_", "rk_"), re.compile(_START + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+")),
-    _Shape(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), re.compile(r"gh[pousr]_[A-Za-z0-9]{20,}+")),
-    _Shape(("github_pat_",), re.compile(r"github_pat_[A-Za-z0-9_]{20,}+")),
-    _Shape(("glpat-",), re.compile(r"glpat-[A-Za-z0-9_.-]{16,}+")),
-    _Shape(("xox",), re.compile(r"xox[abeoprs]-[A-Za-z0-9-]{10,}+")),
-    _Shape(("AKIA", "ASIA"), re.compile(r"A[KS]IA[A-Z0-9]{16}")),
-    _Shape(("AIza",), re.compile(r"AIza[A-Za-z0-9_-]{30,}+")),
+    _Shape(("sk-",), _START + r"sk-[A-Za-z0-9_-]{16,}+"),
+    _Shape(("sk_", "rk_"), _START + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+"),
+    _Shape(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{20,}+"),
+    _Shape(("github_pat_",), r"github_pat_[A-Za-z0-9_]{20,}+"),
+    _Shape(("glpat-",), r"glpat-[A-Za-z0-9_.-]{16,}+"),
+    _Shape(("xox",), r"xox[abeoprs]-[A-Za-z0-9-]{10,}+"),
+    _Shape(("AKIA", "ASIA"), r"A[KS]IA[A-Z0-9]{16}"),
+    _Shape(("AIza",), r"AIza[A-Za-z0-9_-]{30,}+"),
     # The tokens of our own server; an agent's has its attempt in it.
-    _Shape(("hfo_", "hfr_", "hfa_"), re.compile(_START + r"hf[ora]_[^\s\"'\\/<>&]{40,}+")),
-    _Shape(("npm_", "hf_"), re.compile(_START + r"(?:npm|hf)_[A-Za-z0-9]{30,}+")),
-    _Shape(("eyJ",), re.compile(_START + r"eyJ[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]*+")),
+    _Shape(("hfo_", "hfr_", "hfa_"), _START + r"hf[ora]_[^\s\"'\\/<>&]{40,}+"),
+    _Shape(("npm_", "hf_"), _START + r"(?:npm|hf)_[A-Za-z0-9]{30,}+"),
+    _Shape(("eyJ",), _START + r"eyJ[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]*+"),
     _Shape(
         ("earer", "EARER"),
-        re.compile(r"\b(?P<kept>[Bb]earer|BEARER)(?P<gap>\s{1,4}|%20)[A-Za-z0-9._~+/=-]{8,}+"),
+        r"\b(?P<kept>[Bb]earer|BEARER)(?P<gap>\s{1,4}|%20)[A-Za-z0-9._~+/=-]{8,}+",
         rf"\g<kept>\g<gap>{REDACTED}",
     ),
     _Shape(
         ("://",),
-        re.compile(r"://(?:(?P<user>[^\s/:@\"']*+):[^\s/@\"']++|[^\s/:@\"']{20,}+)@"),
+        r"://(?:(?P<user>[^\s/:@\"']*+):[^\s/@\"']++|[^\s/:@\"']{20,}+)@",
         rf"://\g<user>:{REDACTED}@",
     ),
     _Shape(
         ("ookie", "OOKIE"),
-        re.compile(r"(?i)(?P<kept>cookie[\"']?\s{0,4}:\s{0,4})[^\r\n\"']{6,}+"),
+        r"(?i)(?P<kept>cookie[\"']?\s{0,4}:\s{0,4})[^\r\n\"']{6,}+",
         rf"\g<kept>{REDACTED}",
     ),
 )
@@ -86,7 +84,7 @@ _SHAPE_CHARS_MIN = len("://a:b@")
 
 _SCHEMES = ("basic", "bearer", "digest", "token")
 _PAIR_HINTS = ("passw", "passphrase", "secret", "token", "key", "authorization", "credential")
-_PAIR = re.compile(
+_PAIR = (
     # The first letters stand alone and without a flag: so the search jumps from one to the next, several times as fast.
     r"""(?x)
     (?P<name> [aAcCpPsStT] (?i:
@@ -103,7 +101,7 @@ _PAIR = re.compile(
         (?P<bare> [^\s"'\\&;,<>(){}\[\]]{4,}+ ) (?P<code> [(\[{]? )
     )"""
 )
-_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*")
+_VARIABLE = r"\$[A-Z_][A-Z0-9_]*"
 
 
 class Scrubber:
@@ -136,11 +134,11 @@ class Scrubber:
             return text
         for hint, pattern, replacement in _SHAPES_BY_HINT:
             if hint in text:
-                text = pattern.sub(replacement, text)
+                text = re.sub(pattern, replacement, text)
         lowered = text.lower()
         for hint in _PAIR_HINTS:
             if hint in lowered:
-                return _PAIR.sub(_without_pair_value, text)
+                return re.sub(_PAIR, _without_pair_value, text)
         return text
 
     def _clean(self, value: Any, under: str | None) -> Any:
@@ -188,7 +186,7 @@ def _without_pair_value(found: re.Match[str]) -> str:
     value = found["escaped"] or found["double"] or found["single"] or found["bare"]
     counts = _is_token(found["name"]) and value.replace(".", "").isdigit()
     # `token = read_token()` and `password=$PASSWORD` are program text; a lone `Bearer` lost its token to a shape.
-    if counts or found["code"] or _VARIABLE.fullmatch(value) or value.lower() in _SCHEMES:
+    if counts or found["code"] or re.fullmatch(_VARIABLE, value) or value.lower() in _SCHEMES:
         return found[0]
     head = found["name"] + found["between"]
     if found["open_escaped"]:

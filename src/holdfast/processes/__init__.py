@@ -1,1 +1,1 @@
-"""Processes of others: which of them belong to something of ours, and how all of those are ended."""
+"""Processes: which of them belong to something of ours, how all of those are ended, and how one of ours ends."""

@@ -26,9 +26,9 @@ Known = tuple[int, int]
 class Signs(msgspec.Struct, frozen=True):
     """What makes a process a member. `group` and `cgroup` are asked at every look, because either may go.
 
-    `marked`: whether an environment has the mark. `lock`: a file that members hold flocked. `top`: all that descends
-    from this process is a member; 0 for none. `spares_children`: a child of ours that has the lock is none, because
-    between fork and exec it has all that we have.
+    `marked`: whether an environment has the mark. `lock`: a file that members hold flocked. `top`: the process that
+    took the lock, and all that descends from it is a member; 0 for none. `spares_children`: a child of ours that has
+    the lock is none, because between fork and exec it has all that we have.
     """
 
     marked: Callable[[Mapping[bytes, bytes]], bool]
@@ -79,9 +79,12 @@ def find(signs: Signs) -> list[Known]:
     """The cheap signs first: whose descriptors are looked at only where nobody else is left."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     group, cgroup, me = signs.group(), _in_cgroup(signs), os.getpid()
-    living = [(pid, stat) for pid in pids if pid != me and (stat := stat_of(pid)) is not None]
-    found = [(pid, stat.ticks) for pid, stat in living if _is_member(signs, pid, stat, group, cgroup)]
-    return found or [(pid, stat.ticks) for pid, stat in living if _has_lock(signs, pid, stat)]
+    seen = {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
+    living = [(pid, stat) for pid, stat in seen.items() if pid != me and not stat.is_dead]
+    found = [(pid, stat.ticks) for pid, stat in living if _is_member(signs, pid, stat, group, cgroup, seen)]
+    # A lock is handed on by fork only: who is older than the one who took it cannot have it.
+    since = seen[signs.top].ticks if signs.top in seen else 0
+    return found or [(pid, stat.ticks) for pid, stat in living if stat.ticks >= since and _has_lock(signs, pid, stat)]
 
 
 def _in_cgroup(signs: Signs) -> set[int]:
@@ -89,8 +92,10 @@ def _in_cgroup(signs: Signs) -> set[int]:
     return set(group.members()) if group is not None else set()
 
 
-def _is_member(signs: Signs, pid: int, stat: Stat, group: int | None, cgroup: set[int]) -> bool:
-    return pid in cgroup or stat.group == group or _is_marked(signs, pid) or _descends(signs, stat)
+def _is_member(
+    signs: Signs, pid: int, stat: Stat, group: int | None, cgroup: set[int], seen: Mapping[int, Stat]
+) -> bool:
+    return pid in cgroup or stat.group == group or _descends(signs, stat, seen) or _is_marked(signs, pid)
 
 
 def _has_lock(signs: Signs, pid: int, stat: Stat) -> bool:
@@ -99,7 +104,7 @@ def _has_lock(signs: Signs, pid: int, stat: Stat) -> bool:
 
 def _is_marked(signs: Signs, pid: int) -> bool:
     try:
-        text = Path(f"/proc/{pid}/environ").read_bytes()
+        text = _read(f"/proc/{pid}/environ")
     except OSError:
         return False
     # Most processes are none of ours, and this is asked of all of them.
@@ -108,13 +113,13 @@ def _is_marked(signs: Signs, pid: int) -> bool:
     return signs.marked(dict(each.split(b"=", 1) for each in text.split(b"\0") if b"=" in each))
 
 
-def _descends(signs: Signs, stat: Stat) -> bool:
+def _descends(signs: Signs, stat: Stat, seen: Mapping[int, Stat]) -> bool:
     """A parent that ends while we look has left its children to us, and is found at the next look."""
     above: Stat | None = stat
     while signs.top and above is not None and above.parent > 1:
         if above.parent == signs.top:
             return True
-        above = stat_of(above.parent, dead_too=True)
+        above = seen.get(above.parent) or stat_of(above.parent)
     return False
 
 
@@ -129,9 +134,9 @@ def _held(signs: Signs, known: Known) -> Iterator[int | None]:
         return
     try:
         stat = stat_of(pid)
-        is_same = stat is not None and stat.ticks == ticks
+        is_same = stat is not None and not stat.is_dead and stat.ticks == ticks
         is_member = stat is not None and (
-            _is_member(signs, pid, stat, signs.group(), _in_cgroup(signs)) or _has_lock(signs, pid, stat)
+            _is_member(signs, pid, stat, signs.group(), _in_cgroup(signs), {}) or _has_lock(signs, pid, stat)
         )
         yield pidfd if is_same and is_member else None
     finally:
@@ -158,29 +163,44 @@ class Stat(msgspec.Struct, frozen=True):
     parent: int
     group: int
     ticks: int
+    is_dead: bool
 
 
-def stat_of(pid: int, *, dead_too: bool = False) -> Stat | None:
+def stat_of(pid: int) -> Stat | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
+        text = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
-    fields = text[text.rindex(b")") + 2 :].split()
-    if fields[0] in (b"Z", b"X") and not dead_too:
-        return None
-    return Stat(int(fields[1]), int(fields[2]), int(fields[19]))
+    fields = text[text.rindex(b")") + 2 :].split(maxsplit=20)
+    return Stat(int(fields[1]), int(fields[2]), int(fields[19]), fields[0] in (b"Z", b"X"))
 
 
 def holds(pid: int, lock: Path) -> bool:
     """Whether the kernel shows the lock, taken for good, in this process's hands; who only asks holds a shared one."""
-    with contextlib.suppress(OSError):
-        wanted = os.stat(lock)
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            # Descriptors come and go while we look.
-            with contextlib.suppress(OSError):
-                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), wanted):
-                    facts = Path(f"/proc/{pid}/fdinfo/{fd}").read_bytes()
-                    if any(b"FLOCK" in line and b"WRITE" in line for line in facts.splitlines()):
-                        return True
+    try:
+        wanted, folder = os.stat(lock), f"/proc/{pid}/fd"
+        descriptors = os.listdir(folder)
+    except OSError:
+        return False
+    for fd in descriptors:
+        # Descriptors come and go while we look.
+        try:
+            if os.path.samestat(os.stat(f"{folder}/{fd}"), wanted):
+                facts = _read(f"/proc/{pid}/fdinfo/{fd}")
+                if any(b"FLOCK" in line and b"WRITE" in line for line in facts.splitlines()):
+                    return True
+        except OSError:
+            continue
     return False
+
+
+def _read(path: str) -> bytes:
+    """All of a file of the kernel's. Every process there is is looked at, and often: this is the short way."""
+    descriptor, parts = os.open(path, os.O_RDONLY | os.O_CLOEXEC), []
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)

@@ -73,7 +73,7 @@ def _group(files: Attempt, start: int | None) -> int | None:
         return None
     if not attempts.is_lock_of(files, running):
         return None
-    leader = members.stat_of(running.agent.pid, dead_too=True)
+    leader = members.stat_of(running.agent.pid)
     is_leader = leader is not None and leader.ticks == running.agent.start_ticks
     return running.group if is_leader else None
 
