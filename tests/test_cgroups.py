@@ -128,3 +128,18 @@ def test_an_empty_group_of_a_dead_runner_is_swept_and_no_other(
     assert group.path.exists(), "it is another data root's"
     cgroups.sweep(layout)
     assert not group.path.exists()
+
+
+def test_the_empty_group_of_gates_is_swept_and_one_in_use_is_not(files: Attempt, tmp_path: Path) -> None:
+    if not HOMES:
+        pytest.skip("there is no control group to be had")
+    made = cgroups.make(files, "T.1", cgroups.GATES)
+    assert made is not None
+    child = begun(made, "echo on; exec sleep 600")
+    cgroups.sweep(Layout(tmp_path / "data"))
+    assert made.members() == [child.pid]
+    made.kill()
+    child.communicate()
+    until(lambda: not made.members())
+    cgroups.sweep(Layout(tmp_path / "data"))
+    assert not made.path.exists()

@@ -26,6 +26,7 @@ from holdfast.engine.gates import Gate
 from holdfast.engine.verify import VERIFY_POINTS, Verdict
 from holdfast.layout import Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt
+from holdfast.processes import cgroups
 from snapshot_support import git, repository, with_files
 from verify_support import effect, intent
 
@@ -270,6 +271,38 @@ def test_a_daemon_ends_with_its_gate(repo: Path, tmp_path: Path, daemon: str) ->
     verdict = judge(repo, Gate("forks", f"{started} >/dev/null 2>&1 &\nwhile ! test -s {pid}; do sleep 0.01; done"))
     assert verdict.passed
     assert not is_alive(pid_in(pid))
+
+
+needs_cgroup = pytest.mark.skipif(not cgroups.homes(), reason="there is no control group to be had")
+# A session of its own, nothing in its environment, and every descriptor closed.
+HIDDEN = (
+    "env -i setsid {python} -c 'import os, time; os.closerange(0, 1000)\n"
+    'open("{pid}", "w").write(str(os.getpid()) + chr(10)); time.sleep(1000)\' &\n'
+)
+
+
+@needs_cgroup
+@pytest.mark.parametrize("as_shell", [True, False])
+def test_a_daemon_that_hides_ends_with_its_gate(repo: Path, tmp_path: Path, as_shell: bool) -> None:
+    pid = tmp_path / "pid"
+    line = HIDDEN.format(pid=pid, python=sys.executable) + f"while ! test -s {pid}; do sleep 0.01; done"
+    verdict = judge(repo, Gate("hides", line if as_shell else ("sh", "-c", line)), Gate("later", "true"))
+    assert verdict.passed and not is_alive(pid_in(pid))
+    name = cgroups.name_of(Layout(repo / ".sdd").attempt_files("T-1.1"), "T-1.1", cgroups.GATES)
+    assert not [home for home in cgroups.homes() if (home / name).exists()]
+
+
+@needs_cgroup
+def test_a_daemon_that_hides_does_not_outlive_a_killed_orchestrator(repo: Path, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    made = intent(repo, *commits(repo), Gate("hides", HIDDEN.format(pid=pid, python=sys.executable) + "sleep 1000"))
+    with begin(repo, made) as process:
+        daemon = pid_in(pid)
+        process.kill()
+        process.wait()
+        assert is_alive(daemon)
+        assert effect(repo).reconcile(made) == DidNotHappen()
+        assert not is_alive(daemon)
 
 
 def test_a_daemon_that_keeps_the_pipe_holds_nothing_up(repo: Path) -> None:

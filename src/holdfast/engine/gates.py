@@ -3,8 +3,8 @@
 A gate is a command in the scratch worktree, in a process group of its own, at nice 19, with nothing to read and only a
 few variables of ours. It inherits a flock on the attempt's `gates.lock`, so that after a crash the next orchestrator
 knows of it. When it has ended, or its time is over, everything that it started is ended too: a process is of the gate
-when it is in its group, when its environment says so (`HOLDFAST_GATE`, and the scratch worktree of this data root), or
-when it holds the lock.
+when it is in its control group, which `gates.lock` names, or in its process group, when its environment says so
+(`HOLDFAST_GATE`, and the scratch worktree of this data root), or when it holds the lock.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import select
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +25,9 @@ import msgspec
 from holdfast.clock import Deadline, monotonic
 from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
-from holdfast.errors import GateStuck
+from holdfast.errors import DiskError, GateStuck
 from holdfast.layout import Attempt
-from holdfast.processes import members
+from holdfast.processes import cgroups, members
 
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 
@@ -39,6 +40,8 @@ POLL_S = 0.02
 LOOK_S = 1.0
 PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
 _NICE = 19
+# Joins the control group, if it can, and becomes the gate: before exec nothing else can be done beside other threads.
+_JOIN = '{ echo 0 > "$0"; } 2>/dev/null; exec "$@"'
 _NOT_FOUND = 127
 
 
@@ -68,7 +71,7 @@ class Result(msgspec.Struct, frozen=True):
 
 class Place(msgspec.Struct, frozen=True):
     """Where and for whom the gates run. `lock` is the descriptor that they inherit. `confine`: makes of a command line
-    the one that is run, where a sandbox is wanted."""
+    the one that is run, where a sandbox is wanted. `cgroup`: the control group that they run in."""
 
     task: str
     attempt: str
@@ -77,6 +80,7 @@ class Place(msgspec.Struct, frozen=True):
     lock: int = -1
     grace_s: float = GRACE_S
     confine: Callable[[Sequence[str]], Sequence[str]] | None = None
+    cgroup: cgroups.Group | None = None
 
     def environment(self, passed_on: tuple[str, ...]) -> dict[str, str]:
         names = {*PASSED_ON, *passed_on, *(name for name in os.environ if name.startswith("LC_"))}
@@ -110,7 +114,7 @@ def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ())
 
 def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     child = subprocess.Popen(
-        argv,
+        _joining(argv, place, env),
         cwd=place.folder,
         env=env,
         stdin=subprocess.DEVNULL,
@@ -124,6 +128,17 @@ def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subproc
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PGRP, child.pid, _NICE)
     return child
+
+
+def _joining(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> Sequence[str]:
+    """The command line that has the gate join its control group first. What cannot be run is told as it is without."""
+    program = str(place.folder / argv[0]) if "/" in argv[0] else argv[0]
+    if place.cgroup is None or shutil.which(program, path=env.get("PATH")) is None:
+        return argv
+    # The gate before this one was ended, and the group with it.
+    with contextlib.suppress(DiskError):
+        disk.make_group(place.cgroup.path)
+    return ["/bin/sh", "-c", _JOIN, str(place.cgroup.path / "cgroup.procs"), *argv]
 
 
 def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
@@ -213,7 +228,13 @@ def locked(place: Place) -> Iterator[Place]:
             if deadline.is_over():
                 raise GateStuck(attempt=place.attempt, processes="a process that cannot be seen from here")
             time.sleep(POLL_S)
-        yield msgspec.structs.replace(place, lock=fd)
+        cgroup = cgroups.make(place.files, place.attempt, cgroups.GATES)
+        try:
+            disk.rewrite(fd, os.fsencode(cgroup.path) + b"\n" if cgroup is not None else b"", path)
+            yield msgspec.structs.replace(place, lock=fd, cgroup=cgroup)
+        finally:
+            if cgroup is not None:
+                cgroup.remove()
     finally:
         disk.close_lock_file(fd, path)
 
@@ -234,6 +255,13 @@ def end(place: Place, group: int = 0) -> None:
     def marked(variables: Mapping[bytes, bytes]) -> bool:
         return all(variables.get(name) == value for name, value in wanted.items())
 
-    signs = members.Signs(marked, place.files.gates_lock, lambda: group or None, spares_children=True)
+    def cgroup() -> cgroups.Group | None:
+        try:
+            named = place.files.gates_lock.read_bytes()
+        except OSError:
+            return None
+        return cgroups.own(place.files, os.fsdecode(named).removesuffix("\n"), cgroups.GATES)
+
+    signs = members.Signs(marked, place.files.gates_lock, lambda: group or None, cgroup, spares_children=True)
     if left := members.end(signs, place.grace_s, KILL_WAIT_S_MAX):
         raise GateStuck(attempt=place.attempt, processes=", ".join(f"process {pid}" for pid in left))

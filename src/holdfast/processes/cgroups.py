@@ -1,4 +1,5 @@
-"""A control group for each start of an attempt, where the machine has one to give: nothing in it can get out unseen.
+"""A control group for each start of an attempt, and one for the gates that judge it, where the machine has one to give:
+nothing in it can get out unseen.
 
 An agent inherits its group whatever it does to its session, its environment and its descriptors, so its members are
 known when all else is gone. Both versions are served, with what is mounted and writable; nothing is ever mounted:
@@ -26,6 +27,7 @@ from holdfast.errors import DiskError
 from holdfast.layout import Attempt, Layout
 
 POLL_S = 0.001
+GATES = "gates"
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -95,10 +97,10 @@ class Group(msgspec.Struct, frozen=True):
             return True
 
 
-def make(files: Attempt, attempt: str, start: int) -> Group | None:
-    """A group for this start alone; None where there is none to be had."""
+def make(files: Attempt, attempt: str, part: int | str) -> Group | None:
+    """A group for this start, or for the gates, alone; None where there is none to be had."""
     for home in homes():
-        group = Group(home / name_of(files, attempt, start))
+        group = Group(home / name_of(files, attempt, part))
         try:
             disk.make_group(group.path)
         except DiskError:
@@ -109,9 +111,15 @@ def make(files: Attempt, attempt: str, start: int) -> Group | None:
     return None
 
 
-def name_of(files: Attempt, attempt: str, start: int) -> str:
+def name_of(files: Attempt, attempt: str, part: int | str) -> str:
     """Another data root's attempt of the same name has another."""
-    return f"{_prefix(files.root.parent.parent)}{attempt}-{start}"
+    return f"{_prefix(files.root.parent.parent)}{attempt}-{part}"
+
+
+def own(files: Attempt, path: str, part: int | str) -> Group | None:
+    """The group that a file of the attempt names, if it is its own: the agent may write to that file, too."""
+    found = Path(path)
+    return Group(found) if found.name == name_of(files, files.root.name, part) else None
 
 
 def _prefix(root: Path) -> str:
@@ -119,14 +127,18 @@ def _prefix(root: Path) -> str:
 
 
 def sweep(layout: Layout) -> None:
-    """Removes the empty groups of this data root whose runner died before it could say that it had one."""
+    """Removes the empty groups of this data root whose maker died before it could say that it had one.
+
+    The caller owns the root and runs no gate.
+    """
     prefix = _prefix(layout.root)
     for home in homes():
         for path in home.glob(f"{prefix}*"):
             attempt, _, start = path.name.removeprefix(prefix).rpartition("-")
             runner = attempts.read_start(layout.attempt_files(attempt), int(start)) if start.isdigit() else None
             # Nobody else makes one; and who lives may be about to join it.
-            if runner is not None and not runner.is_alive() and not Group(path).members():
+            is_left = start == GATES or (runner is not None and not runner.is_alive())
+            if is_left and not Group(path).members():
                 Group(path).remove()
 
 

@@ -13,7 +13,6 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from holdfast.durable import attempts, process
 from holdfast.layout import Attempt
@@ -61,9 +60,8 @@ def _cgroup(files: Attempt, start: int | None) -> cgroups.Group | None:
         return None
     if not attempts.is_lock_of(files, running):
         return None
-    path = Path(running.cgroup)
-    is_its_own = path.name == cgroups.name_of(files, files.root.name, running.start)
-    return cgroups.Group(path) if is_its_own and running.agent.boot_id == process.boot_id() else None
+    found = cgroups.own(files, running.cgroup, running.start)
+    return found if running.agent.boot_id == process.boot_id() else None
 
 
 def _group(files: Attempt, start: int | None) -> int | None:
