@@ -16,7 +16,9 @@ def repo(tmp_path: Path) -> Path:
     """One that does not ignore the data root as a whole: git would carry backlog and settings, if asked to."""
     repo = make_repo(tmp_path / "repo")
     (repo / ".gitignore").unlink()
+    git(repo, "add", "-f", ".sdd/.gitignore")
     git(repo, "commit", "-qam", "track the data root")
+    holdfast(repo, "init")
     settings(repo, max_agents=1)
     return repo
 
@@ -48,13 +50,13 @@ def test_a_clean_beside_tracked_files_cancels_none(beside_tracked: Path) -> None
     sound(repo)
 
 
-@pytest.mark.parametrize("deleted", [["one"], ["tracked"], ["tracked", "one"]])
-def test_files_that_a_person_deletes_are_cancelled(beside_tracked: Path, deleted: list[str]) -> None:
-    for name in deleted:
+def test_a_tracked_file_that_a_person_deletes_is_cancelled_and_another_is_put_back(beside_tracked: Path) -> None:
+    for name in ("tracked", "one"):
         (layout(beside_tracked).backlog_open / f"{name}.yaml").unlink()
-    holdfast(beside_tracked, "run", code=20)
+    assert "`holdfast cancel one` gives it up" in holdfast(beside_tracked, "run", code=20)
     tasks = state(beside_tracked).tasks
-    assert sorted(name for name in tasks if tasks[name].state is TaskState.CANCELLED) == sorted(deleted)
+    assert [name for name in tasks if tasks[name].state is TaskState.CANCELLED] == ["tracked"]
+    assert (layout(beside_tracked).backlog_open / "one.yaml").exists()
 
 
 @pytest.mark.parametrize("is_tracked", [True, False])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.durable import disk, process
+from holdfast.durable import disk, kernel, process
 from holdfast.durable.audit import Log
 from holdfast.durable.audit_key import Key
 from holdfast.durable.chain import Chain
@@ -462,3 +463,19 @@ def test_a_folder_that_another_removes_before_anything_is_in_it_is_made_again(
     monkeypatch.setattr(disk, "changing", remove_first)
     disk.publish({tmp_path / "staged": tmp_path / "new" / "named"})
     assert removed and (tmp_path / "new" / "named").read_text() == "x" and not (tmp_path / "staged").exists()
+
+
+def test_what_somebody_else_removes_meanwhile_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    (folder / "below" / "file").write_text("x")
+    real, others = kernel.calls.unlink, list[Path]()
+
+    def pruned(path: Path) -> None:
+        others.append(path)
+        shutil.rmtree(folder)
+        real(path)
+
+    monkeypatch.setattr(kernel.calls, "unlink", pruned)
+    disk.remove_tree(folder)
+    assert others and not folder.exists()

@@ -145,6 +145,7 @@ def test_a_deleted_open_file_cancels_and_any_other_is_put_back(app: App) -> None
 
 def commit(app: App, message: str) -> None:
     git(app.repo, "add", "-A")
+    git(app.repo, "add", "-f", str(app.layout.backlog))
     git(app.repo, "commit", "-qm", message)
 
 
@@ -232,7 +233,8 @@ def test_what_a_hand_deletes_is_cancelled_however_git_is_told(versioned: App) ->
         (versioned.layout.backlog_open / f"{name}.yaml").unlink()
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "a.yaml"))
     with versioned.session() as session:
-        assert sorted(session.intake.cancelled) == ["a", "c", "staged", "untracked"]
+        assert sorted(session.intake.cancelled) == ["a", "c", "staged"]
+        assert session.intake.put_back == session.intake.swept == ["untracked"], "`git clean` could have taken it"
         assert session.intake.problems == []
     commit(versioned, "less to do")
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "b.yaml"))
@@ -246,11 +248,12 @@ def test_a_deletion_before_the_first_commit_cancels(app: App) -> None:
         write(app, name, f"goal: do {name}\n")
     with app.session():
         pass
-    git(app.repo, "add", str(app.layout.backlog_open / "a.yaml"))
+    git(app.repo, "add", "-f", str(app.layout.backlog_open / "a.yaml"))
     for name in "ab":
         (app.layout.backlog_open / f"{name}.yaml").unlink()
     with app.session() as session:
-        assert session.intake.cancelled == ["a", "b"]
+        assert session.intake.cancelled == ["a"]
+        assert session.intake.put_back == session.intake.swept == ["b"], "`git clean` could have taken it"
 
 
 def test_a_deletion_merged_into_the_present_branch_cancels(versioned: App) -> None:
@@ -405,6 +408,8 @@ def test_a_clone_without_a_journal_keeps_what_is_closed_closed(app: App, tmp_pat
         drive(session.ledger, "c", TaskEvent.MANUAL_CANCEL)
     settings = app.layout.settings.read_text() + "# ours\n"
     app.layout.settings.write_text(settings)
+    git(app.repo, "add", "-f", ".sdd/.gitignore")
+    app.init()
     commit(app, "work")
     git(tmp_path, "clone", "-q", str(app.repo), "clone")
     top = {path.name for path in (tmp_path / "clone" / ".sdd").iterdir()}

@@ -145,8 +145,9 @@ class Round:
         self.folder, self.chance, self.kills_max = folder, random.Random(seed), kills
         self.repo = make_repo(folder / "repo")
         if is_shared:
-            # Git would carry backlog and settings if asked to, and so `git stash -u` takes them.
+            # Git carries the data root, and so `git stash -u` takes what is new in the backlog.
             git(self.repo, "rm", "-q", ".gitignore")
+            git(self.repo, "add", "-f", ".sdd/.gitignore")
             git(self.repo, "commit", "-q", "-m", "the data root is not ignored")
         self.log = folder / "points.log"
         settings(self.repo, max_resumes=1000, max_agents=4, grace_s=0.5)

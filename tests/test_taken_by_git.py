@@ -25,9 +25,30 @@ def repo(tmp_path: Path) -> Path:
     """One that does not ignore the data root as a whole: git would carry backlog and settings, if asked to."""
     repo = make_repo(tmp_path / "repo")
     (repo / ".gitignore").unlink()
+    git(repo, "add", "-f", ".sdd/.gitignore")
     git(repo, "commit", "-qam", "track the data root")
     settings(repo, max_agents=1)
     return repo
+
+
+@pytest.mark.parametrize("takes", TAKES)
+def test_what_git_does_not_carry_is_hidden_from_both(tmp_path: Path, takes: str) -> None:
+    repo = make_repo(tmp_path / "repo")
+    (repo / ".gitignore").unlink()
+    git(repo, "commit", "-qam", "nothing ignored")
+    settings(repo, max_agents=1)
+    for name in ("gone", "stays"):
+        add(repo, name, f"write {name}.txt x", depends_on=["missing"])
+    holdfast(repo, "run", code=20)
+    assert git(repo, "status", "--porcelain") == ""
+    before = {path: path.read_bytes() for path in layout(repo).root.rglob("*") if path.is_file()}
+    (repo / "mine.txt").write_text("mine")
+    git(repo, *TAKES[takes])
+    assert not (repo / "mine.txt").exists()
+    assert {path: path.read_bytes() for path in before} == before
+    (layout(repo).backlog_open / "gone.yaml").unlink()
+    holdfast(repo, "run", code=20)
+    assert state(repo).tasks["gone"].state is TaskState.CANCELLED and state(repo).tasks["stays"].state is TaskState.OPEN
 
 
 @pytest.mark.parametrize("takes", TAKES)
@@ -75,7 +96,7 @@ def test_the_next_start_puts_back_what_was_taken_in_between(repo: Path, takes: s
 
 def test_a_stash_beside_tracked_files_takes_a_task_and_cancels_none(repo: Path) -> None:
     add(repo, "tracked", "write a.txt x", depends_on=["missing"])
-    git(repo, "add", ".sdd/backlog")
+    git(repo, "add", "-f", ".sdd/backlog")
     git(repo, "commit", "-qm", "a task")
     add(repo, "new", "write b.txt x", depends_on=["missing"])
     holdfast(repo, "run", code=20)
@@ -88,8 +109,11 @@ def test_a_stash_beside_tracked_files_takes_a_task_and_cancels_none(repo: Path) 
     assert (layout(repo).backlog_open / "new.yaml").exists()
     (layout(repo).backlog_open / "new.yaml").unlink()
     git(repo, "stash", "drop")
+    assert "`holdfast cancel new` gives it up" in holdfast(repo, "run", code=20), "nothing is left to tell who took it"
+    assert state(repo).tasks["new"].state is TaskState.OPEN and (layout(repo).backlog_open / "new.yaml").exists()
+    (layout(repo).backlog_open / "tracked.yaml").unlink()
     holdfast(repo, "run", code=20)
-    assert state(repo).tasks["new"].state is TaskState.CANCELLED, "a person who deletes one file cancels its task"
+    assert state(repo).tasks["tracked"].state is TaskState.CANCELLED, "a person who deletes a tracked file means it"
 
 
 def test_settings_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(

@@ -291,9 +291,13 @@ def rmdir(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder and all below it. Only the removal of `path` itself is synced."""
+    """Removes a folder and all below it. Only the removal of `path` itself is synced.
+
+    What somebody else removes at the same time is gone as well: git prunes its own folders when it likes.
+    """
     kernel.empty(path)
-    rmdir(path)
+    with contextlib.suppress(FileMissing):
+        rmdir(path)
 
 
 def sync_folder(path: Path) -> None:

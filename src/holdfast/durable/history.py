@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -78,6 +78,8 @@ class Gone(msgspec.Struct, frozen=True):
     removed: set[str] = set()
     # Not in the history of any branch, but in a stash: `git stash` took them.
     stashed: set[str] = set()
+    # Neither tracked nor ignored: what `git stash -u` and `git clean` take.
+    unprotected: set[str] = set()
 
 
 def look_for(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[str], float]) -> Gone:
@@ -109,7 +111,16 @@ def look_for(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[st
         if name not in deleted and name not in removed
     }
     stashed = _stashed(folder, named) & carried_off.keys()
-    return Gone(carried_off, removed.keys() - deleted.keys(), stashed)
+    unknown = texts.keys() - deleted.keys() - removed.keys()
+    return Gone(carried_off, removed.keys() - deleted.keys(), stashed, unknown - _ignored(folder, unknown))
+
+
+def _ignored(folder: Path, names: Collection[str]) -> set[str]:
+    paths = {f"open/{name}.yaml": name for name in names}
+    stdin = "".join(f"{path}\0" for path in paths).encode()
+    # Code 1: none of them is. 128: `open` is a link, and git follows none.
+    told = _ask(folder, "check-ignore", "-z", "--stdin", stdin=stdin, codes=(0, 1, 128)) if paths else None
+    return {paths[path] for path in told.fields()} if told is not None else set()
 
 
 def _stashed(folder: Path, named: Callable[[Iterable[_Change]], Mapping[str, _Change]]) -> set[str]:
@@ -122,9 +133,9 @@ def _stashed(folder: Path, named: Callable[[Iterable[_Change]], Mapping[str, _Ch
     return in_stashes.keys() - named(each for each in _changes(folder, "log", *branches) if each.kind != "D").keys()
 
 
-def tracked(folder: Path, below: Iterable[str]) -> set[str]:
-    """The files below these folders of `folder`, by path from there, that are in git's index."""
-    return set(_ask(folder, "ls-files", "-z", "--", *below).fields()) if _is_in_repository(folder) else set()
+def is_tracked(folder: Path) -> bool:
+    """Whether git's index has anything below the folder."""
+    return _is_in_repository(folder) and bool(_ask(folder, "ls-files", "-z", "--", ".").out)
 
 
 def as_checked_out(folder: Path) -> set[str]:

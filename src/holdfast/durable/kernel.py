@@ -249,4 +249,5 @@ def empty(folder: Path) -> None:
     for parent, folders, files in os.walk(folder, topdown=False):
         for path in (Path(parent, name) for name in [*files, *folders]):
             remove = calls.rmdir if path.is_dir() and not path.is_symlink() else calls.unlink
-            perform("remove", path, remove, path)
+            with contextlib.suppress(FileMissing):
+                perform("remove", path, remove, path)

@@ -8,7 +8,6 @@ It is reported, with what brings the file back, and a task that a problem names 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from holdfast.domain.problem import Problem
@@ -46,8 +45,12 @@ def only_away(
 
 
 def swept(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
-    """Those of the tasks whose file went with its whole folder, with a stash, or with `git clean`: no person deleted
-    it."""
+    """Those of the tasks whose file may have gone without anybody meaning it: with its whole folder, or with a command
+    of git.
+
+    `git stash -u` and `git clean` take what git neither tracks nor ignores, some files or all, and a crash or a stash
+    that is dropped leaves no trace of it. So only the deletion of a file that is safe from them is a person's word.
+    """
     if not texts:
         return set()
     gone = _looked_for(backlog, tasks, texts)
@@ -57,35 +60,7 @@ def swept(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str,
         for is_failed, places in folders.items()
     }
     with_folder = {name for name in texts if missing[_is_failed(tasks[name])]}
-    cleaned = {
-        name
-        for is_failed, places in folders.items()
-        for name in _cleaned(backlog, tasks, [each for each in texts if _is_failed(tasks[each]) == is_failed], places)
-    }
-    return gone.stashed | ((with_folder | cleaned) - gone.removed)
-
-
-def _cleaned(backlog: BacklogFolder, tasks: Mapping[str, Task], names: list[str], folders: tuple[str, ...]) -> Set[str]:
-    """Those of the tasks whose files `git clean` must have taken: it takes all that git does not track, and no more.
-
-    Where a tracked file is gone too, only one file is gone, or one is left, a person deleted them.
-    """
-    from holdfast.durable.history import tracked
-
-    if len(names) < 2 or not backlog.folder.is_dir():
-        return set()
-    try:
-        kept = {PurePosixPath(path).stem for path in tracked(backlog.folder, folders)}
-    except GitFailed:
-        if backlog.folder.is_dir():
-            raise
-        return set(names)
-    unknown = {name for name in names if name not in kept}
-    here = {path.stem for folder in folders for path in (backlog.folder / folder).glob("*.y*ml")}
-    # A tracked file of a task that we moved to another folder is not gone.
-    deleted = {name for name in kept - here if name in names or not (name in tasks or name.startswith("."))}
-    is_clean = not deleted and not any(name in tasks and name not in kept for name in here)
-    return unknown if kept and is_clean and len(unknown) > 1 else set()
+    return gone.stashed | ((with_folder | gone.unprotected) - gone.removed)
 
 
 def _is_failed(task: Task) -> bool:

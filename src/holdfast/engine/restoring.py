@@ -6,8 +6,9 @@ untracked files. A person deletes single files of open tasks; these commands tak
 - An `open/` that is gone is put back whole, from the texts that the journal pinned. The folder appears by one rename
   with all its files in it: a crash in between never leaves a folder that says its tasks were deleted.
 - `config/` is put back from the copy that every owner keeps below `runtime/`.
-- The repository's own exclude file lists what git does not carry, so that the journal stays hidden from git also while
-  the data root's `.gitignore` is away.
+- The repository's own exclude file hides the data root from git. Once git tracks a file of it, because somebody added
+  one with `git add -f`, it hides only what git does not carry: the journal stays hidden, also while the data root's
+  `.gitignore` is away.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
 from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs
-from holdfast.durable.history import is_in_a_branch
+from holdfast.durable.history import is_in_a_branch, is_tracked
 from holdfast.engine.absence import only_away, removed
 from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, DiskError, FileMissing
 from holdfast.layout import Layout
@@ -127,18 +128,20 @@ _MARK = "# holdfast: what git does not carry of the data root"
 
 
 def hide_from_git(root: Path, repo: Path) -> None:
-    """Adds the rules of the data root's `.gitignore` to the repository's own exclude file."""
-    if root.parent != repo or not (repo / ".git").is_dir():
-        return
+    """Writes our rules into the repository's own exclude file."""
     exclude = repo / ".git" / "info" / "exclude"
-    lines = exclude.read_text(errors="surrogateescape").splitlines() if exclude.is_file() else []
-    if _MARK in lines or exclude.is_symlink():
+    if root.parent != repo or not (repo / ".git").is_dir() or exclude.is_symlink():
         return
-    rules = [f"/{root.name}/*", f"!/{root.name}/.gitignore", f"!/{root.name}/backlog/", f"!/{root.name}/config/"]
+    carried = [f"/{root.name}/*", *(f"!/{root.name}/{name}" for name in (".gitignore", "backlog/", "config/"))]
+    found = exclude.read_text(errors="surrogateescape").splitlines() if exclude.is_file() else []
+    rules = carried if is_tracked(root) else [f"/{root.name}/"]
+    if set(found) >= {_MARK, *rules} or set(found) >= {_MARK, *carried}:
+        return
+    lines = [line for line in found if line not in (_MARK, f"/{root.name}/")]
     text = "\n".join([*lines, _MARK, *rules]) + "\n"
     try:
         disk.mkdir(exclude.parent)
         disk.replace(exclude, text.encode(errors="surrogateescape"))
     except DiskError:
-        # A `.git` that is not ours to write: only a second `stash -u` would then reach the journal.
+        # A `.git` that is not ours to write: `.sdd/.gitignore` still hides the journal.
         return
