@@ -105,7 +105,8 @@ def test_a_task_is_given_to_another_agent(repo: Path) -> None:
         claimed = ask.post("/tasks/t/claim", {"worker": "ann"})
         ask.post("/tasks/t/start", {"claim": claimed["claim"]})
         nobody = ask.ask("POST", "/tasks/t/reassign", {"agent": "nobody"})
-        assert nobody.status in (409, 422), nobody
+        assert (nobody.status, nobody.code) == (409, "decision_refused"), nobody
+        assert "there is no agent called nobody." in nobody.json["detail"]
         told = ask.post("/tasks/t/reassign", {"agent": "scripted", "reason": "ann is away"})
         assert told["task"]["state"] == "OPEN"
         late = ask.ask("POST", "/tasks/t/complete", {"claim": claimed["claim"]})
