@@ -180,20 +180,20 @@ def test_parents_wait_for_their_subtasks() -> None:
 def test_what_became_of_others_moves_those_who_waited() -> None:
     graph = Graph()
     graph.put(Node("blocked", depends_on=["first"], state=TaskState.BLOCKED))
-    graph.put(Node("parent", state=TaskState.WAITING_FOR_SUBTASKS, subtasks_until=50.0))
+    graph.put(Node("parent", state=TaskState.WAITING_FOR_SUBTASKS, subtask_timeout_s=50.0))
     graph.put(Node("child", parent="parent"))
     graph.put(Node("first"))
-    assert graph.due_moves(10.0) == []
-    assert graph.due_moves(50.0) == [("parent", TaskEvent.SUBTASK_TIMEOUT_ESCALATION)]
+    assert graph.due_moves() == [] and graph.subtask_timeouts() == {"parent": 50.0}
+    assert graph.due_moves({"parent"}) == [("parent", TaskEvent.SUBTASK_TIMEOUT_ESCALATION)]
     graph.put(Node("first", state=TaskState.CLOSED))
     graph.put(Node("child", parent="parent", state=TaskState.CLOSED))
-    assert graph.due_moves(50.0) == [
+    assert graph.due_moves({"parent"}) == [
         ("blocked", TaskEvent.DEPENDENCY_RESOLVED),
         ("parent", TaskEvent.ALL_SUBTASKS_COMPLETED),
     ]
     graph.put(Node("blocked", depends_on=["first"]))
     graph.remove("parent")
-    assert graph.due_moves(50.0) == [] and graph.next_ready(50.0) == "blocked"
+    assert graph.due_moves() == [] and graph.next_ready(50.0) == "blocked"
 
 
 def test_a_task_with_a_time_waits_for_it() -> None:

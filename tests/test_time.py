@@ -13,6 +13,7 @@ import pytest
 from clock_support import SetClock, stop_below, suspend
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
+from holdfast.durable.chain import Chain
 from holdfast.engine.signals import Signals
 
 DAY_S = 86_400.0
@@ -180,3 +181,62 @@ def test_what_is_tried_again_soon_does_not_wait_for_a_clock_that_was_set_back(re
     git(repo, "checkout", "README.md")
     out = running.communicate(timeout=60)[0]
     assert running.returncode == 0 and landed(repo) == ["t"], out
+
+
+# -- subtasks that take too long --------------------------------------------------------------------------------------
+
+
+def divided(repo: Path, go_on: Path, timeout_s: float) -> None:
+    """A task that waits so long for its subtask, whose agent works until `go_on` is there."""
+    add(repo, "top", "write top.txt x", subtask_timeout_s=timeout_s)
+    add(repo, "sub", f"{waits(go_on)}\nwrite sub.txt x", parent="top")
+
+
+def escalations(repo: Path) -> int:
+    moves = (entry.inputs.get("event") for _, entry in Chain(layout(repo).wal).entries())
+    return sum(event == "subtask_timeout_escalation" for event in moves)
+
+
+def is_waiting(repo: Path) -> bool:
+    tasks = state(repo).tasks
+    return len(tasks) == 2 and [str(tasks[name].state) for name in ("top", "sub")] == [
+        "WAITING_FOR_SUBTASKS",
+        "IN_PROGRESS",
+    ]
+
+
+def test_a_night_without_a_run_is_no_time_that_subtasks_took(repo: Path, clock: SetClock, tmp_path: Path) -> None:
+    divided(repo, tmp_path / "go", 3600)
+    run = begin(repo, **clock.env)
+    wait_for(lambda: is_waiting(repo), "the subtask is at work")
+    holdfast(repo, "stop", "--agents", env=clock.env)
+    run.communicate(timeout=120)
+    clock.later(DAY_S)
+    again = begin(repo, **clock.env)
+    wait_for(lambda: state(repo).epoch >= 2 and is_waiting(repo), "the subtask is at work again")
+    suspend(again, clock, DAY_S)
+    clock.set_wall(DAY_S)
+    (tmp_path / "go").touch()
+    told, _ = again.communicate(timeout=120)
+    assert escalations(repo) == 0, told
+    assert [str(task.state) for task in state(repo).tasks.values()] == ["CLOSED", "CLOSED"] and landed(repo) == ["sub"]
+    sound(repo)
+
+
+def test_a_task_whose_subtasks_take_too_long_is_blocked_until_they_are_over(
+    repo: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    divided(repo, tmp_path / "go", 20)
+    run = begin(repo, **clock.env)
+    wait_for(lambda: is_waiting(repo), "the subtask is at work")
+    # In small steps, which are no gap.
+    wait_for(lambda: clock.later(0.1) is None and escalations(repo) > 0, "the escalation")
+    assert clock.passed_s >= 10
+    for asked in (["list"], ["show", "top"]):
+        told = holdfast(repo, *asked, env=clock.env)
+        assert "BLOCKED" in told and "its subtask sub is IN_PROGRESS" in told
+    (tmp_path / "go").touch()
+    told, _ = run.communicate(timeout=120)
+    assert escalations(repo) == 1, told
+    assert [str(task.state) for task in state(repo).tasks.values()] == ["CLOSED", "CLOSED"], told
+    sound(repo)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -40,8 +40,8 @@ class Node(msgspec.Struct, frozen=True):
     state: TaskState = TaskState.OPEN
     parked: str = ""
     not_before: float = 0.0
-    # Until when its subtasks may take, where it waits for them; 0 without a limit.
-    subtasks_until: float = 0.0
+    # How long its subtasks may take, where it waits for them; 0 without a limit.
+    subtask_timeout_s: float = 0.0
     role: str = ""
     # It failed, and another attempt follows by itself.
     again: bool = False
@@ -159,9 +159,11 @@ class Graph:
         node = self._nodes[name]
         if self._is_cancelled(node.parent) and node.state not in (TaskState.CLOSED, TaskState.CANCELLED):
             return [f"its parent {node.parent} was cancelled: the next `holdfast run` cancels it, too"]
+        subtasks = [f"its subtask {child} is {self._nodes[child].state}" for child in self.open_subtasks(name)]
         if node.state is TaskState.WAITING_FOR_SUBTASKS:
-            return [f"its subtask {child} is {self._nodes[child].state}" for child in self.open_subtasks(name)]
+            return subtasks
         reasons = [] if node.state is TaskState.OPEN else [f"it is {node.state}"]
+        reasons += subtasks if node.state is TaskState.BLOCKED else []
         if node.parked:
             reasons.append(f"a person must decide: {node.parked}")
         if node.not_before > now:
@@ -176,19 +178,33 @@ class Graph:
         node = self._nodes[name]
         if node.state is TaskState.WAITING_FOR_SUBTASKS:
             return self.open_subtasks(name)
-        return [dependency for dependency in node.depends_on if not self._is_settled(dependency)]
+        subtasks = self.open_subtasks(name) if node.state is TaskState.BLOCKED else []
+        return subtasks + [dependency for dependency in node.depends_on if not self._is_settled(dependency)]
 
-    def due_moves(self, now: float) -> list[tuple[str, TaskEvent]]:
-        """Moves that follow from what became of other tasks: who waited for them may go on, or has waited too long."""
+    def subtask_timeouts(self) -> dict[str, float]:
+        """The tasks that wait for subtasks of theirs, and not for ever: how long."""
+        waiting = (self._nodes[name] for name in self._waiting)
+        return {
+            node.id: node.subtask_timeout_s
+            for node in waiting
+            if node.state is TaskState.WAITING_FOR_SUBTASKS and node.subtask_timeout_s
+        }
+
+    def due_moves(self, overdue: Collection[str] = ()) -> list[tuple[str, TaskEvent]]:
+        """Moves that follow from what became of other tasks: who waited for them may go on, or has waited too long.
+
+        `overdue`: those that have waited for their subtasks as long as they may. They are BLOCKED until the subtasks
+        are over.
+        """
         moves = []
         for name in sorted(self._waiting):
             node = self._nodes[name]
-            if node.state is TaskState.BLOCKED and not self._unmet[name]:
+            if node.state is TaskState.BLOCKED and not self._unmet[name] and not self.open_subtasks(name):
                 moves.append((name, TaskEvent.DEPENDENCY_RESOLVED))
             elif node.state is TaskState.WAITING_FOR_SUBTASKS and self._children[name]:
                 if not self.open_subtasks(name):
                     moves.append((name, TaskEvent.ALL_SUBTASKS_COMPLETED))
-                elif node.subtasks_until and node.subtasks_until <= now:
+                elif name in overdue:
                     moves.append((name, TaskEvent.SUBTASK_TIMEOUT_ESCALATION))
         return moves
 
@@ -232,7 +248,7 @@ class Graph:
         return sorted(self._children.get(name, ()))
 
     def open_subtasks(self, name: str) -> list[str]:
-        return sorted(child for child in self._children[name] if self._nodes[child].state is not SETTLED)
+        return sorted(child for child in self._children.get(name, ()) if self._nodes[child].state is not SETTLED)
 
     def hopeless(self, name: str) -> list[str]:
         """The dependencies of a task that failed or were cancelled, so that it cannot go on by itself."""

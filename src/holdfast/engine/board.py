@@ -206,7 +206,6 @@ class Board:
             return
         (self.active.add if task.state in _ACTIVE or task.again else self.active.discard)(name)
         made = self.files[name].definition if name in self.files else self.unfiled(task)
-        wait_s = made.subtask_timeout_s if made else None
         self.graph.put(
             Node(
                 name,
@@ -217,7 +216,7 @@ class Board:
                 task.state,
                 task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
                 max(task.not_before, (made.not_before or 0.0) if made else 0.0),
-                task.changed_at + wait_s if wait_s else 0.0,
+                (made.subtask_timeout_s or 0.0) if made else 0.0,
                 (made.role or "") if made else "",
                 task.again,
                 made is not None and made.on_dependency_failed == "cancel",

@@ -31,7 +31,7 @@ from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Sight, Star
 from holdfast.engine.requests import Requests
 from holdfast.engine.restoring import put_back_config
 from holdfast.engine.signals import AGENTS, Signals, Watch
-from holdfast.engine.silence import LOOK_S
+from holdfast.engine.silence import LOOK_S, Waits
 from holdfast.engine.start import Held, start
 from holdfast.engine.steps import perform
 from holdfast.engine.stopping import end_agents, tell_adopted
@@ -79,6 +79,7 @@ class Loop:
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
         self._watch: Watch | None = None
+        self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
         self._heard: set[str] = set()
         # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
@@ -233,6 +234,7 @@ class Loop:
                 stopping=bool(self.stopping) or not self.works,
                 only=self.only,
                 lapsed=lapsed,
+                overdue=self._waits.overdue(self.board.graph.subtask_timeouts()),
             )
         for command in commands:
             try:

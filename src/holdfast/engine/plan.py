@@ -109,13 +109,14 @@ def plan(
     stopping: bool = False,
     only: Collection[str] | None = None,
     lapsed: Collection[str] = (),
+    overdue: Collection[str] = (),
 ) -> list[Command]:
     """The commands for now, in the order in which to perform them.
 
     `active` are the tasks that are neither waiting nor at rest. `finishing`: this one is being verified or landed, and
     the next waits its turn. `held` are tasks that are left alone for now, `failing` those of them for which a step
-    failed; `lapsed` those whose lease has run out. When `stopping`, nothing begins; where `only` is given, nothing but
-    those.
+    failed; `lapsed` those whose lease has run out, `overdue` those whose subtasks take too long. When `stopping`,
+    nothing begins; where `only` is given, nothing but those.
     """
     # Before all else: what is cancelled is neither continued nor retried on its way.
     aborts = [each for each in graph.due_cancels() if each.task != finishing and each.task not in failing]
@@ -124,7 +125,7 @@ def plan(
     steps: list[Command] = [Cancel(*each) for each in aborts]
     steps += [Lapse(name) for name in lapsed if state.tasks[name].remote and name not in doomed]
     steps += [step for name in free if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
-    steps += [Follow(name, event) for name, event in graph.due_moves(now) if name not in doomed]
+    steps += [Follow(name, event) for name, event in graph.due_moves(overdue) if name not in doomed]
     if stopping:
         return steps
     if not finishing:

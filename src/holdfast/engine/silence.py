@@ -1,4 +1,4 @@
-"""How long the runners have given no sign of life, by the clock of who looks.
+"""How long runners have given no sign of life, and tasks have waited for their subtasks, by the clock of who looks.
 
 What a runner shows is that its last sign is another one than before; since when it has been the same, is counted here.
 So nobody is silent before a whole interval has passed under our eyes: not who was continued a day after its last sign,
@@ -7,7 +7,9 @@ not who works under another clock, and not who was stopped when we were stopped 
 
 from __future__ import annotations
 
-from holdfast.clock import Awake, gap_of
+from collections.abc import Mapping
+
+from holdfast.clock import GAP_S, Awake, gap_of
 
 # While somebody works, the loop looks as often as this: the death of a runner that an earlier orchestrator began, for
 # one, comes without a sign.
@@ -39,3 +41,19 @@ class Silence:
         """As of the last look."""
         known = self._since.get(attempt)
         return self._now - known[1] if known is not None else 0.0
+
+
+class Waits:
+    """How long tasks have waited. Counted while a run lives, and begun anew by each run and after each gap in it."""
+
+    def __init__(self, look_s: float) -> None:
+        self._awake = Awake(look_s + GAP_S)
+        self._since: dict[str, float] = {}
+
+    def overdue(self, limits: Mapping[str, float]) -> set[str]:
+        """Takes all who wait, and how long each may; those who have waited so long."""
+        gaps, now = self._awake.gaps, self._awake.now()
+        if self._awake.gaps > gaps:
+            self._since.clear()
+        self._since = {name: self._since.get(name, now) for name in limits}
+        return {name for name, seconds in limits.items() if now - self._since[name] >= seconds}
