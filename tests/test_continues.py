@@ -12,6 +12,7 @@ import pytest
 from decision_support import journal
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
+from holdfast.durable import process
 from holdfast.engine.diffs import Diffs
 
 
@@ -244,3 +245,37 @@ def test_a_snapshot_that_only_has_the_name_is_not_taken(repo: Path) -> None:
     assert diffs.before(3) == git(store, "rev-parse", "refs/attempts/a.1/start-2")
     git(store, "update-ref", "refs/attempts/a.1/start-2", task.base)
     assert diffs.before(3) == diffs.after(2)
+
+
+@pytest.mark.parametrize("boots", [False, True], ids=["same boot", "another boot"])
+def test_an_orphans_tree_is_kept_only_within_one_boot(repo: Path, tmp_path: Path, boots: bool) -> None:
+    """A tool ended after the last turn. After a power cut, files that nobody synced are missing: the turn is redone."""
+    go = tmp_path / "go"
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo 2 > two.txt"
+    add(repo, "a", f"write one.txt 1\nrun {wait}\nwrite three.txt 3")
+    point = "runner.turn_line.before:2"
+    run = begin(repo, HOLDFAST_CRASH_AT=point, HOLDFAST_CRASH_ONCE=str(tmp_path))
+    wait_for(lambda: turns(repo, "a") == 1, "the first turn")
+    run.kill()
+    run.communicate()
+    go.touch()
+    wait_for((tmp_path / point).exists, "the runner's death before it has written the second turn")
+    files = layout(repo).attempt_files("a.1")
+    if boots:
+        (layout(repo).worktree("a") / "one.txt").unlink()
+        (layout(repo).worktree("a") / "two.txt").write_text("")
+        now = process.boot_id()
+        for path in (files.start(1), files.process, files.alive):
+            path.write_text(path.read_text().replace(now, now[::-1]))
+    holdfast(repo, "run")
+    assert {"one.txt", "two.txt", "three.txt"} <= files_landed(repo) and git(repo, "show", "main:two.txt") == "2"
+    assert state(repo).tasks["a"].attempts == 1
+    trees = [
+        set(git(layout(repo).snapshots, "ls-tree", "--name-only", f"refs/attempts/a.1/{name}").split())
+        for name in ("orphan-1", "start-2")
+    ]
+    if boots:
+        assert "two.txt" in trees[0] and trees[1] - trees[0] == {"one.txt"}, "the last turn does not stand"
+    else:
+        assert trees[0] == trees[1] and {"one.txt", "two.txt"} <= trees[0], "what the tool did was undone"
+    sound(repo)

@@ -14,7 +14,7 @@ from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
-from holdfast.durable import attempts, jsonl
+from holdfast.durable import attempts, jsonl, process
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge, outages, standing, turns
 from holdfast.engine.salvage import salvage
@@ -181,10 +181,17 @@ def _save(shop: Workshop, task: Task) -> str:
     before = standing.tree_of(shop.layout, task)
     if not saved or (before and not store.descends(saved, before)):
         saved = snapshots.take(task.attempt, name).commit
-    return saved if worked_after_last_turn(shop.layout.attempt_files(task.attempt)) else ""
+    files = shop.layout.attempt_files(task.attempt)
+    return saved if _is_of_this_boot(files, task.starts) and _worked_after_last_turn(files) else ""
 
 
-def worked_after_last_turn(files: Attempt) -> bool:
+def _is_of_this_boot(files: Attempt, start: int) -> bool:
+    """After a power cut a worktree lacks what the agent wrote and nobody synced, also of turns before the last."""
+    began = attempts.read_start(files, start)
+    return began is not None and began.boot_id == process.boot_id()
+
+
+def _worked_after_last_turn(files: Attempt) -> bool:
     """Whether the stream shows a tool that ended after the last turn was saved: what it did must not be undone."""
     lines = turns.all_turns(files)
     last = lines[-1].ts if lines else 0.0

@@ -19,7 +19,6 @@ from holdfast.durable import git
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import merge
-from holdfast.engine.ending import worked_after_last_turn
 from holdfast.engine.prompt import Tree, Words, prompt
 from holdfast.engine.rework import snapshot_of, snapshots_of
 from holdfast.engine.standing import expect_whole, journalled_turns, tree_of
@@ -124,5 +123,4 @@ def _interrupted(room: Room, task: Task) -> Tree:
     trees = f"{last or task.begun or task.base}^{{tree}}", f"{orphan}^{{tree}}"
     asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
     names = [git.readable(name) for name in store.run(*asked).fields()]
-    is_kept = worked_after_last_turn(room.layout.attempt_files(task.attempt))
-    return Tree(differing=sorted(names), is_kept=is_kept)
+    return Tree(differing=sorted(names), is_kept=task.tree == orphan)
