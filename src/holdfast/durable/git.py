@@ -158,9 +158,10 @@ class Repository(msgspec.Struct, frozen=True):
         """Runs git on the repository itself: only to ask, or for refs under refs/holdfast/."""
         return run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
 
-    def seeing(self, alternates: str) -> Repository:
-        """The same with other object folders beside its own, as GIT_ALTERNATE_OBJECT_DIRECTORIES names them."""
-        return msgspec.structs.replace(self, env={**self.env, "GIT_ALTERNATE_OBJECT_DIRECTORIES": alternates})
+    def seeing(self, objects: Path, alternates: str) -> Repository:
+        """The same with another object folder before its own. `alternates`: all, as git's variable names them."""
+        variables = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": alternates}
+        return msgspec.structs.replace(self, stores=(objects, *self.stores), env={**self.env, **variables})
 
     def beginning(self, most: int, *args: str) -> bytes:
         """The first bytes of what git says, and no more: where there is more, git is ended."""

@@ -32,11 +32,12 @@ TOLD_MAX = 3
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """An object that cannot be read. `path`: its file, where it has one."""
+    """An object that cannot be read. `path`: its file, where it has one; `is_kept`: another store has it whole."""
 
     name: str
     reason: str
     path: Path | None = None
+    is_kept: bool = False
 
 
 def damaged(folder: Path, hash_name: str, since: float = 0.0) -> Iterator[Damaged]:
@@ -145,11 +146,8 @@ def present(repository: git.Repository, commits: Iterable[str]) -> set[str]:
     return {answer.removesuffix(" commit") for answer in answers if answer.endswith(" commit")}
 
 
-def unreadable(
-    repository: git.Repository, commits: Iterable[str], known: Iterable[str] = (), stores: Sequence[Path] = ()
-) -> list[Damaged]:
-    """What the commits name and `known` do not, and cannot be read: commits, trees and files. `stores`: object folders
-    beside the repository's own."""
+def unreadable(repository: git.Repository, commits: Iterable[str], known: Iterable[str] = ()) -> list[Damaged]:
+    """What the commits name and `known` do not, and cannot be read in one of the stores: commits, trees and files."""
     wanted = list(dict.fromkeys(commits))
     if not wanted:
         return []
@@ -164,27 +162,25 @@ def unreadable(
         # Git stops at the first that it cannot follow, and names it.
         found.append(Damaged(wanted[0], f"git cannot follow what it leads to: {listed.failure.stderr}"))
     there = [name for name in names if not name.startswith("?")]
-    return found + _unreadable_files(repository, there, [*stores, *repository.stores])
+    return found + _unreadable_files(repository, there)
 
 
-def require_whole(
-    repository: git.Repository, commit: str, known: Sequence[str] = (), stores: Sequence[Path] = ()
-) -> None:
+def require_whole(repository: git.Repository, commit: str, known: Sequence[str] = ()) -> None:
     """Raises ObjectsDamaged unless all that the commit names, and `known` do not, can be read."""
-    if found := unreadable(repository, [commit], known, stores):
+    if found := unreadable(repository, [commit], known):
         told = "; ".join(f"{each.name}: {each.reason}" for each in found[:TOLD_MAX])
         more = f" and {len(found) - TOLD_MAX} more" if len(found) > TOLD_MAX else ""
         raise ObjectsDamaged(commit=commit, path=repository.stores[0], reason=told + more)
 
 
-def _unreadable_files(repository: git.Repository, names: Collection[str], stores: Sequence[Path]) -> list[Damaged]:
+def _unreadable_files(repository: git.Repository, names: Collection[str]) -> list[Damaged]:
     """Loose objects are read to their end by us; git is asked for the others, which are in packs."""
     found, packed = [], []
     for name in names:
-        paths = [path for store in stores if (path := store / name[:2] / name[2:]).is_file()]
-        # Git reads the first that it finds, and no other where that one is damaged.
+        paths = [path for store in repository.stores if (path := store / name[:2] / name[2:]).is_file()]
+        # Git reads the first that it finds, and no other where that one is damaged; which that is differs.
         flaws = [(reason, path) for path in paths if (reason := flaw(path, name, repository.hash_name))]
-        found += [Damaged(name, reason, path) for reason, path in flaws[:1]]
+        found += [Damaged(name, reason, path, len(flaws) < len(paths)) for reason, path in flaws[:1]]
         if not paths:
             packed.append(name)
     if packed:

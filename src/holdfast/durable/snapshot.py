@@ -264,7 +264,7 @@ class Snapshots:
         found = self._shadow.run("rev-list", "--objects", "--no-object-names", "--quiet", target.tree, codes=(0, 128))
         if found.failure:
             raise SnapshotDamaged(name=name, path=self._store.path, reason=found.failure.stderr)
-        if unread := git_objects.unreadable(self._store.seen, [target.tree], stores=[self._store.objects]):
+        if unread := git_objects.unreadable(self._store.seen, [target.tree]):
             reason = f"{unread[0].name}: {unread[0].reason}"
             raise SnapshotDamaged(name=name, path=self._store.path, reason=reason)
 

@@ -105,10 +105,12 @@ class Store:
 
     @property
     def seen(self) -> git.Repository:
-        """The user's repository with our objects beside its own: to ask, not to write."""
-        if not self.exists:
-            return self.repository
-        return self.repository.seeing(self.alternates())
+        """The user's repository with our objects before its own: to ask, not to write.
+
+        Git reads the first copy of an object that it finds. After a power cut a copy in the user's repository may be
+        empty, one of ours is not.
+        """
+        return self.repository.seeing(self.objects, self.alternates()) if self.exists else self.repository
 
     # -- refs ---------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ WRITTEN_S_MAX = 600.0
 
 def look(layout: Layout, repo: Path, now: float) -> list[str]:
     """Sets aside what a power cut left of objects; says what it did. Does nothing twice in one boot."""
-    if _read_in(layout) == process.boot_id():
+    if not is_due(layout):
         return []
     repository = git.discover(repo)
     since = _last_looked(layout, now) - WRITTEN_S_MAX
@@ -40,6 +40,11 @@ def look(layout: Layout, repo: Path, now: float) -> list[str]:
             told.append(_set_aside(layout, store, [each for each in found if each.name not in anew], len(anew)))
     disk.replace(layout.objects_read, f"{process.boot_id()}\n".encode())
     return told
+
+
+def is_due(layout: Layout) -> bool:
+    """Whether the next start looks through the stores."""
+    return _read_in(layout) != process.boot_id()
 
 
 def stores(layout: Layout, repository: git.Repository) -> Iterator[Path]:

@@ -28,7 +28,7 @@ from holdfast.durable.history import as_checked_out
 from holdfast.durable.lock import Holder, read_holder
 from holdfast.durable.root import FORMAT, read_format
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine import check_audit, check_work, witnesses
+from holdfast.engine import after_boot, check_audit, check_work, witnesses
 from holdfast.engine.absence import carried_off, only_away, swept, without_file
 from holdfast.engine.intake import block_of, is_given_up_by_deleting, pinned_text
 from holdfast.engine.reading import Projection, Reading, read_journal
@@ -95,7 +95,8 @@ def check(
 
 def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
     is_older = read_format(layout).format < FORMAT
-    return check_work.snapshots(reading.state, reading.recorded, Store.of(layout.snapshots, repo), is_older=is_older)
+    store, is_due = Store.of(layout.snapshots, repo), after_boot.is_due(layout)
+    return check_work.snapshots(reading.state, reading.recorded, store, is_older=is_older, is_due=is_due)
 
 
 # -- who owns the root ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
@@ -119,10 +119,11 @@ def _verdict(draft: Draft, files: Attempt, known: Attempted, *, is_last: bool) -
 # -- snapshots and landings, in git -----------------------------------------------------------------------------------
 
 
-def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool = False) -> Draft:
+def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool = False, is_due: bool = False) -> Draft:
     """Each turn's tree, whole. Those of tasks that have ended may go, which is told and counts for nothing.
 
     `is_older`: the root is of the format that kept them in the user's repository, and the next run moves them.
+    `is_due`: the next run looks through the objects first, because the machine was started anew.
     """
     refs = store.refs(f"{ROOT}/")
     live: list[tuple[str, str]] = []
@@ -153,7 +154,7 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool 
             draft.findings.append(f"{ref} {found}, and the journal has the snapshot {commit}; {back}")
     if readable := sorted({commit for _, commit in live} - lost.keys()):
         bases = git_objects.present(store.seen, {task.base for task in state.tasks.values() if task.base})
-        draft.findings += _damaged(store.seen, readable, bases, "a snapshot", [store.objects])
+        _damaged(draft, store.seen, readable, bases, "a snapshot", is_due=is_due)
     if over:
         draft.notes.append(f"{over} snapshots of tasks that are over have no ref any more, as `holdfast gc` leaves it")
     return draft
@@ -202,7 +203,7 @@ def landings(state: State, repo: Path, layout: Layout) -> Draft:
     if landed:
         repository = git.discover(repo)
         commits = sorted(git_objects.present(repository, {task.landed for task in landed}))
-        draft.findings += _damaged(repository, commits, _parents(repository, commits), "a landing")
+        _damaged(draft, repository, commits, _parents(repository, commits), "a landing")
     return draft
 
 
@@ -230,15 +231,28 @@ def _parents(repository: git.Repository, commits: list[str]) -> set[str]:
 
 
 def _damaged(
-    repository: git.Repository, commits: list[str], known: Collection[str], what: str, stores: Sequence[Path] = ()
-) -> list[str]:
-    """Trees and files that the commits name and that cannot be read."""
-    found = git_objects.unreadable(repository, commits, known, stores)
-    told = [
-        f"the object {each.name}, of {what}, cannot be read: {each.reason}; {RESTORE}" for each in found[:_TOLD_MAX]
-    ]
-    more = len(found) - _TOLD_MAX
-    return told + ([f"{more} more objects of {what} cannot be read; {RESTORE}"] if more > 0 else [])
+    draft: Draft,
+    repository: git.Repository,
+    commits: list[str],
+    known: Collection[str],
+    what: str,
+    *,
+    is_due: bool = False,
+) -> None:
+    """Trees and files that the commits name and that cannot be read.
+
+    `is_due`: the next run sets damaged copies aside; then one that is whole in another store is not lost.
+    """
+    found = git_objects.unreadable(repository, commits, known)
+    kept = [each for each in found if each.is_kept and is_due]
+    if kept:
+        told = f"{kept[0].path} ({kept[0].reason})" + (f" and {len(kept) - 1} more files" if len(kept) > 1 else "")
+        draft.pending.append(f"objects of {what} have a damaged copy, {told}, and a whole one; {RUN}")
+    lost = [each for each in found if each not in kept]
+    for each in lost[:_TOLD_MAX]:
+        draft.findings.append(f"the object {each.name}, of {what}, cannot be read: {each.reason}; {RESTORE}")
+    if (more := len(lost) - _TOLD_MAX) > 0:
+        draft.findings.append(f"{more} more objects of {what} cannot be read; {RESTORE}")
 
 
 # -- blobs ------------------------------------------------------------------------------------------------------------

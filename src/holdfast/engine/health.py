@@ -23,7 +23,7 @@ from holdfast.durable.entry import Ref
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import boot_id
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine import auditing, witnesses
+from holdfast.engine import after_boot, auditing, witnesses
 from holdfast.engine.check import live_owner
 from holdfast.engine.land import lost_landings
 from holdfast.engine.worktree import Worktrees, stale_locks
@@ -205,12 +205,19 @@ def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
     lost = store.incomplete(live.keys(), is_older=True)
     bases = git_objects.present(store.seen, {task.base for task in live.values() if task.base})
     whole = sorted(live.keys() - lost.keys())
-    damaged = git_objects.unreadable(store.seen, whole, bases, [store.objects])
+    damaged = git_objects.unreadable(store.seen, whole, bases)
     findings = [
         Finding(f"the work of {live[commit].id}, commit {commit}, is not whole: {why}", "holdfast check")
         for commit, why in lost.items()
     ]
-    findings += [Finding(f"the object {each.name} cannot be read: {each.reason}", "holdfast check") for each in damaged]
+    is_due = after_boot.is_due(layout)
+    findings += [
+        Finding(
+            f"the object {each.name} cannot be read: {each.reason}",
+            RUN if each.is_kept and is_due else "holdfast check",
+        )
+        for each in damaged
+    ]
     return Part("trees", f"{len(live)} to go on with", findings)
 
 

@@ -158,7 +158,7 @@ def candidate(
     `attempt`: whose ref is to keep the commit.
     """
     repository = store.seen
-    git_objects.require_whole(repository, snapshot_commit, [base], [store.objects])
+    git_objects.require_whole(repository, snapshot_commit, [base])
     changed = _changes(repository, base, snapshot_commit)
     kept = [*exclude, *_submodules(repository, snapshot_commit, changed)]
     found = [(entry, path) for entry, path in changed if not _below(path, kept)]

@@ -206,7 +206,7 @@ class Verify:
         store = self._worktrees.store
         store.hand_over(merged, target)
         # In both stores: a `git gc` of the user's may take the commit out of theirs at any moment.
-        git_objects.require_whole(store.seen, merged, [target], [store.objects])
+        git_objects.require_whole(store.seen, merged, [target])
         changed = merge.changed(store.seen, target, merged)
         if not changed:
             detail = "it changes nothing: the target is already so"
