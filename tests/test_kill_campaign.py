@@ -238,7 +238,7 @@ class Round:
         expect_sound(self.repo, self.log, self.names)
         made = {f"{attempt.partition('.')[0]}.{turn}" for attempt, turn in steps}
         facts["turns lost"] = len(made - set(git(self.repo, "ls-tree", "--name-only", "main").split()))
-        besides = {"README.md"} if isinstance(self.user, User) else {".gitignore", "README.md"}
+        besides = {"README.md", ".sdd"} if isinstance(self.user, User) else {".gitignore", "README.md"}
         assert set(git(self.repo, "ls-tree", "--name-only", "main").split()) == made | besides
         of_agents = sum(facts[name] for name in facts if name.startswith(("runner at", "agent at")))
         assert facts["turns redone"] <= of_agents, "a kill cost more than one turn"

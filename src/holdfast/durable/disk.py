@@ -291,10 +291,7 @@ def rmdir(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder and all below it. Only the removal of `path` itself is synced.
-
-    What somebody else removes at the same time is gone as well: git prunes its own folders when it likes.
-    """
+    """Removes a folder and all below it; only the removal of `path` itself is synced. Somebody else may do so, too."""
     kernel.empty(path)
     with contextlib.suppress(FileMissing):
         rmdir(path)
