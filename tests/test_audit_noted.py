@@ -48,6 +48,21 @@ def test_a_run_seals_the_log_at_its_end_and_the_journal_notes_it(repo: Path) -> 
     sound(repo)
 
 
+def test_a_run_that_did_nothing_seals_nothing(repo: Path) -> None:
+    [first] = seals.seal_files(layout(repo).audit)
+    for _ in range(2):
+        holdfast(repo, "run")
+    assert seals.seal_files(layout(repo).audit) == [first] and events(repo).count("run_started") == 3
+    sound(repo)
+    add(repo, "two", "write two.txt x")
+    begin(repo, HOLDFAST_CRASH_AT="append.task_closed.after:1").communicate()
+    assert "landed" in events(repo)[-3:] and seals.seal_files(layout(repo).audit) == [first]
+    # What a killed run had on record is sealed by the next, though that does nothing else.
+    holdfast(repo, "run")
+    assert len(seals.seal_files(layout(repo).audit)) == 2
+    sound(repo)
+
+
 def test_a_deleted_log_is_told_and_is_not_signed_anew(repo: Path) -> None:
     delete_log(repo)
     out = holdfast(repo, "check", code=4)

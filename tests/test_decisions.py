@@ -64,6 +64,45 @@ def test_cancel_ends_an_agent_that_outlived_its_run_and_keeps_its_turns(repo: Pa
     sound(repo)
 
 
+def pins_of(repo: Path) -> list[str]:
+    return git(repo, "for-each-ref", "--format=%(refname)", "refs/holdfast/base").split()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_cancelled_without_a_run_pins_no_commit(repo: Path, killed: bool) -> None:
+    hanging(repo, "a")
+    hanging(repo, "b", parent="a")
+    orphaned_run(repo, "b")
+    assert len(pins_of(repo)) == 1
+    if killed:
+        env = {"HOLDFAST_CRASH_AT": "append.task_cancelled.after:1"}
+        holdfast(repo, "cancel", "a", code=-signal.SIGKILL, env=env)
+        assert len(pins_of(repo)) == 1
+        holdfast(repo, "run")
+    else:
+        holdfast(repo, "cancel", "a")
+    assert str(state(repo).tasks["b"].state) == "CANCELLED" and pins_of(repo) == []
+    sound(repo)
+
+
+@pytest.mark.parametrize("how", ["decided", "deleted"])
+def test_what_is_cancelled_in_a_run_pins_no_commit_from_then_on(repo: Path, how: str) -> None:
+    add(repo, "a", "write a.txt x\nfail on purpose", max_attempts=1)
+    holdfast(repo, "run", code=20)
+    assert len(pins_of(repo)) == 1
+    hanging(repo, "other")
+    run = begin(repo)
+    wait_for(lambda: "other" in state(repo).tasks and state(repo).tasks["other"].turns > 0, "the run")
+    if how == "decided":
+        holdfast(repo, "cancel", "a")
+    else:
+        (layout(repo).backlog / "failed" / "a.yaml").unlink()
+    wait_for(lambda: len(pins_of(repo)) == 1 and "/other." in pins_of(repo)[0], "the pin to go")
+    assert str(state(repo).tasks["a"].state) == "CANCELLED"
+    holdfast(repo, "stop", "--agents")
+    run.communicate()
+
+
 # -- approve, reject --------------------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,7 @@ from holdfast.ports import Ledger
 RUN_ENDED = "run_ended"
 _WITHOUT_RUN = ("gc", "repair")
 # What is on record only after the run that it names has ended.
+_ROUTINE = {RUN_STARTED, RUN_ENDED, "server_started"}
 _AFTER_THE_END = {RUN_ENDED, *(f"{work}_{when}" for work in _WITHOUT_RUN for when in ("begun", "done"))}
 _WORDS_MAX = 400
 
@@ -133,13 +134,13 @@ class Auditor:
             self._append(event, process.user(), details, self._last)
 
     def end(self, how: str, *, seals_it: bool = False) -> None:
-        """The run is over. `seals_it`: the log is sealed, and not only where it was not for a day."""
+        """The run is over. `seals_it`: the log is sealed if it tells anything new, and not only once a day."""
         with self._mutex:
             if self._last is not None:
                 self._append(RUN_ENDED, process.user(), {"how": how}, self._last)
             is_usable = self._log is not None
             self._close()
-            if is_usable and (seals_it or self._is_unsealed_for_long()):
+            if is_usable and (self._is_unsealed_for_long() or (seals_it and has_news(self._layout))):
                 self._seal()
 
     def seal_daily(self) -> bool:
@@ -319,6 +320,22 @@ def noted_now(layout: Layout) -> AuditNoted | None:
         # Whoever writes to it says what is wrong.
         return None
     return None
+
+
+def has_news(layout: Layout) -> bool:
+    """Whether a record behind the newest seal tells more than that a run began or ended."""
+    try:
+        names = seals.seal_files(layout.audit)
+        newest = seals.parse_seal(_content(layout.seals / names[-1]), None) if names else ""
+        if not isinstance(newest, seals.Seal):
+            return True
+        last = newest.days[-1]
+        behind = [name for name in day_files(layout.audit) if name >= last.file]
+        texts = [_content(layout.audit / name)[last.size if name == last.file else 0 :] for name in behind]
+    except DiskError:
+        return True
+    records = [parse(line, None) for text in texts for line in text.splitlines()]
+    return any(record is None or record.event not in _ROUTINE for record in records)
 
 
 def _content(path: Path) -> bytes:

@@ -196,7 +196,7 @@ def _refresh_and_close(shop: Workshop, task: Task) -> None:
 
 def _close(shop: Workshop, task: Task, outcome: dict[str, object], branch: str = "") -> None:
     shop.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
-    pins.release(shop.repo, shop.layout, task.id)
+    pins.release(shop.repo, shop.layout, [task])
     branch = (branch or shop.branch).removeprefix("refs/heads/")
     without = "closed on its worker's word, with nothing to land" if task.attempt else "closed: its subtasks landed"
     shop.note(task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else without)

@@ -22,7 +22,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
-from holdfast.engine import leftovers
+from holdfast.engine import leftovers, pins
 from holdfast.engine.decisions import Later
 from holdfast.engine.finish import finish, see_to_lost
 from holdfast.engine.finishing import Finisher
@@ -205,6 +205,7 @@ class Loop:
         put_back_config(self.shop.layout, self.shop.note)
         report = self.board.take_in()
         self.holds.drop(report.edited)
+        pins.release(self.shop.repo, self.shop.layout, map(self.board.task, report.cancelled))
         for task, words in report.told():
             # A problem is found again at every look, and told once.
             if words not in self._heard:

@@ -7,6 +7,7 @@ nothing in common. A pin goes when its task has ended.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import disk, git, git_locks
 from holdfast.durable.root import read_format
+from holdfast.errors import GitFailed, GitLocked
 from holdfast.layout import Layout
 
 PINS = "refs/holdfast/base"
@@ -27,11 +29,14 @@ def pin(repo: Path, layout: Layout, attempt: str, base: str) -> None:
         change(repository, [f"update {ref} {base}"], [ref])
 
 
-def release(repo: Path, layout: Layout, task: str) -> None:
-    """Of a task that has ended."""
-    repository = git.discover(repo)
-    found = {ref: base for ref, base in _pins(repository, layout).items() if _task(ref) == task}
-    _remove(repository, found)
+def release(repo: Path, layout: Layout, tasks: Iterable[Task]) -> None:
+    """Of those that have ended, once that is journalled. What cannot be released now, the next run releases."""
+    ended = {task.id for task in tasks if task.state in ENDED and task.claims}
+    if not ended:
+        return
+    with contextlib.suppress(GitFailed, GitLocked):
+        repository = git.discover(repo)
+        _remove(repository, {ref: base for ref, base in _pins(repository, layout).items() if _task(ref) in ended})
 
 
 def tidy(repo: Path, layout: Layout, tasks: Mapping[str, Task]) -> None:

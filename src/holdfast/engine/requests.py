@@ -24,6 +24,7 @@ from holdfast import errors
 from holdfast.domain.task import TaskState
 from holdfast.durable import disk, process
 from holdfast.durable.lock import is_held_by, read_holder
+from holdfast.engine import pins
 from holdfast.engine.chains import finish_chains
 from holdfast.engine.decisions import (
     Answer,
@@ -121,7 +122,9 @@ def decide(desk: Desk, kind: str, params: dict[str, Any]) -> Answer:
     if not any(task.state is TaskState.CANCELLED for task in answer.tasks):
         return answer
     # At once, so that whoever asked is told of them, too. After a crash in between the next start does the rest.
-    return msgspec.structs.replace(answer, tasks=[*answer.tasks, *finish_chains(desk)])
+    told = msgspec.structs.replace(answer, tasks=[*answer.tasks, *finish_chains(desk)])
+    pins.release(desk.repo, desk.layout, [desk.task(each.id) for each in told.tasks])
+    return told
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.engine import ending
+from holdfast.engine import ending, pins
 from holdfast.engine.chains import cancel_with, words_for
 from holdfast.engine.decisions import Desk
 from holdfast.engine.plan import REASONS, Begin, Cancel, Continue, Follow, Lapse, Orphan, Retry, Take
@@ -30,6 +30,7 @@ def perform(shop: Workshop, task: Task, step: Step) -> None:
             shop.move(task, event, REASONS[event])
         case Cancel(_, reason, cause):
             cancel_with(Desk.of(shop, ""), task, reason, cause)
+            pins.release(shop.repo, shop.layout, [task])
             shop.note(task.id, f"cancelled: {words_for(reason, cause)}")
         case Lapse():
             event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
