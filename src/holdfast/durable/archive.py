@@ -35,16 +35,21 @@ def archive_ended_runs(wal: Path, keep: int = 1) -> list[str]:
 
 
 def _archive(file: RunFile, target: Path) -> None:
-    import zstandard
-
     with file.open()[0] as source:
-        disk.replace(
-            target, zstandard.ZstdCompressor(level=9, write_checksum=True).read_to_iter(source, read_size=_CHUNK)
-        )
+        disk.replace(target, _compressed(source))
     copy = RunFile(file.run, target)
     if _digest(copy) != _digest(file):
         raise JournalCorrupt(path=target, offset=0, reason="the archived copy does not read back as it was written")
     disk.unlink(file.path)
+
+
+def _compressed(source: IO[bytes]) -> Iterator[bytes]:
+    from backports.zstd import CompressionParameter, ZstdCompressor
+
+    options: dict[int, int] = {CompressionParameter.compression_level: 9, CompressionParameter.checksum_flag: 1}
+    compressor = ZstdCompressor(options=options)
+    yield from map(compressor.compress, _chunks(source))
+    yield compressor.flush()
 
 
 def _digest(file: RunFile) -> bytes:

@@ -79,11 +79,12 @@ class _Unpacking(io.RawIOBase):
     """An archived run's bytes. Where they do not unpack, the error names the file and how far they did."""
 
     def __init__(self, path: Path) -> None:
-        import zstandard
+        from backports import zstd
 
-        self._path, self._error, self._offset = path, zstandard.ZstdError, 0
+        # EOFError: the file ends in the middle of a frame.
+        self._path, self._errors, self._offset = path, (zstd.ZstdError, EOFError), 0
         self._packed = path.open("rb")
-        self._unpacked = zstandard.ZstdDecompressor().stream_reader(self._packed, read_across_frames=True)
+        self._unpacked = zstd.ZstdFile(self._packed)
 
     def readable(self) -> bool:
         return True
@@ -91,7 +92,7 @@ class _Unpacking(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             got = self._unpacked.read(len(buffer))
-        except self._error as error:
+        except self._errors as error:
             raise JournalCorrupt(
                 path=self._path, offset=self._offset, reason=f"it does not unpack ({error})"
             ) from error

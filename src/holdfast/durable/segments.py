@@ -114,15 +114,15 @@ class Segments:
 
     def pack(self, segment: Segment) -> None:
         """Makes a sealed segment an archived one. The plain file goes only after a whole copy is durable."""
-        import zstandard
+        from backports.zstd import CompressionParameter, compress
 
         if not self._is_packed_whole(segment):
-            compressor = zstandard.ZstdCompressor(level=6, write_checksum=True)
+            options: dict[int, int] = {CompressionParameter.compression_level: 6, CompressionParameter.checksum_flag: 1}
             with _reading(self.plain(segment)):
                 mode = stat.S_IMODE(self.plain(segment).stat().st_mode)
             with disk.Staged(self._folder, mode) as staged:
                 for chunk in self.chunks(segment, segment.start):
-                    staged.write(compressor.compress(chunk))
+                    staged.write(compress(chunk, options=options))
                 staged.sync()
                 staged.rename(self.packed(segment))
         # For a copy that is found too: the process that made it may have been killed before its name was on disk.
@@ -162,17 +162,17 @@ def read_chunks(source: BinaryIO, path: Path) -> Iterator[bytes]:
 
 def _unpacked(source: BinaryIO, path: Path) -> Iterator[bytes]:
     """The content frame by frame; a frame comes out whole, after its checksum was found to fit."""
-    import zstandard
+    from backports.zstd import ZstdDecompressor, ZstdError
 
     chunks, pending = read_chunks(source, path), b""
     while pending or (pending := next(chunks, b"")):
-        frame = zstandard.ZstdDecompressor().decompressobj()
+        frame = ZstdDecompressor()
         content: list[bytes] = []
         try:
             while not frame.eof and (pending or (pending := next(chunks, b""))):
                 content.append(frame.decompress(pending))
                 pending = frame.unused_data
-        except zstandard.ZstdError as error:
+        except ZstdError as error:
             raise SegmentDamaged(path=path, reason=str(error)) from error
         if not frame.eof:
             raise SegmentDamaged(path=path, reason="it breaks off in the middle of a frame")

@@ -12,7 +12,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-import zstandard
 
 from holdfast.domain.state import State
 from holdfast.durable import checkpoint
@@ -147,9 +146,6 @@ class Reading:
                     progress(self.entries)
         except JournalCorrupt as error:
             self.corrupt = error
-        except zstandard.ZstdError as error:
-            place = self.runs[0].path.parent if self.runs else self.chain.wal
-            self.corrupt = JournalCorrupt(path=place, offset=0, reason=f"an archived run does not unpack ({error})")
 
     def _take_in(self, run: str, entry: Entry) -> None:
         place = f"entry {entry.seq} of run {run}"

@@ -10,8 +10,8 @@ import ssl
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
@@ -185,6 +185,16 @@ class _Words(logging.Handler):
         self._api.logs.write("library", level, name=record.name, words=record.getMessage(), trace=trace[-900:])
 
 
+def _run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Runs on uvloop where the extra `speed` brought it: faster, and 14 MB to install."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
 def _keep_words(api: Api) -> None:
     for name in ("uvicorn", "asyncio"):
         logger = logging.getLogger(name)
@@ -225,8 +235,6 @@ class _Thread:
         self._thread.join(DRAIN_S + 2)
 
     def _run(self) -> None:
-        import uvloop
-
         # Three threads share the interpreter, and each sync lets it go: at the usual 5 ms, who comes back from the disk
         # would wait longer for its turn than for the disk.
         sys.setswitchinterval(SWITCH_S)
@@ -236,4 +244,4 @@ class _Thread:
             asyncio.get_running_loop().call_soon(self._ready.set)
             await self._server.serve(sockets=[self._socket])
 
-        uvloop.run(main())
+        _run_loop(main())
