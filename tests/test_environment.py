@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,9 @@ from holdfast.durable.kernel import Kernel
 from holdfast.engine import holds
 from holdfast.engine.loop import Loop
 from holdfast.engine.signals import AGENTS
-from holdfast.errors import GitFault, GitSyncFailed, SyncFailed, is_environment, is_fatal
+from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
 from holdfast.wiring import workshop
+from mount_support import mounts
 
 
 @pytest.fixture
@@ -50,44 +51,86 @@ def moves(repo: Path) -> list[str]:
 # -- a full disk ------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """A filesystem of a few megabytes. Skips where none can be mounted."""
+def small_disk(folder: Path, **limits: object) -> Path:
     folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"no filesystem can be mounted ({made.stderr.decode().strip()})")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    options = ",".join(f"{name}={value}" for name, value in limits.items())
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
+    return folder
 
 
+def expect_kept(repo: Path, names: Sequence[str]) -> None:
+    """Nothing is spent, and once there is room again everything lands."""
+    for task in state(repo).tasks.values():
+        assert task.attempts <= 1 and not task.past and not task.parked, task
+    run(repo)
+    assert sorted(landed(repo)) == sorted(names)
+    assert [task.attempts for task in state(repo).tasks.values()] == [1] * len(names)
+    sound(repo)
+
+
+@pytest.mark.heavy
+@mounts
 def test_a_full_disk_costs_no_attempt_and_the_next_run_goes_on(repo: Path, tmp_path: Path) -> None:
     (repo / "big.bin").write_bytes(os.urandom(6 << 20))
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "something big")
-    with small_disk(tmp_path / "disk", 48) as small:
-        here = small / "repo"
-        shutil.copytree(repo, here, symlinks=True)
-        filler = small / "filler"
-        filler.write_bytes(bytes(shutil.disk_usage(small).free - (3 << 20)))
-        for name in ("a", "b"):
-            add(here, name, f"write {name}.txt x")
-        said = run(here)
-        # Git does not say why it could not write; so the space that is left is named.
-        assert any("unable to write file big.bin" in line and "MB and" in line for line in said), said
-        for task in state(here).tasks.values():
-            assert task.state is TaskState.OPEN and task.attempts == 1 and not task.past
-            assert "unable to write file big.bin" in task.outcome["detail"]
-        assert "environment" in moves(here)
-        filler.unlink()
-        run(here)
-        assert sorted(landed(here)) == ["a", "b"]
-        assert [task.attempts for task in state(here).tasks.values()] == [1, 1]
-        sound(here)
+    small = small_disk(tmp_path / "disk", size="48m")
+    here = small / "repo"
+    shutil.copytree(repo, here, symlinks=True)
+    filler = small / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small).free - (3 << 20)))
+    for name in ("a", "b"):
+        add(here, name, f"write {name}.txt x")
+    said = run(here)
+    # Git does not say why it could not write; so the space that is left is named.
+    assert any("unable to write file big.bin" in line and "MB and" in line for line in said), said
+    for task in state(here).tasks.values():
+        assert task.state is TaskState.OPEN and "unable to write file big.bin" in task.outcome["detail"]
+    assert "environment" in moves(here)
+    filler.unlink()
+    expect_kept(here, ["a", "b"])
+
+
+def without_inodes(repo: Path, folder: Path, left: int) -> tuple[Path, Path]:
+    """The repository on a filesystem on which no more than so many files can be made, until the folder that is returned
+    with it is removed."""
+    small = small_disk(folder, size="64m", nr_inodes=4000)
+    here, filler = small / "repo", small / "filler"
+    shutil.copytree(repo, here, symlinks=True)
+    add(here, "a", "write a.txt x\nwrite b.txt x")
+    filler.mkdir()
+    for number in range(os.statvfs(small).f_ffree - left):
+        (filler / str(number)).touch()
+    assert os.statvfs(small).f_ffree == left
+    return here, filler
+
+
+@pytest.mark.heavy
+@mounts
+def test_a_disk_without_inodes_costs_no_attempt_and_the_next_run_goes_on(repo: Path, tmp_path: Path) -> None:
+    for number in range(200):
+        (repo / f"file-{number}").write_text("")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "many files")
+    here, filler = without_inodes(repo, tmp_path / "disk", 150)
+    said = run(here)
+    assert any("No space left on device" in line and "inodes are free" in line for line in said), said
+    task = state(here).tasks["a"]
+    assert task.state is TaskState.OPEN and "No space left on device" in task.outcome["detail"]
+    assert "environment" in moves(here)
+    shutil.rmtree(filler)
+    expect_kept(here, ["a"])
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("left", range(0, 160, 4))
+@mounts
+def test_inodes_may_run_out_at_any_moment(repo: Path, tmp_path: Path, left: int) -> None:
+    here, filler = without_inodes(repo, tmp_path / "disk", left)
+    with contextlib.suppress(HoldfastError, OSError):
+        print(run(here))
+    shutil.rmtree(filler)
+    expect_kept(here, ["a"])
 
 
 # -- git that is killed or missing ------------------------------------------------------------------------------------

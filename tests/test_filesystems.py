@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from engine_support import holdfast, make_repo
+from engine_support import add, holdfast, landed, make_repo, sound
 from holdfast.durable import disk, filesystems
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.kernel import Kernel
+from mount_support import mounts
+from support import require_strace
+from traced_disk import VARIANTS, trace
 
 MOUNTS = r"""22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw
 23 22 0:21 / /mnt rw - tmpfs none rw
@@ -86,3 +94,76 @@ def test_doctor_says_which_filesystem_it_is_and_whether_it_is_trusted(
     assert "is on fuse.sshfs" in told and "cannot vouch" in told and "findmnt -T" in told
     on(monkeypatch, "tmpfs")
     assert "gone with the power" in " ".join(holdfast(repo, "doctor", code=None).split())
+
+
+# -- a real one -------------------------------------------------------------------------------------------------------
+
+_MOUNT = 'bindfs -f "$0" "$1" & while ! mountpoint -q "$1"; do sleep 0.05; done; shift; exec "$@"'
+_PUT = """
+import subprocess, sys
+from pathlib import Path
+from holdfast.durable import filesystems
+from holdfast.durable.blobs import Blobs
+top = Path(sys.argv[1])
+print("on", filesystems.kind_of(top), flush=True)
+if sys.argv[2:]:
+    filesystems.kind_of = lambda path: "ext4"
+for number in range(3):
+    print(*Blobs(top / "cas").put_many([b"a%d" % number * 99, b"b%d" % number * 99]), flush=True)
+subprocess.run(["umount", top], check=True)
+"""
+
+
+def require_fuse() -> None:
+    if shutil.which("bindfs") is None or not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("a FUSE filesystem needs bindfs (apt install bindfs) and a /dev/fuse that can be written")
+
+
+def lost_blobs(tmp_path: Path, *more: str) -> int:
+    """Puts blobs on a FUSE filesystem; how many that were acknowledged some power cut took from below it."""
+    below, above = tmp_path / "below", tmp_path / "above"
+    below.mkdir()
+    above.mkdir()
+    command = ["sh", "-c", _MOUNT, str(below), str(above), sys.executable, "-c", _PUT, str(above), *more]
+    traced = trace(command, below, tmp_path / "base", dict(os.environ))
+    assert traced.moments[-1].acknowledged.startswith("on fuse")
+    lost = set()
+    for moment in traced.moments:
+        # What a folder has is for the filesystem's own program to sync, and bindfs does not.
+        for variant in VARIANTS[:2]:
+            left = moment.left(variant)
+            for digest in moment.acknowledged.split()[2:]:
+                if sha256(left.get(f"cas/{digest[:2]}/{digest}", b"")).hexdigest() != digest:
+                    lost.add(digest)
+    return len(lost)
+
+
+@mounts
+def test_what_is_acknowledged_on_fuse_survives_a_power_cut_below_it(tmp_path: Path) -> None:
+    require_fuse()
+    require_strace()
+    assert lost_blobs(tmp_path) == 0
+
+
+@mounts
+def test_syncfs_on_fuse_syncs_nothing(tmp_path: Path) -> None:
+    """Why each file is synced by itself there, and that the test above would see it."""
+    require_fuse()
+    require_strace()
+    assert lost_blobs(tmp_path, "as on ext4") == 6
+
+
+@pytest.mark.heavy
+@mounts
+def test_a_run_on_fuse(tmp_path: Path) -> None:
+    require_fuse()
+    (tmp_path / "below").mkdir()
+    above = tmp_path / "above"
+    above.mkdir()
+    subprocess.run(["bindfs", tmp_path / "below", above], check=True)
+    repo = make_repo(above / "repo")
+    add(repo, "a", "write a.txt x\nwrite b.txt x")
+    holdfast(repo, "run")
+    assert landed(repo) == ["a"]
+    sound(repo)
+    assert "the data root is on fuse" in " ".join(holdfast(repo, "doctor", code=None).split())

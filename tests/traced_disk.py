@@ -272,6 +272,8 @@ class _Disk:
                 node.synced = node.content
             return True
         if call == "syncfs":
+            if at is None:
+                return False
             for node in self.names.values():
                 node.synced = node.content
             self._settle(None)
