@@ -122,8 +122,8 @@ def test_no_agent(tmp_path: Path) -> None:
     )
     said = type_in(repo, "run", "fix the login page")
     assert said.returncode == 2 and "'no-such-program'" in said.stderr
-    assert "kept as the task fix-the-login-page" in said.stderr
-    assert [path.name for path in (repo / ".sdd/backlog/open").iterdir()] == ["fix-the-login-page.yaml"]
+    assert "kept as the task fix-login-page" in said.stderr
+    assert [path.name for path in (repo / ".sdd/backlog/open").iterdir()] == ["fix-login-page.yaml"]
     said = type_in(repo, "run")
     assert said.returncode == 2 and "`command:` or a `script:`" in said.stderr
     # One that can be worked on is worked on, and the other is told.

@@ -197,7 +197,10 @@ class Agent(Protocol):
 
 
 class TaskFile(Protocol):
-    """One task's file: its definition, the backlog folder it stands in, and the SHA-256 of its content."""
+    """One task's file: its definition, the backlog folder it stands in, and the SHA-256 of its content.
+
+    `written_ns`: when it was last written.
+    """
 
     @property
     def definition(self) -> Definition: ...
@@ -207,6 +210,8 @@ class TaskFile(Protocol):
     def path(self) -> Path: ...
     @property
     def digest(self) -> str: ...
+    @property
+    def written_ns(self) -> int: ...
 
 
 class BacklogScan(Protocol):

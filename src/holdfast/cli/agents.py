@@ -51,7 +51,7 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
 
 
 def _tell(found: list[Facts]) -> None:
-    from holdfast.cli.tasks import print_table
+    from holdfast.cli.table import print_table
 
     print_table(_COLUMNS, [[plain(cell) for cell in _cells(each)] for each in found])
     for each in found:
@@ -91,7 +91,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 def _show_prices(config: Config, as_json: bool) -> None:
     from holdfast.agents.prices import AS_OF, PRICES
-    from holdfast.cli.tasks import print_table
+    from holdfast.cli.table import print_table
 
     own = {name: price.per_million for name, price in config.prices.items()}
     table = {**PRICES, **own}

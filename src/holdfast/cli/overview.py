@@ -46,6 +46,8 @@ class Row(msgspec.Struct, frozen=True):
     landing_waits: Sequence[str] = ()
     # What to type for it to go on.
     next_step: str = ""
+    # Why it failed.
+    reason: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -91,7 +93,9 @@ def tell_problems(layout: Layout, problems: Iterable[Problem]) -> None:
 
 
 def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Sequence[Problem]) -> dict[str, Row]:
-    names = [*tasks, *(name for name in files if name not in tasks)]
+    # As the next run takes them in: those that were written first come first.
+    new = sorted((name for name in files if name not in tasks), key=lambda name: files[name].written_ns)
+    names = [*tasks, *new]
     graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
     for name in names:
         graph.put(_node(name, tasks.get(name), files.get(name)))
@@ -148,6 +152,7 @@ def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now
             landing_waits=task.landing_waits if task else (),
             stuck=stuck,
         ),
+        reason=str(task.outcome.get("detail") or "") if task and state is TaskState.FAILED else "",
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -12,13 +12,16 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, Row, look, tell_problems, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.table import print_table
 from holdfast.cli.terminal import plain
 from holdfast.domain.moments import moment
 from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 
-_COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "WAITS", "TITLE")
-_CELL_WIDTH_MAX = 60
+_COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
+# What a narrow terminal does without, in this order.
+_DROPPED = ("AGENT", "PRIO", "TRIES")
+_ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
 
 
 @click.command(epilog="Example:  cd my-repository && holdfast init")
@@ -41,20 +44,38 @@ def init(ctx: click.Context, as_json: bool) -> None:
     click.echo('Next: `holdfast add --goal "…" --verify "…"` adds a task, `holdfast list` shows all.')
 
 
-@click.command("list", epilog="Examples:  holdfast list --ready  ·  holdfast list --state FAILED --label api --json")
+def _states(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[TaskState]:
+    """The states named by options such as `open,failed`."""
+    found = []
+    for word in (word.strip() for text in given for word in text.split(",")):
+        try:
+            found.append(TaskState(word.upper().replace("-", "_")))
+        except ValueError:
+            known = ", ".join(state.lower() for state in TaskState)
+            raise click.BadParameter(f"{word!r} is no state; known are {known}.", ctx, param) from None
+    return found
+
+
+@click.command(
+    "list", epilog="Examples:  holdfast list --ready  ·  holdfast list --state open,failed --label api --json"
+)
 @click.option(
-    "--state", "states", multiple=True, metavar="STATE", type=click.Choice(list(TaskState), case_sensitive=False),
-    help="Only tasks in this state; may be given several times.",
+    "--state", "states", multiple=True, metavar="STATE,…", callback=_states,
+    help="Only tasks in these states, such as open,failed.",
 )  # fmt: skip
 @click.option("--label", "labels", multiple=True, help="Only tasks with this label; may be given several times.")
 @click.option("--ready", is_flag=True, help="Only what can be worked on now, in the order in which it is taken.")
+@click.option("--all", "every", is_flag=True, help="Also those that are closed or cancelled.")
 @as_json
 @click.pass_context
-def list_tasks(ctx: click.Context, states: Sequence[str], labels: Sequence[str], ready: bool, as_json: bool) -> None:
-    """List the tasks with their states.
+def list_tasks(
+    ctx: click.Context, states: Sequence[TaskState], labels: Sequence[str], ready: bool, every: bool, as_json: bool
+) -> None:
+    """List the tasks with their states, by priority, and within one in the order of adding.
 
-    "(new)" marks a file that the journal does not know yet; the next run takes it in. Files that cannot be used are
-    told on standard error, and stop no other task.
+    Closed and cancelled tasks are listed with --all, with --state, and with --json. "(new)" marks a file that the
+    journal does not know yet; the next run takes it in. Files that cannot be used are told on standard error, and stop
+    no other task.
     """
     overview = look(find_app(ctx))
     rows = [
@@ -64,15 +85,15 @@ def list_tasks(ctx: click.Context, states: Sequence[str], labels: Sequence[str],
         and (not labels or set(labels) & set(row.labels))
         and (not ready or row.is_ready)
     ]
-    if ready:
-        # They stand in the order in which they were added; files that are new come last.
-        rows.sort(key=lambda row: row.priority)
+    # They stand in the order in which they were added; files that are new come last.
+    rows.sort(key=lambda row: row.priority)
     if as_json:
         print_json({"tasks": rows, "problems": overview.problems})
-    elif rows:
-        print_table(_COLUMNS, [_cells(row) for row in rows])
     else:
-        click.echo("No task fits." if overview.rows else "There are no tasks yet; `holdfast add` makes one.")
+        shown = rows if every or states else [row for row in rows if row.state not in _ENDED]
+        _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
+        if len(shown) < len(rows):
+            click.echo(_folded_away(row for row in rows if row.state in _ENDED))
     tell_problems(overview.view.layout, overview.problems)
 
 
@@ -98,41 +119,27 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
 # -- a table ----------------------------------------------------------------------------------------------------------
 
 
+def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
+    if rows:
+        notes = [plain("; ".join([*row.waits, *([row.reason] if row.reason else [])])) for row in rows]
+        print_table(_COLUMNS, [_cells(row) for row in rows], notes=notes, drop=_DROPPED)
+    elif is_empty:
+        click.echo('There are no tasks yet; `holdfast add --goal "…"` makes one.')
+    elif not hidden:
+        click.echo("No task fits.")
+
+
+def _folded_away(rows: Iterable[Row]) -> str:
+    counted = Counter(row.state.lower() for row in rows)
+    told = ", ".join(f"{count} {state}" for state, count in counted.items())
+    return f"{told}: `holdfast list --all` shows {'it' if sum(counted.values()) == 1 else 'them'}."
+
+
 def _cells(row: Row) -> list[str]:
     state = f"{row.state} (new)" if row.new else str(row.state)
-    cells = [row.id, state, str(row.priority), str(row.attempts), row.agent, "; ".join(row.waits), row.title]
+    cells = [row.id, state, str(row.priority), str(row.attempts), row.agent, row.title]
     # People and agents wrote some of these: no control character reaches the terminal.
     return [plain(cell) for cell in cells]
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if sys.stdout.isatty():
-        _print_rich(columns, rows)
-        return
-    # The same in a pipe whatever the width of a terminal: whole ids, and nothing is wrapped.
-    cut = [[_cut(cell) for cell in row] for row in [columns, *rows]]
-    widths = [max(map(len, column)) for column in zip(*cut, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cut)
-    click.echo("\n".join(lines))
-
-
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    # Only for a terminal: importing it costs more than the whole command.
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, no_wrap=name in ("ID", "STATE"))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
-
-
-def _cut(cell: str) -> str:
-    # An id has up to 128 characters, and is there to be copied.
-    return cell if len(cell) <= _CELL_WIDTH_MAX or " " not in cell else cell[: _CELL_WIDTH_MAX - 1] + "…"
 
 
 # -- one task ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import unknown
 from holdfast.cli.shared import as_json, find_app, print_json
-from holdfast.cli.tasks import print_table
+from holdfast.cli.table import print_table
 from holdfast.cli.terminal import plain, printing
 from holdfast.errors import DecisionRefused
 

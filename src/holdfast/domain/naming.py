@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,12 @@ import msgspec
 from holdfast.domain.definition import Definition, from_mapping, parse
 from holdfast.errors import InputError
 
-SLUG_LENGTH_MAX = 48
+ID_LENGTH_MAX = 24
+# They say nothing about a task that its other words do not say.
+_FILLERS = frozenset(
+    ("a", "an", "and", "as", "at", "by", "for", "from", "in", "into", "of", "on", "or", "our", "please", "so", "that",
+     "the", "their", "this", "to", "when", "which", "with", "your")
+)  # fmt: skip
 
 
 def from_values(values: Mapping[str, Any]) -> Definition:
@@ -38,15 +43,26 @@ def words_of(values: Mapping[str, Any]) -> str:
 
 
 def slug(words: str) -> str:
-    made = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "task"
-    if len(made) > SLUG_LENGTH_MAX:
-        made = made[: SLUG_LENGTH_MAX + 1].rpartition("-")[0] or made[:SLUG_LENGTH_MAX]
+    """A short name made of whole words, as many of the first ones as fit; `Fix the login` gives `fix-login`."""
+    every: list[str] = re.findall(r"[a-z0-9]+", words.lower()) or ["task"]
+    telling = [word for word in every if word not in _FILLERS] or every
+    made = telling[0][:ID_LENGTH_MAX]
+    for word in telling[1:]:
+        if len(made) + 1 + len(word) > ID_LENGTH_MAX:
+            break
+        made += f"-{word}"
     return made
 
 
-def free_id(words: str, taken: Collection[str], first: int = 1) -> str:
+def free_id(words: str, taken: Container[str], first: int = 1) -> str:
     """An id that says what the task is about, and that no task has. `first`: the number to begin looking with."""
     made, number = slug(words), first
-    while (name := made if number == 1 else f"{made}-{number}") in taken:
+    while (name := numbered(made, number)) in taken:
         number += 1
     return name
+
+
+def numbered(made: str, number: int) -> str:
+    """The name itself as the first of its kind; the others with their number, and no longer for it."""
+    end = "" if number == 1 else f"-{number}"
+    return made[: ID_LENGTH_MAX - len(end)].rstrip("-") + end

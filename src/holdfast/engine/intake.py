@@ -120,7 +120,9 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
     files = _files(scan)
     # As it is now: others may add tasks meanwhile. What has no file yet is not missing one.
     known = {name: task for name, task in ledger.state.tasks.copy().items() if not task.unfiled or name in files}
+    # In the order of adding, which is that of their writing: a scan has them by name.
     added = [name for name in files if name not in ledger.state.tasks]
+    added.sort(key=lambda name: files[name].written_ns)
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
     missing = _texts(known, without_file(known, scan), blobs)
     if missing:

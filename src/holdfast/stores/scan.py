@@ -51,6 +51,10 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     def path(self) -> Path:
         return Path(str(self))
 
+    @property
+    def written_ns(self) -> int:
+        return self.stamp[1]
+
     def __str__(self) -> str:
         """The path as text: a thousand of them cost little, other than a thousand paths."""
         return f"{self.root}/{self.folder}/{self.name}"
