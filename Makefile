@@ -13,7 +13,7 @@ MARKS ?= not crash
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-agents test-api test-browser test-ops check demo docs bench crash fuzz pythons lock clean
+.PHONY: test test-agents test-api test-browser test-ops check demo demo-often docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
@@ -63,7 +63,12 @@ check: $(VENV)/ready
 
 # A dozen tasks, while everything is killed. `make demo ARGS="--seed 7"` makes the same choices again.
 demo: $(VENV)/ready
-	@$(BIN)/python tools/demo.py $(ARGS)
+	@$(BIN)/holdfast demo $(ARGS)
+
+# Again and again, with another seed each time; the second half while every core is kept busy by something else.
+demo-often: COUNT = 100
+demo-often: $(VENV)/ready
+	@$(BIN)/python tools/demo_often.py $(COUNT)
 
 # Writes the generated parts of docs/ anew: diagrams and tables, the commands' options, the exit codes.
 docs: $(VENV)/ready

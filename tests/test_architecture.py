@@ -26,7 +26,8 @@ LAYERS = [
     {"agents", "stores", "triggers", "publish"},
     {"engine"},
     {"plugins", "app", "wiring"},
-    {"server", "cli"},
+    {"server", "demo"},
+    {"cli"},
 ]
 ADAPTERS = LAYERS[5]
 # The version is read everywhere; doubles for tests stand beside the layers and may use the durable core only.

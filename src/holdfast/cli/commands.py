@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Each command: the module and function that it is, and its line in `holdfast --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("holdfast.cli.demo:demo", "Work on sample tasks, kill everything meanwhile, and count what was lost."),
     "init": ("holdfast.cli.tasks:init", "Make the data root of this repository."),
     "add": ("holdfast.cli.editing:add", "Add a task, from options, a file or standard input."),
     "run": ("holdfast.cli.run:run", "Work on the tasks until nothing is left to do."),

@@ -1,0 +1,281 @@
+"""The lives of the orchestrator in the demo: each is started, killed at the n-th step or at a named point, and followed
+by the next."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.clock import monotonic
+from holdfast.demo.sample import Sample, Step
+from holdfast.durable import attempts, disk
+from holdfast.durable.chain import Chain
+from holdfast.durable.entry import Entry, Ref
+from holdfast.durable.process import Identity
+from holdfast.layout import Attempt
+from holdfast.processes import starts
+
+# How many lives are killed at the n-th step; in which of them an agent dies first, and after which a runner, unseen.
+AT_A_STEP, AGENT_DIES_IN, RUNNER_DIES_AFTER = 4, 2, 3
+# The first is killed when more than so many steps are done, at most; each later one after so many more.
+FIRST_MAX, MORE_MAX = 3, 2
+# Then one each is killed while a task is verified, landed, and brought into the checkout.
+AT_A_POINT = (
+    ("a verification", ("effect.verify.before", "verify.gate.before", "verify.gate.after", "effect.verify.after")),
+    ("a landing", ("effect.land.before", "land.swap.before", "land.swap.after", "effect.land.after")),
+    ("a refresh of the checkout", ("effect.refresh.before", "effect.refresh.after")),
+)
+# And one or two while they start, in the middle of their own recovery.
+YOUNG = ("append.*", "append.wal_replay_completed.before", "append.wal_replay_completed.after")
+EVERYTHING = 1_000_000
+# Only for what can never come: then the demo says so and ends.
+WAIT_S, POLL_S = 600.0, 0.03
+# What recovery did with what the life before left open.
+WORDS = {
+    "confirmed": "{} found done",
+    "failed": "{} not begun",
+    "abandoned": "{} too old",
+    "parked": "{} parked",
+    "released": "{} claimed only",
+}
+
+Say = Callable[[str], None]
+
+
+class Stuck(Exception):
+    """What the demo waited for, and why it cannot come: a fault of Holdfast, or of this machine."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what} was waited for, and {reason}")
+
+
+@dataclass
+class Lives:
+    sample: Sample
+    chance: random.Random
+    say: Say
+    seen: set[Ref] = field(default_factory=set)
+    seen_turns: set[tuple[str, bytes]] = field(default_factory=set)
+    kills: Counter[str] = field(default_factory=Counter)
+    killed_attempts: Counter[str] = field(default_factory=Counter)
+    adopted: int = 0
+    allowed: int = 0
+    run: subprocess.Popen[bytes] | None = None
+
+    # -- the plan -----------------------------------------------------------------------------------------------------
+
+    def live_and_die(self) -> int:
+        """Returns the code with which the last life ended."""
+        young = self.chance.sample(range(1, AT_A_STEP + 1), self.chance.randint(1, 2))
+        self.allow(self.chance.randint(1, FIRST_MAX))
+        self.start()
+        for life in range(1, AT_A_STEP + 1):
+            self.await_step()
+            if life == AGENT_DIES_IN:
+                name, number = self.kill_one("agent")
+                # The next agent continues at the last turn, and takes the step anew.
+                self.await_redone(name, number)
+            self.kill_run()
+            if life == RUNNER_DIES_AFTER:
+                self.kill_one("runner")
+            if life in young:
+                self.start(self.chance.choice(YOUNG))
+                self.await_death("its own start")
+            if life < AT_A_STEP:
+                self.start_again()
+                self.allow(len(self.sample.steps()) + self.chance.randint(0, MORE_MAX))
+        for number, (_, points) in enumerate(AT_A_POINT):
+            self.start_again(self.chance.choice(points))
+            if not number:
+                self.allow(EVERYTHING)
+            self.await_death(AT_A_POINT[number][0])
+        self.start_again()
+        assert self.run is not None
+        return self.run.wait()
+
+    # -- what is on disk ----------------------------------------------------------------------------------------------
+
+    def entries(self) -> list[tuple[Ref, Entry]]:
+        chain = Chain(self.sample.layout.wal)
+        return [(Ref(run, entry.seq, entry.entry_hash), entry) for run, entry in chain.entries()]
+
+    def folders(self) -> list[Attempt]:
+        top = self.sample.layout.attempts
+        names = sorted(path.name for path in top.iterdir()) if top.is_dir() else []
+        return [self.sample.layout.attempt_files(name) for name in names]
+
+    def turn_lines(self) -> Iterator[tuple[str, bytes]]:
+        for files in self.folders():
+            if files.turns.exists():
+                for line in files.turns.read_bytes().splitlines(keepends=True):
+                    if line.endswith(b"\n"):
+                        yield files.root.name, line
+
+    def runners(self) -> dict[str, tuple[int, Identity]]:
+        """The living runner of each attempt, and the number of its start."""
+        found: dict[str, tuple[int, Identity]] = {}
+        for files in self.folders():
+            start = len(list(files.root.glob("start-*")))
+            owner = attempts.read_start(files, start)
+            if owner is not None and owner.who == attempts.RUNNER and owner.is_alive():
+                found[files.root.name] = (start, owner)
+        return found
+
+    def agents(self) -> dict[str, Identity]:
+        found = ((files.root.name, attempts.read_process(files)) for files in self.folders())
+        return {name: running.agent for name, running in found if running is not None and running.agent.is_alive()}
+
+    def taken(self, attempt: str) -> Counter[int]:
+        return Counter(step.number for step in self.sample.steps() if step.attempt == attempt)
+
+    # -- waiting for events -------------------------------------------------------------------------------------------
+
+    def allow(self, lines: int) -> None:
+        self.allowed = lines
+        self.sample.allow(lines)
+
+    def await_step(self) -> None:
+        """Until somebody is in the middle of a step that may not end yet, with a living agent."""
+        self.await_that(lambda: bool(self.held()), f"step {self.allowed + 1}")
+
+    def await_redone(self, attempt: str, number: int) -> None:
+        self.await_that(lambda: self.taken(attempt)[number] > 1, f"step {number} of {attempt}, a second time")
+
+    def held(self) -> list[Step]:
+        """The steps that wait to be allowed, of agents that are alive: none of these ends before it is."""
+        living = self.agents()
+        waiting = self.sample.steps()[self.allowed :]
+        return [step for step in waiting if step.attempt in living and living[step.attempt].pid == step.pid]
+
+    def await_that(self, condition: Callable[[], bool], what: str) -> None:
+        assert self.run is not None
+        deadline = monotonic() + WAIT_S
+        while not condition():
+            if self.run.poll() is not None:
+                raise Stuck(what, f"`holdfast run` ended with code {self.run.returncode} before it")
+            if monotonic() > deadline:
+                raise Stuck(what, f"it has not come within {WAIT_S:.0f} s")
+            time.sleep(POLL_S)
+
+    # -- killing and starting -----------------------------------------------------------------------------------------
+
+    def start(self, point: str = "") -> None:
+        """A life; with a point it kills itself with SIGKILL when it comes there."""
+        log = disk.open_log(self.sample.log)
+        try:
+            self.run = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", "run", "--plain"],
+                cwd=self.sample.repo,
+                env=self.sample.environment(**({"HOLDFAST_CRASH_AT": f"{point}:1"} if point else {})),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        finally:
+            os.close(log)
+
+    def remember(self) -> None:
+        """What is in the journal and the ledgers now must be there at the end, letter by letter."""
+        self.seen |= {ref for ref, _ in self.entries()}
+        self.seen_turns |= set(self.turn_lines())
+
+    def kill_run(self) -> None:
+        assert self.run is not None
+        self.remember()
+        self.run.kill()
+        self.count_death(f"at step {len(self.sample.steps())}")
+
+    def await_death(self, where: str) -> None:
+        self.count_death(f"in the middle of {where}")
+        self.remember()
+
+    def count_death(self, told: str) -> None:
+        assert self.run is not None
+        if (code := self.run.wait()) != -signal.SIGKILL:
+            raise Stuck(f"the kill {told}", f"`holdfast run` ended with code {code} before it")
+        self.kills["orchestrator"] += 1
+        left = f"{len(self.sample.landed())} landed so far; left at work: {many(len(self.runners()), 'agent')}"
+        self.say(f"  kill -9  the orchestrator, pid {self.run.pid}, {told}: {left}")
+
+    def kill_one(self, what: str) -> tuple[str, int]:
+        """Kills the agent or the runner of a step that waits; a pidfd holds the process while it is identified."""
+        step = self.chance.choice(sorted(self.held(), key=lambda step: step.attempt))
+        who = self.agents()[step.attempt] if what == "agent" else self.runners()[step.attempt][1]
+        pidfd = os.pidfd_open(who.pid)
+        try:
+            if not who.is_alive():
+                raise Stuck(f"the kill of an {what}", f"that of {step.attempt} was gone before it")
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+        self.kills[what] += 1
+        self.killed_attempts[step.attempt] += 1
+        self.say(f"  kill -9  the {what} of {step.attempt}, pid {who.pid}, in its step {step.number}")
+        return step.attempt, step.number
+
+    def start_again(self, point: str = "") -> None:
+        """Starts the next life, and tells what it found."""
+        before, known = self.runners(), {ref.run for ref, _ in self.entries()}
+        self.start(point)
+        replay = self.await_replay(known)
+        if replay is None:
+            return
+        after = self.runners()
+        same = [name for name, found in before.items() if after.get(name) == found]
+        self.adopted += len(same)
+        closed = ", ".join(WORDS[how].format(count) for how, count in replay.inputs.items() if count) or "nothing"
+        self.say(
+            f"  start    {len(same)} of {many(len(before), 'agent')} adopted with the same pid; left open: {closed}"
+        )
+
+    def await_replay(self, known: set[str]) -> Entry | None:
+        """The entry by which a new life says that it has recovered; None where it ended before."""
+        assert self.run is not None
+        while True:
+            is_over = self.run.poll() is not None
+            for ref, entry in self.entries():
+                if ref.run not in known and entry.decision_type == "wal_replay_completed":
+                    return entry
+            if is_over:
+                return None
+            time.sleep(POLL_S)
+
+    def end_all(self) -> None:
+        """Nothing of the demo is left alive."""
+        if self.run is not None:
+            self.run.kill()
+            self.run.wait()
+        for files in self.folders():
+            starts.end_all(files, files.root.name, None, 1.0)
+
+
+@contextlib.contextmanager
+def ending(lives: Lives) -> Iterator[None]:
+    """Whatever happens, also Ctrl-C and SIGTERM: what the demo began ends with it."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        try:
+            lives.end_all()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def last_lines(path: Path, count: int = 15) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-count:]) if path.exists() else ""
