@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -123,12 +122,16 @@ def test_a_disk_without_inodes_costs_no_attempt_and_the_next_run_goes_on(repo: P
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("left", range(0, 160, 4))
+@pytest.mark.parametrize("left", range(0, 112, 4))
 @mounts
 def test_inodes_may_run_out_at_any_moment(repo: Path, tmp_path: Path, left: int) -> None:
     here, filler = without_inodes(repo, tmp_path / "disk", left)
-    with contextlib.suppress(HoldfastError, OSError):
-        print(run(here))
+    try:
+        said = run(here)
+    except (HoldfastError, OSError) as error:
+        # It may be the orchestrator's own files that cannot be made: then the run ends.
+        said = [str(error)]
+    assert any(os.strerror(errno.ENOSPC) in line for line in said) and landed(here) == [], said
     shutil.rmtree(filler)
     expect_kept(here, ["a"])
 

@@ -14,8 +14,8 @@ ROWS = {
     "resumed": "agent killed mid-task: conversation resumed on its tree, the server sees the earlier messages again",
     "woken": "gate fails: the same conversation is woken with the failing output, and lands",
     "limited": "429: paused with durable not_before, goes on after it",
-    "unreachable": "connection refused or reset, 503, 529: paused, costs no attempt, the same conversation goes on, "
-    "nothing is done twice",
+    "unreachable": "connection refused or reset, no such name, TLS that fails, 503, 529: paused, costs no attempt, the "
+    "same conversation goes on, nothing is done twice",
     "usage": "usage limit with a reset time: paused until then, which is shown; the same conversation goes on",
     "suspended": "suspended for longer than the heartbeat: goes on in the same start, nothing is done twice",
     "later": "stopped, and continued a day later (set clock): same conversation, no attempt spent, nothing twice",

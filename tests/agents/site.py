@@ -12,7 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 
@@ -60,6 +61,12 @@ class Site:
         self.holdfast("init")
         values = {"agent": kit.name, "max_agents": 1, "grace_s": 1.0, **kit.settings, **settings}
         self.layout.settings.write_bytes(msgspec.yaml.encode(values))
+
+    def reach(self, url: str) -> None:
+        """From the next run on, the CLI looks for its model there."""
+        elsewhere = cast(ModelServer, SimpleNamespace(url=url))
+        self.kit.prepare(self.home, elsewhere)
+        self.environ |= self.kit.environ(elsewhere)
 
     def __enter__(self) -> Site:
         self.model.__enter__()

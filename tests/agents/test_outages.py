@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from clock_support import SetClock
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.task import TaskState
 from model_server import Step
+from tls_support import untrusted
 
 GATE = [{"command": "grep -q right a.txt"}]
 HOW = {
@@ -69,6 +72,39 @@ def test_an_unreachable_model_is_waited_for(kit: Kit, tmp_path: Path, how: str) 
             site.model.skip()
         site.finished(run)
         expect_it_went_on(site, kit, beside)
+
+
+@contextlib.contextmanager
+def _not_there(how: str, site: Site) -> Iterator[str]:
+    """The address of a model of which there is no name, which does not speak TLS, or whom nobody vouches for."""
+    port = site.model.url.rpartition(":")[2]
+    if how == "no_name":
+        yield "http://model.invalid"
+    elif how == "no_tls":
+        yield f"https://127.0.0.1:{port}"
+    else:
+        with untrusted(site.top) as url:
+            yield url
+
+
+@pytest.mark.row("unreachable")
+@pytest.mark.parametrize("how", ["no_name", "no_tls", "untrusted"])
+def test_a_name_or_a_certificate_that_fails_is_an_outage(kit: Kit, tmp_path: Path, how: str) -> None:
+    limits = {"retry_timeout_s": 5.0, "outage_pause_s": 1.0, "outage_pause_max_s": 4.0}
+    with Site(tmp_path, kit, **limits) as site, _not_there(how, site) as url:
+        site.model.then(Step("I write.", [kit.edit(site.add(verify=GATE), "right\n")]), Step("Done."))
+        site.reach(url)
+        run = site.begin()
+        site.until(lambda: site.state.tasks and (site.task.not_before or site.task.past), "the pause")
+        (outage,) = site.state.outages.values()
+        assert outage.agent == kit.name and outage.reason == AbortReason.UNREACHABLE
+        assert site.task.attempts == 1 and not site.task.past and site.task.cause, site.output()
+        run.kill()
+        run.wait()
+        site.reach(site.model.url)
+        site.finished(site.begin())
+        assert site.task.state is TaskState.CLOSED and site.landed() == "right" and site.task.attempts == 1
+        site.sound()
 
 
 @pytest.mark.row("usage")
