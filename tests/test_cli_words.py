@@ -88,7 +88,7 @@ def test_show_says_it_in_words_and_leaves_out_what_is_empty(tmp_path: Path) -> N
     shown = type_in(repo, "show", "one").stdout
     facts = shown.partition("\n\n")[0]
     assert "Caps(" not in facts and "Spend(" not in facts and "{" not in facts and "None" not in facts
-    assert "\n  usd         0.25\n" in facts and "\n  used        usd 0.25, tokens 10, turns 1" in facts
+    assert "\n  spent      $0.25 (reported), 1 turn, 10 tokens, 0:0" in facts
     assert not any(line.split()[1:] in ([], ["0"], ["0.0"]) for line in facts.splitlines()[1:])
 
 

@@ -38,7 +38,7 @@ def complete(folder: Path, *words: str) -> list[str]:
 
 COMMANDS = [
     "show", "edit", "prompt", "turns", "diff", "undo", "fork", "attach", "resume", "promote", "approve", "reject",
-    "cancel", "retry", "resolve", "history",
+    "cancel", "gates", "retry", "resolve", "history",
 ]  # fmt: skip
 
 

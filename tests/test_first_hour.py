@@ -11,6 +11,7 @@ import pytest
 
 from cli_support import type_in
 from holdfast.domain.naming import ID_LENGTH_MAX, free_id
+from holdfast.domain.wording import money, plural
 from work_support import Terminal, add, make_work
 
 LONG = "Make the parser of the configuration files accept comments at the end of a line"
@@ -94,3 +95,86 @@ def _lines(repo: Path, *options: str) -> list[str]:
     done = type_in(repo, "list", *options)
     assert done.returncode == 0, done
     return done.stdout.splitlines()
+
+
+# -- the output of gates and of agents that die -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A task whose second gate fails after ten lines, and what the run said."""
+    repo = make_work(tmp_path_factory.mktemp("judged") / "repo")
+    gate = "i=1; while [ $i -le 10 ]; do echo line $i; i=$((i+1)); done; echo the login is broken; exit 3"
+    verify = f"max_attempts: 1\nverify:\n  - echo fine\n  - {json.dumps(gate)}\n  - echo never\n"
+    add(repo, "login", "write made\nsay done", more=verify)
+    done = type_in(repo, "run")
+    assert done.returncode == 20, done
+    return repo, done.stdout
+
+
+def test_a_failed_gate_shows_its_last_lines(judged: tuple[Path, str]) -> None:
+    repo, said = judged
+    assert said.count("| the login is broken") == 2, "as it happens, and in the summary"
+    for command in ("show", "history"):
+        told = type_in(repo, command, "login").stdout
+        assert "| the login is broken" in told and "| line 10" in told and "| line 1\n" not in told, command
+    assert json.loads(type_in(repo, "show", "login", "--json").stdout)["gate_output"][-1] == "the login is broken"
+
+
+def test_gates_tells_of_every_gate(judged: tuple[Path, str]) -> None:
+    repo, _ = judged
+    told = type_in(repo, "gates", "login").stdout
+    assert re.search(r"passed +verify-1 +[0-9.]+ s +echo fine", told) and "      fine" not in told
+    assert re.search(r"FAILED +verify-2 +[0-9.]+ s, code 3", told) and "      the login is broken" in told
+    assert re.search(r"not run +verify-3 +echo never", told)
+    assert "      fine" in type_in(repo, "gates", "login", "--full").stdout
+    facts = json.loads(type_in(repo, "gates", "login", "--json").stdout)
+    assert [each["outcome"] for each in facts["gates"]] == ["passed", "failed", "not_run"]
+    assert facts["gates"][1]["output"][-1] == "the login is broken" and not facts["passed"]
+
+
+def test_gates_of_a_task_that_was_never_judged(judged: tuple[Path, str]) -> None:
+    repo, _ = judged
+    add(repo, "later", "say hello")
+    done = type_in(repo, "gates", "later")
+    assert done.returncode == 2 and "No gate has judged the task later yet" in done.stderr
+    assert "did you mean login?" in type_in(repo, "gates", "logins").stderr
+
+
+def test_an_agent_that_dies_without_a_word_of_its_own_is_told_with_what_it_printed(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    path = repo / ".sdd/backlog/open/dies.yaml"
+    path.write_text("title: dies\nmax_attempts: 1\ncommand: \"echo 'execvp claude: No such file' >&2; exit 7\"\n")
+    said = type_in(repo, "run").stdout
+    assert "The command ended with code 7." in said
+    assert said.count("execvp claude: No such file") == 2
+    for command in ("show", "history", "list"):
+        assert (
+            "execvp claude: No such file"
+            in type_in(repo, *([command, "dies"] if command != "list" else [command])).stdout
+        )
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usd", "told"),
+    [(0, "$0.00"), (0.0012499999999999998, "$0.00125"), (1.5, "$1.50"), (1234.567, "$1,234.57"), (0.05, "$0.05"),
+     (0.25, "$0.25"), (0.0000001, "less than $0.000001"), (0.9999, "$1.00"), (-0.5, "-$0.50")],
+)  # fmt: skip
+def test_money_has_the_digits_that_count(usd: float, told: str) -> None:
+    assert money(usd) == told
+
+
+def test_counts_have_the_right_noun() -> None:
+    assert [plural(count, "turn") for count in (0, 1, 2, 1000)] == ["0 turns", "1 turn", "2 turns", "1,000 turns"]
+
+
+def test_one_turn_and_a_small_cost_read_well(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", one="write x hi\nspend 0.00125 10")
+    said = type_in(repo, "run").stdout
+    assert "1 turn, $0.00125\n" in said
+    assert "after 1 turn\n" in said
+    told = type_in(repo, "show", "one").stdout + type_in(repo, "history", "one").stdout
+    assert "1 turns" not in told and "$0.00125" in told and " USD" not in told

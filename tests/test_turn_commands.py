@@ -42,10 +42,10 @@ def tree(repo: Path, commit: str) -> str:
 def test_turns_are_listed_with_what_each_did_and_cost(repo: Path) -> None:
     failed(repo, script="write a.txt one\nspend 0.25 70\nwrite b.txt two\n")
     table = holdfast(repo, "turns", "a").splitlines()
-    assert table[0].split() == ["TURN", "TOOL", "FILES", "USD", "COST", "TOKENS", "SECONDS", "SNAPSHOT"]
+    assert table[0].split() == ["TURN", "TOOL", "FILES", "SPENT", "COST", "TOKENS", "SECONDS", "SNAPSHOT"]
     assert [line.split()[:6] for line in table[1:]] == [
-        ["1", "write", "a.txt", "0.00", "-", "0"],
-        ["2", "write", "b.txt", "0.25", "reported", "70"],
+        ["1", "write", "a.txt", "$0.00", "-", "0"],
+        ["2", "write", "b.txt", "$0.25", "reported", "70"],
     ]
     told = ask(repo, "turns", "a.1")
     assert [line["cost"] for line in told["turns"]] == ["", "reported"]

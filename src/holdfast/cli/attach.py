@@ -18,6 +18,7 @@ from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import Printer, plain, printing
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import money, plural
 from holdfast.durable import attempts
 from holdfast.durable.at_work import STATES, at_work, clock, numbered_from
 from holdfast.durable.attempts import Seen
@@ -91,7 +92,7 @@ def _list(app: App, as_json: bool) -> None:
                 each.attempt,
                 each.agent,
                 str(each.turn),
-                f"${each.usd:.2f}",
+                money(each.usd),
                 clock(now - each.since),
                 f"tries to reach its model again: {each.retrying}" if each.retrying else each.tool,
             )
@@ -180,7 +181,7 @@ def _tell(printer: Printer, each: dict[str, Any]) -> None:
             _tell_output(printer, each)
         case "turn":
             files = each.get("files", [])
-            told = f"{len(files)} file{'' if len(files) == 1 else 's'} changed, ${each.get('usd', 0.0):.2f}"
+            told = f"{plural(len(files), 'file')} changed, {money(each.get('usd', 0.0))}"
             printer.text(f"── turn {each.get('turn')}: {told}, {each.get('seconds', 0.0):.1f} s", "")
         case "retrying":
             wait_s = each.get("wait_s", 0.0)

@@ -29,6 +29,7 @@ from holdfast.durable.entry import Entry, encode
 from holdfast.durable.journal import epoch_of, is_run_id
 from holdfast.durable.root import read_root
 from holdfast.engine import story
+from holdfast.engine.gate_results import output_of_verdict
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.layout import Layout
 
@@ -50,14 +51,14 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
     """
     layout = _layout(ctx)
     chain, known, concerns, is_known = Chain(layout.wal), set[str](), story.Concerns(task), False
-    blobs = Blobs(layout.cas) if definitions else None
+    blobs = Blobs(layout.cas)
     with printing() as printer, _torn_noted(chain):
         for run, entry in chain.entries():
             if entry.decision_type == "task_added":
                 known.add(story.task_of(entry))
             if concerns(run, entry):
                 is_known = True
-                _tell(printer, run, entry, blobs, as_json)
+                _tell(printer, run, entry, blobs, as_json, definitions)
     if not is_known and not _told_of_file(layout, task):
         raise TaskUnknown(task=task, hint=_near(task, known))
 
@@ -224,17 +225,22 @@ def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
     printer.columns([*cells, entry.actor, what], ["bright_black", "bright_black", _colour(entry), "cyan"])
 
 
-def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs | None, as_json: bool) -> None:
+def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool, definitions: bool) -> None:
     pinned = story.definition_of(entry)
-    text = _text_of(blobs, pinned) if blobs and pinned else None
+    text = _text_of(blobs, pinned) if definitions and pinned else None
+    verdict = entry.output.get("verdict") if entry.decision_type == "task_verify_confirmed" else None
+    output = output_of_verdict(blobs, verdict) if isinstance(verdict, str) else []
     if as_json:
-        more = {} if text is None else {"definition_text": text}
+        more: dict[str, object] = {} if text is None else {"definition_text": text}
+        more |= {"gate_output": output} if output else {}
         printer.line(encode({**dict(story.told(run, entry)), **more}))
         return
     cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.actor, story.reason(entry) or "-"]
     printer.columns([*cells, story.words(entry)], ["bright_black", "bright_black"])
     if text is not None:
         printer.text(text.rstrip("\n"), "    | ")
+    for line in output:
+        printer.text(line, "    | ")
 
 
 def _text_of(blobs: Blobs, digest: str) -> str:

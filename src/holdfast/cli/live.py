@@ -16,6 +16,8 @@ from holdfast.cli.next_step import next_step, stuck_behind
 from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import money, plural
+from holdfast.engine.gate_results import output_of_task
 
 if TYPE_CHECKING:
     from holdfast.engine.loop import Loop
@@ -69,11 +71,13 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     """How it ended, and for each task that is left why, and what to type."""
     run = loop.shop.ledger.state.run
     states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
-    yield f"{counted(states)}; {run.turns} turns, ${run.usd:.2f}"
+    yield f"{counted(states)}; {plural(run.turns, 'turn')}, {money(run.usd)}"
     told = [name for name in left if name in loop.holds or not _is_merely_ready(loop, name)]
     for name in told[:LEFT_TOLD_MAX]:
         task, why = loop.board.task(name), _why(loop, name)
         yield f"  {name} is {task.state}" + (f": {why}" if why else "")
+        if task.state is TaskState.FAILED:
+            yield from (f"      | {line}" for line in output_of_task(loop.shop.layout, loop.shop.blobs, task))
         stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
         waits = task.landing_waits
         step = next_step(name, task.state, task.parked, is_held=name in loop.holds, landing_waits=waits, stuck=stuck)

@@ -25,6 +25,7 @@ from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic, wall
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import money, plural
 from holdfast.durable.at_work import AtWork, clock, glance
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Screen:
     def _totals(self) -> Text:
         frame = self._frame
         # What is cut on a narrow terminal comes last.
-        parts = [clock(wall() - self._began), f"{frame.turns} turns", f"${frame.usd:.2f}", counted(frame.states)]
+        parts = [clock(wall() - self._began), plural(frame.turns, "turn"), money(frame.usd), counted(frame.states)]
         return Text.assemble(("holdfast ", "bold"), "  ".join(parts))
 
     def _look(self) -> list[AtWork]:
@@ -184,7 +185,7 @@ def _table(agents: list[AtWork], width: int, room: int) -> list[Text]:
 
 
 def _cells(agent: AtWork) -> tuple[str, ...]:
-    spent, lasted = f"${agent.usd:.2f}", clock(wall() - agent.since)
+    spent, lasted = money(agent.usd), clock(wall() - agent.since)
     doing = f"tries to reach its model again: {agent.retrying}" if agent.retrying else agent.tool
     return plain(agent.attempt), plain(agent.agent), str(agent.turn), spent, lasted, plain(doing)
 

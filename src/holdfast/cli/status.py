@@ -13,6 +13,7 @@ from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import money
 from holdfast.durable.at_work import AtWork, at_work, clock
 from holdfast.durable.lock import Holder, read_holder
 
@@ -91,9 +92,8 @@ def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
         click.echo("\nat work" + ("" if is_run else alone))
     now = wall()
     for each in agents[:SHOWN_MAX]:
-        told = (
-            f"  {each.attempt}  {each.agent}  turn {each.turn}  ${each.usd:.2f}  {clock(now - each.since)}  {each.tool}"
-        )
+        spent, lasted = money(each.usd), clock(now - each.since)
+        told = f"  {each.attempt}  {each.agent}  turn {each.turn}  {spent}  {lasted}  {each.tool}"
         if each.retrying:
             told += f"  does not reach its model, and tries again: {each.retrying}"
         click.echo(plain(told.rstrip())[:200])

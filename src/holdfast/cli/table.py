@@ -95,10 +95,10 @@ def _taken(columns: Row, rows: Sequence[Row], shown: list[int]) -> int:
 
 
 def _piped(columns: Row, rows: Sequence[Row], notes: Sequence[str]) -> list[str]:
-    """Whole ids, and nothing is wrapped."""
+    """Whole ids, and nothing is wrapped. The last column is as long as it is."""
     if len(columns) > len(rows[0] if rows else columns):
         rows = [[*row, note] for row, note in zip(rows, notes, strict=True)]
-    short = [[_cut_piped(cell) for cell in row] for row in [columns, *rows]]
+    short = [[*map(_cut_piped, row[:-1]), *row[-1:]] for row in [columns, *rows]]
     widths = [max(map(cell_width, column)) for column in zip(*short, strict=True)]
     return [_GAP.join(map(pad, row, widths)).rstrip() for row in short]
 

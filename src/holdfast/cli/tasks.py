@@ -1,21 +1,16 @@
-"""`init`, `list` and `show`: they look, and change no task."""
+"""`init` and `list`: they change no task."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import click
-import msgspec
 
-from holdfast.cli.completion import complete_task
-from holdfast.cli.overview import Overview, Row, look, tell_problems, unknown
+from holdfast.cli.overview import Row, look, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.table import print_table
 from holdfast.cli.terminal import plain
-from holdfast.domain.moments import moment
-from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
@@ -97,25 +92,6 @@ def list_tasks(
     tell_problems(overview.view.layout, overview.problems)
 
 
-@click.command(epilog="Examples:  holdfast show fix-login  ·  holdfast show fix-login --json | jq .state")
-@click.argument("task", shell_complete=complete_task)
-@as_json
-@click.pass_context
-def show(ctx: click.Context, task: str, as_json: bool) -> None:
-    """Show one task: definition, state, and why it waits."""
-    app = find_app(ctx)
-    overview = look(app)
-    if task not in overview.rows and not any(task in each.tasks for each in overview.problems):
-        raise unknown(task, overview.rows)
-    facts = _facts(overview, task)
-    if facts.get("state") is TaskState.OPEN and facts["definition"]:
-        facts["next"] = choose(facts["definition"], app.config, overview.view.state.tasks.get(task))
-    if as_json:
-        print_json(facts)
-    else:
-        _print_facts(facts, _text(overview, task))
-
-
 # -- a table ----------------------------------------------------------------------------------------------------------
 
 
@@ -140,68 +116,3 @@ def _cells(row: Row) -> list[str]:
     cells = [row.id, state, str(row.priority), str(row.attempts), row.agent, row.title]
     # People and agents wrote some of these: no control character reaches the terminal.
     return [plain(cell) for cell in cells]
-
-
-# -- one task ---------------------------------------------------------------------------------------------------------
-
-
-def _facts(overview: Overview, name: str) -> dict[str, Any]:
-    """What is known of a task, by name; what its state does not have is left out."""
-    from holdfast.cli.costs import cost_of_attempts
-
-    row, task, file = overview.rows.get(name), overview.view.state.tasks.get(name), overview.files.get(name)
-    facts: dict[str, Any] = {"id": name}
-    if row is not None:
-        facts |= {"state": row.state, "new": row.new, "ready": row.is_ready, "waits": row.waits}
-        facts |= {"next_step": row.next_step}
-    if task is not None:
-        facts |= {key: value for key, value in msgspec.structs.asdict(task).items() if key not in ("id", "definition")}
-        facts["pinned"] = task.definition
-        attempts = (f"{name}.{number}" for number in range(1, task.attempts + 1))
-        facts["cost"] = cost_of_attempts(map(overview.view.layout.attempt_files, attempts))
-    problems = [each for each in overview.problems if name in each.tasks]
-    files = {str(overview.view.layout.backlog / each.file) for each in problems if each.file}
-    facts["files"] = [str(file.path)] if file else sorted(files)
-    facts["definition"] = file.definition if file else None
-    facts["problems"] = problems
-    return facts
-
-
-def _text(overview: Overview, name: str) -> str:
-    """The definition in its author's own words, with the comments."""
-    if name not in overview.files:
-        return ""
-    return overview.view.backlog.read(name)[1].decode(errors="replace")
-
-
-_TIMES = ("added_at", "changed_at", "not_before")
-_NOT_PRINTED = ("id", "state", "new", "definition", "problems", "waits", "files", "pinned")
-
-
-def _print_facts(facts: dict[str, Any], text: str) -> None:
-    click.echo(f"{facts['id']}: {facts.get('state', 'unusable')}{' (new)' if facts.get('new') else ''}")
-    for why in facts.get("waits", ()):
-        click.echo(f"  waits       {why}")
-    for key, value in facts.items():
-        told = moment(value) if value and key in _TIMES else _in_words(value)
-        if told and key not in _NOT_PRINTED:
-            click.echo(f"  {key:11} {plain(told)}")
-    for path in facts["files"]:
-        click.echo(f"  file        {path}")
-    for problem in facts["problems"]:
-        click.echo(f"  problem     {problem}")
-    if text:
-        click.echo("\n" + text.rstrip("\n"))
-
-
-def _in_words(value: Any) -> str:
-    """A value for people; nothing for what is empty, zero or not said."""
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.asdict(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {words}" for key, each in value.items() if (words := _in_words(each)))
-    if isinstance(value, list | tuple):
-        return ", ".join(filter(None, map(_in_words, value)))
-    if isinstance(value, float):
-        return f"{value:.6f}".rstrip("0").rstrip(".") if value else ""
-    return "yes" if value is True else str(value) if value else ""

@@ -14,6 +14,7 @@ from holdfast.cli.overview import unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.table import print_table
 from holdfast.cli.terminal import plain, printing
+from holdfast.domain.wording import money
 from holdfast.errors import DecisionRefused
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.engine.diffs import Diffs
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
-_COLUMNS = ("TURN", "TOOL", "FILES", "USD", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
+_COLUMNS = ("TURN", "TOOL", "FILES", "SPENT", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
 _SHORT = 12
 
 
@@ -57,7 +58,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
             str(line.turn),
             line.tool,
             ", ".join(line.files) or "-",
-            f"{line.usd:.2f}",
+            money(line.usd),
             word or "-",
             str(line.tokens),
             f"{line.seconds:.1f}",

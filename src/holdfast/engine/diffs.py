@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.state import Task
+from holdfast.domain.wording import plural
 from holdfast.durable.chain import Chain
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine.rework import snapshots_of
@@ -33,7 +34,7 @@ class Diffs(msgspec.Struct, frozen=True):
         """The commit that holds the tree as the turn left it; 0: as the attempt found it."""
         turns = {line.turn: line.snapshot for line in all_turns(self.layout.attempt_files(self.attempt))}
         if turn and turn not in turns:
-            known = f"has {max(turns)} turns" if turns else "has completed none"
+            known = f"has {plural(max(turns), 'turn')}" if turns else "has completed none"
             raise TurnUnknown(turn=turn, attempt=self.attempt, known=known)
         commit = turns[turn] if turn else self.base()
         if not commit:

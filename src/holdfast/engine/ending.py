@@ -14,6 +14,7 @@ from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.wording import plural
 from holdfast.durable import attempts, jsonl, process
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge, outages, standing, turns
@@ -27,7 +28,14 @@ from holdfast.processes import starts
 FAULT_PAUSE_S = 30.0
 
 # How much of an agent's output is looked at for its last words, and how much of a line is told.
-TAIL_BYTES, LINE_CHARS_MAX = 4096, 300
+TAIL_BYTES, LINE_CHARS_MAX, LINES_TOLD = 4096, 300, 3
+# What a runner says where the agent itself gave no reason.
+_WITHOUT_REASON = (
+    "The agent ended with code ",
+    "The command ended with code ",
+    "The agent was killed by ",
+    "The agent said that it has failed.",
+)
 
 # How long a start that comes to nothing is followed by none, doubled each time.
 PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
@@ -71,14 +79,15 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
             _limit(shop, task, ended)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
             shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(shop, task, ended))
-            shop.note(task.id, f"{task.attempt} crashed: {ended.detail}")
+            shop.note(task.id, f"{task.attempt} crashed: {_with_last_lines(shop, task, ended)}")
         case Ending.FAILED | Ending.NOT_STARTED if _is_lost(shop, task, ended):
             _begin_anew(shop, task, ended)
         case failed:
             more = _end_of(shop, task, ended)
             # Who has refused, or goes in circles, would do so again.
             more |= {"forget": True} if failed in _SPOILT else {}
-            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, ended.detail, **more)
+            detail = _with_last_lines(shop, task, ended)
+            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, detail, **more)
 
 
 def _is_lost(shop: Workshop, task: Task, ended: Exit) -> bool:
@@ -93,9 +102,9 @@ def _is_lost(shop: Workshop, task: Task, ended: Exit) -> bool:
 
 def _begin_anew(shop: Workshop, task: Task, ended: Exit) -> None:
     """The next start begins another conversation. The first time in an attempt, that is no fault of the attempt's."""
-    said = _last_line(shop.layout.attempt_files(task.attempt), ended.start)
     detail = f"The conversation {task.session} was lost: it could not be gone on with. {ended.detail.rstrip('.')}."
-    detail += f' Its last words: "{said}".' if said and said not in detail else ""
+    if lines := _last_lines(shop.layout.attempt_files(task.attempt), ended.start):
+        detail += f' Its last words: "{lines[-1]}".' if lines[-1] not in detail else ""
     more: dict[str, Any] = {**_end_of(shop, task, ended), "session": "", "forget": True}
     if task.lost_in == task.attempt:
         shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
@@ -105,18 +114,26 @@ def _begin_anew(shop: Workshop, task: Task, ended: Exit) -> None:
     shop.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
 
 
-def _last_line(files: Attempt, start: int) -> str:
-    """The last line that the agent printed for people, of the end of its output; empty where it printed none."""
+def _with_last_lines(shop: Workshop, task: Task, ended: Exit) -> str:
+    """How it ended, with what it printed last where it gave no reason by itself."""
+    lines = _last_lines(shop.layout.attempt_files(task.attempt), ended.start)
+    if not lines or not ended.detail.startswith(_WITHOUT_REASON) or lines[-1] in ended.detail:
+        return ended.detail
+    return f'{ended.detail} It printed: "{" / ".join(lines)}".'
+
+
+def _last_lines(files: Attempt, start: int) -> list[str]:
+    """The last lines that the agent printed for people, of the end of its output; empty where it printed none."""
     try:
         if files.output.stat().st_mtime < files.start(start).stat().st_mtime:
-            return ""
+            return []
         with files.output.open("rb") as output:
             output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = output.read().decode(errors="replace").splitlines()
     except OSError:
-        return ""
+        return []
     words = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("{", "["))]
-    return words[-1][:LINE_CHARS_MAX] if words else ""
+    return [line[:LINE_CHARS_MAX] for line in words[-LINES_TOLD:]]
 
 
 def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
@@ -273,7 +290,7 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
         agent=task.agent,
         outcome={"detail": ended.detail} if ended.detail else {},
     )
-    shop.note(task.id, f"{task.attempt} is done after {task.turn} turns")
+    shop.note(task.id, f"{task.attempt} is done after {plural(task.turn, 'turn')}")
 
 
 def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, paths: list[str]) -> None:

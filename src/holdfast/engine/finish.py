@@ -14,8 +14,9 @@ from holdfast.domain.entries import LandingPromoted, LandingWaiting, LandIntende
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.wording import plural
 from holdfast.durable.entry import Record
-from holdfast.engine import merge, pins, refresh, verify
+from holdfast.engine import gate_results, merge, pins, refresh, verify
 from holdfast.engine.effects import carry_out
 from holdfast.engine.land import branch_of, lost_landings, reaches
 from holdfast.engine.lost import settle_rewritten, undone
@@ -95,6 +96,8 @@ def _verify(shop: Workshop, task: Task) -> Finished | None:
     reason = AbortReason.LANDING_CONFLICT if verdict.kind == "conflict" else AbortReason.VERIFICATION_FAILED
     told = verify.feedback(verdict, shop.blobs)
     shop.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
+    for line in gate_results.failed_output(shop.blobs, verdict):
+        shop.note(task.id, f"  | {line}")
     return Finished.REJECTED
 
 
@@ -127,7 +130,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
         all(gate.repeatable for gate in gates),
         tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
     )
-    shop.note(task.id, f"verifying {merged.commit[:12]} with {len(gates)} gates")
+    shop.note(task.id, f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate') if gates else 'no gate'}")
     result = carry_out(shop.ledger, shop.effects, "verify", intended)
     return None if result["passed"] else verify.read_verdict(shop.blobs, result["verdict"])
 

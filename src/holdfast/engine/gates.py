@@ -25,13 +25,15 @@ import msgspec
 from holdfast.clock import Deadline, monotonic
 from holdfast.durable import attempts, disk
 from holdfast.durable.blobs import Blobs
-from holdfast.errors import DiskError, GateStuck
+from holdfast.errors import BlobCorrupt, BlobMissing, DiskError, GateStuck, NotABlobId
 from holdfast.layout import Attempt
 from holdfast.processes import cgroups, members
 
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 
 OUTPUT_BYTES_MAX = 4 << 20
+# How much of the end of it is told.
+TAIL_BYTES_MAX = 64 << 10
 TIMEOUT_S = 600.0
 GRACE_S = 5.0
 KILL_WAIT_S_MAX = 30.0
@@ -87,6 +89,14 @@ class Place(msgspec.Struct, frozen=True):
         kept = {name: os.environ[name] for name in sorted(names) if name in os.environ}
         ours = {"TASK": self.task, "ATTEMPT": self.attempt, "GATE": self.attempt, "WORKTREE": str(self.folder)}
         return {**kept, **{f"HOLDFAST_{name}": value for name, value in ours.items()}}
+
+
+def output_lines(blobs: Blobs, result: Result) -> list[str]:
+    """The end of what the gate printed; empty where it printed nothing, or where that is no longer there."""
+    try:
+        return blobs.get(result.output)[-TAIL_BYTES_MAX:].decode(errors="replace").splitlines() if result.output else []
+    except (BlobMissing, BlobCorrupt, NotABlobId):
+        return []
 
 
 # -- running ----------------------------------------------------------------------------------------------------------

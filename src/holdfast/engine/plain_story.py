@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.entries import EFFECTS
+from holdfast.domain.wording import money, plural
 from holdfast.durable.entry import Entry
 from holdfast.engine.story import compact
 
@@ -118,7 +119,7 @@ def _added(inputs: dict[str, Any]) -> str:
 
 def _turn(inputs: dict[str, Any]) -> str:
     usd, tokens = inputs.get("usd", 0.0), inputs.get("tokens", 0)
-    spent = (f", ${usd:.2f}" if usd else "") + (f", {tokens:,} tokens" if tokens else "")
+    spent = (f", {money(usd)}" if usd else "") + (f", {plural(tokens, 'token')}" if tokens else "")
     return f"Turn {inputs.get('turn', '?')}{spent}"
 
 

@@ -12,6 +12,7 @@ from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndon
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.wording import plural
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
 from holdfast.durable.entry import Record
@@ -55,7 +56,7 @@ def snapshot_of(layout: Layout, attempt: str, turn: int) -> str:
     found = journalled_turns(layout, attempt)
     commit = found.get(turn, "")
     if not commit:
-        known = f"has {max(found)} turns" if found else "has completed none"
+        known = f"has {plural(max(found), 'turn')}" if found else "has completed none"
         raise TurnUnknown(turn=turn, attempt=attempt, known=known)
     return commit
 

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.domain.entries import CLOSINGS, EFFECTS
 from holdfast.domain.moments import moment
+from holdfast.domain.wording import money
 from holdfast.durable.entry import Entry
 
 OUTCOME_CHARS_MAX = 400
@@ -29,7 +30,7 @@ SENTENCES: dict[str, str] = {
     "request_answered": "a request was answered with {status}",
     "task_move_refused": "refused: {event} while {state}",
     "task_flagged": "flags set: parked {parked}, not before {not_before}, cause {cause}",
-    "turn_completed": "turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd} USD",
+    "turn_completed": "turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd}",
     "turn_undone": "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
     "attempt_forked": "the next attempt begins with turn {turn} of {attempt}",
     "attempt_resumed": "the next start goes on with {attempt}",
@@ -75,6 +76,8 @@ def words(entry: Entry) -> str:
     given = {name: value for name, value in entry.inputs.items() if value not in ("", 0.0) or name not in usual}
     if isinstance(until := given.get("not_before"), int | float):
         given["not_before"] = moment(until)
+    if isinstance(spent := {**usual, **given}.get("usd"), int | float):
+        given["usd"] = money(spent)
     told = template.format_map(_Facts({name: _fact(value) for name, value in {**usual, **given}.items()}))
     return told + _chosen(entry.inputs) + _outcome(entry.inputs)
 

@@ -28,7 +28,6 @@ from holdfast.engine import gates as running
 from holdfast.engine import merge
 from holdfast.engine.gates import Gate, Place, Result
 from holdfast.engine.worktree import Worktrees
-from holdfast.errors import BlobMissing
 from holdfast.layout import Attempt, Layout
 from holdfast.points import point
 from holdfast.ports import DidNotHappen, Happened, InDoubt
@@ -50,7 +49,6 @@ VERIFY_POINTS = tuple(
 )
 Confine = Callable[[Sequence[str], Path, Path, Sequence[str]], Sequence[str]]
 TAIL_LINES = 200
-TAIL_BYTES_MAX = 64 << 10
 FILES_TOLD_MAX = 100
 _JSON = "application/json"
 
@@ -338,7 +336,7 @@ def _listed(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _shown(command: str | tuple[str, ...]) -> str:
+def shown_command(command: str | tuple[str, ...]) -> str:
     import shlex
 
     return command if isinstance(command, str) else shlex.join(command)
@@ -355,8 +353,8 @@ def _passed_detail(results: Sequence[Result]) -> str:
 
 def _broken_detail(broken: Result) -> str:
     if broken.outcome == "timed_out":
-        return f"the gate {broken.name} (`{_shown(broken.command)}`) had not ended after {broken.seconds:.0f} s"
-    return f"the gate {broken.name} (`{_shown(broken.command)}`) ended with code {broken.code}"
+        return f"the gate {broken.name} (`{shown_command(broken.command)}`) had not ended after {broken.seconds:.0f} s"
+    return f"the gate {broken.name} (`{shown_command(broken.command)}`) ended with code {broken.code}"
 
 
 def feedback(verdict: Verdict, blobs: Blobs) -> str:
@@ -389,12 +387,10 @@ def feedback(verdict: Verdict, blobs: Blobs) -> str:
 def _told(result: Result, blobs: Blobs) -> str:
     advisory = "" if result.required else " (advisory: it does not stop the landing)"
     end = "was ended after" if result.outcome == "timed_out" else f"ended with code {result.code} after"
-    head = f"Gate {result.name}{advisory}: `{_shown(result.command)}` {end} {result.seconds:.1f} s."
-    try:
-        lines = blobs.get(result.output)[-TAIL_BYTES_MAX:].decode(errors="replace").splitlines()
-    except BlobMissing:
-        return f"{head} Its output is no longer there."
+    head = f"Gate {result.name}{advisory}: `{shown_command(result.command)}` {end} {result.seconds:.1f} s."
+    lines = running.output_lines(blobs, result)
     if not lines:
-        return f"{head} It printed nothing."
+        is_there = not result.output or blobs.has(result.output)
+        return f"{head} {'It printed nothing.' if is_there else 'Its output is no longer there.'}"
     shown = "\n".join(lines[-TAIL_LINES:])
     return f"{head} The end of its output:\n{shown}"

@@ -147,6 +147,11 @@ class NeverAttempted(InputError):
     it waits for, and `holdfast run` starts what is ready."""
 
 
+class NeverJudged(InputError):
+    """No gate has judged the task {task} yet: it is {state}. Nothing was changed; `holdfast show {task}` tells what it
+    waits for."""
+
+
 class NoAgent(InputError):
     """No agent can work here: {missing} The tasks are kept; install an agent, name another as `agent` in
     config/settings.yaml, or give a task a `command:` or a `script:`, which need none. `holdfast doctor` lists the

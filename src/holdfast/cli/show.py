@@ -1,0 +1,151 @@
+"""`show`: one task for people; `--json` has everything that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli.completion import complete_task
+from holdfast.cli.overview import Overview, Row, look, unknown
+from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
+from holdfast.domain.definition import Definition
+from holdfast.domain.moments import moment
+from holdfast.domain.routing import Choice, choose
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.domain.wording import money, plural
+from holdfast.durable.at_work import clock
+
+_LABEL = 10
+
+
+@click.command(epilog="Examples:  holdfast show fix-login  ·  holdfast show fix-login --json | jq .state")
+@click.argument("task", shell_complete=complete_task)
+@as_json
+@click.pass_context
+def show(ctx: click.Context, task: str, as_json: bool) -> None:
+    """Show one task: its state and why, what to type next, what it cost, and its definition."""
+    app = find_app(ctx)
+    overview = look(app)
+    if task not in overview.rows and not any(task in each.tasks for each in overview.problems):
+        raise unknown(task, overview.rows)
+    facts = _facts(overview, task)
+    if facts.get("state") is TaskState.OPEN and facts["definition"]:
+        facts["next"] = choose(facts["definition"], app.config, overview.view.state.tasks.get(task))
+    if as_json:
+        print_json(facts)
+        return
+    row, known = overview.rows.get(task), overview.view.state.tasks.get(task)
+    for label, text in _told(row, known, facts):
+        click.echo(plain(f"  {label:{_LABEL}} {text}".rstrip()) if label or text else "")
+    if words := _text(overview, task):
+        click.echo("\n" + words.rstrip("\n"))
+
+
+# -- for programs -----------------------------------------------------------------------------------------------------
+
+
+def _facts(overview: Overview, name: str) -> dict[str, Any]:
+    """What is known of a task, by name; what its state does not have is left out."""
+    from holdfast.cli.costs import cost_of_attempts
+    from holdfast.durable.blobs import Blobs
+    from holdfast.engine.gate_results import output_of_task
+
+    row, task, file = overview.rows.get(name), overview.view.state.tasks.get(name), overview.files.get(name)
+    layout = overview.view.layout
+    facts: dict[str, Any] = {"id": name}
+    if row is not None:
+        facts |= {"state": row.state, "new": row.new, "ready": row.is_ready, "waits": row.waits}
+        facts |= {"next_step": row.next_step}
+    if task is not None:
+        facts |= {key: value for key, value in msgspec.structs.asdict(task).items() if key not in ("id", "definition")}
+        facts["pinned"] = task.definition
+        attempts = (f"{name}.{number}" for number in range(1, task.attempts + 1))
+        facts["cost"] = cost_of_attempts(map(layout.attempt_files, attempts))
+        facts["gate_output"] = output_of_task(layout, Blobs(layout.cas), task)
+    problems = [each for each in overview.problems if name in each.tasks]
+    files = {str(layout.backlog / each.file) for each in problems if each.file}
+    facts["files"] = [str(file.path)] if file else sorted(files)
+    facts["definition"] = file.definition if file else None
+    facts["problems"] = problems
+    return facts
+
+
+def _text(overview: Overview, name: str) -> str:
+    """The definition in its author's own words, with the comments."""
+    if name not in overview.files:
+        return ""
+    return overview.view.backlog.read(name)[1].decode(errors="replace")
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+Told = Iterator[tuple[str, str]]
+
+
+def _told(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Told:
+    """Lines of a label and a text, the most important first."""
+    state = f"{row.state}{' (new: the next run takes it in)' if row.new else ''}" if row else "cannot be used"
+    click.echo(plain(f"{facts['id']}: {state}" + (f" · {row.title}" if row and row.title else "")))
+    for problem in facts["problems"]:
+        yield "problem", str(problem)
+    if row is not None:
+        yield from _why(row, task, facts)
+        if row.next_step:
+            yield "next", row.next_step
+    if task is not None:
+        yield from _work(task, facts)
+    yield from _asked(facts["definition"], facts.get("next"))
+    for path in facts["files"]:
+        yield "file", path
+
+
+def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Told:
+    if row.parked:
+        yield "waits", f"for you to decide: {row.parked}"
+    for why in row.waits:
+        yield "waits", why
+    if row.reason:
+        yield "failed", row.reason
+        if task is not None and task.again:
+            yield "", "another attempt follows by itself"
+    elif task is not None and task.state is TaskState.OPEN and task.attempts and (last := task.outcome.get("detail")):
+        yield "last try", str(last)
+    output = facts.get("gate_output") or []
+    yield from (("", f"| {line}") for line in output)
+    if output:
+        yield "", f"`holdfast gates {row.id}` shows more"
+
+
+def _work(task: Task, facts: dict[str, Any]) -> Told:
+    if task.worked_by or task.agent:
+        model = f", model {task.model}" if task.model else ""
+        yield "agent", f"{task.agent or task.worked_by}{model}" + (f" ({task.why})" if task.why else "")
+    if task.attempts:
+        continued = f", continued {plural(task.resumes, 'time')}" if task.resumes else ""
+        yield "attempts", f"{task.attempts}, the last is {task.attempt}{continued}"
+        how = f" ({facts['cost']})" if facts.get("cost") else ""
+        spent = [f"{money(task.usd)}{how}", plural(task.turns, "turn"), plural(task.tokens, "token")]
+        yield "spent", ", ".join([*spent, f"{clock(task.seconds)} of work"])
+    if task.progress:
+        yield "says", task.progress
+    if task.landed:
+        branch = task.landed_on.removeprefix("refs/heads/")
+        yield "landed", f"as {task.landed[:12]}" + (f" on {branch}" if branch else "")
+    elif task.candidate and task.state is not TaskState.CLOSED:
+        yield "result", f"{task.candidate[:12]} of {task.attempt}: `holdfast diff {task.id}` shows it"
+    yield "added", moment(task.added_at)
+    if task.changed_at != task.added_at:
+        yield "changed", moment(task.changed_at)
+
+
+def _asked(made: Definition | None, choice: Choice | None) -> Told:
+    if choice is not None:
+        model = f", model {choice.model}" if choice.model else ""
+        yield "goes to", f"{choice.agent}{model} ({choice.why})" if choice.why else f"{choice.agent}{model}"
+    if made is not None and made.depends_on:
+        yield "needs", ", ".join(made.depends_on)

@@ -1,0 +1,24 @@
+"""Money and counts as people read them: one function for each."""
+
+from __future__ import annotations
+
+import math
+
+_PLACES_MAX = 6
+
+
+def money(usd: float) -> str:
+    """`$1.25`; below a dollar with three digits that count, `$0.00125`; never as `$0.00` where something was spent."""
+    if not usd:
+        return "$0.00"
+    sign, value = ("-" if usd < 0 else ""), abs(usd)
+    if value < 10**-_PLACES_MAX:
+        return f"{sign}less than ${10**-_PLACES_MAX:.{_PLACES_MAX}f}"
+    places = 2 if value >= 1 else min(_PLACES_MAX, 2 - math.floor(math.log10(value)))
+    whole, _, cents = f"{value:,.{max(2, places)}f}".partition(".")
+    return f"{sign}${whole}.{cents.rstrip('0').ljust(2, '0')}"
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """`1 turn`, `2 turns`; `nouns` where an s is not enough."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -1,0 +1,59 @@
+"""Reads what an attempt's gates said, for people: the results of the last verification and the end of their output."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.domain.state import Task
+from holdfast.durable.blobs import Blobs
+from holdfast.engine.gates import Result, output_lines
+from holdfast.engine.verify import Verdict, read_verdict
+from holdfast.errors import HoldfastError
+from holdfast.layout import Layout
+
+# How many of the last lines of a failed gate's output are told where something else is told, too.
+TOLD_LINES = 6
+LINE_CHARS_MAX = 300
+_NOT_PASSED = ("failed", "timed_out")
+
+
+def last_verdict(layout: Layout, task: Task) -> tuple[str, Verdict] | None:
+    """The newest attempt of the task that was judged, and its verdict."""
+    for number in range(task.attempts, 0, -1):
+        attempt = f"{task.id}.{number}"
+        try:
+            content = layout.attempt_files(attempt).verdict.read_bytes()
+            return attempt, msgspec.json.decode(content, type=Verdict)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return None
+
+
+def failed_output(blobs: Blobs, verdict: Verdict, most: int = TOLD_LINES) -> list[str]:
+    """The last lines that the gate printed which stopped the landing; empty where none did."""
+    broken = [each for each in verdict.results if each.required and each.outcome in _NOT_PASSED]
+    return last_lines(blobs, broken[0], most) if broken and not verdict.passed else []
+
+
+def output_of_verdict(blobs: Blobs, digest: str) -> list[str]:
+    """The same for a verdict that is known by its blob; empty where that, or the output, is gone."""
+    try:
+        return failed_output(blobs, read_verdict(blobs, digest))
+    except (HoldfastError, msgspec.MsgspecError):
+        return []
+
+
+def output_of_task(layout: Layout, blobs: Blobs, task: Task) -> list[str]:
+    """The same for a task that failed because a gate did."""
+    if task.outcome.get("kind") not in ("gate_failed", "gate_timed_out"):
+        return []
+    found = last_verdict(layout, task)
+    return failed_output(blobs, found[1]) if found and found[0] == task.outcome.get("attempt") else []
+
+
+def last_lines(blobs: Blobs, result: Result, most: int) -> list[str]:
+    """Of its output, without empty ones at the end."""
+    lines = output_lines(blobs, result)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return [line.rstrip()[:LINE_CHARS_MAX] for line in lines[-most:]]
