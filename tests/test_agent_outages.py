@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
+import urllib.request
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +30,7 @@ from holdfast.agents.words import Trouble
 from holdfast.domain.agent_events import QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, ToolStarted
 from holdfast.domain.attempt import Ending, Limits
 from stream_support import FIXTURES, heard, kinds, recorded
+from tls_support import answering, untrusted
 
 RECORDED = ("a_connection_is_refused", "a_connection_is_reset", "a_server_is_overloaded")
 OUTAGES = sorted(
@@ -61,6 +65,24 @@ def test_a_recorded_outage_is_no_failure_and_no_success(cli: str, name: str) -> 
         assert len(kinds(events, Retrying)) > 3 and "waiting for network" in kinds(events, Retrying)[-1].detail
         return
     assert ending(events) is Ending.UNREACHABLE, events[-3:]
+
+
+NAMES_AND_TLS = ("a_name_is_not_found", "tls_is_not_spoken", "a_certificate_is_not_trusted")
+# They were ended while they tried again; the others gave up by themselves.
+TRYING = {(cli, name) for cli in ("codex", "opencode") for name in NAMES_AND_TLS} - {
+    ("opencode", "a_certificate_is_not_trusted")
+}
+
+
+@pytest.mark.parametrize("name", NAMES_AND_TLS)
+@pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode"])
+def test_a_name_or_a_certificate_that_fails_is_an_outage(cli: str, name: str) -> None:
+    events = recorded(cli, f"{name}.1")
+    if (cli, name) in TRYING:
+        assert kinds(events, Retrying) and all(each.detail for each in kinds(events, Retrying))
+        assert not kinds(events, ToolStarted)
+    else:
+        assert ending(events) is Ending.UNREACHABLE, events[-3:]
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode", "aider"])
@@ -266,3 +288,32 @@ def test_geminis_limit_ends_when_the_server_says_and_not_when_it_tries_again() -
     assert isinstance(limit, RateLimited) and limit.until == pytest.approx(time.time() + 7200, abs=5)
     (limit,) = GeminiStream().read(b"Attempt 1 failed: too many. Retrying after 500000ms...")
     assert isinstance(limit, RateLimited) and limit.until == pytest.approx(time.time() + 500, abs=5)
+
+
+# -- real failures on loopback ----------------------------------------------------------------------------------------
+
+
+def failure_of(url: str) -> str:
+    """What Python says, and with it the CLIs that are made of it."""
+    with pytest.raises(OSError) as caught:
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60)
+    return str(caught.value)
+
+
+def test_a_name_that_there_is_not_and_a_closed_port_are_outages() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for url in ("http://model.invalid/", f"http://127.0.0.1:{port}/"):
+        told = failure_of(url)
+        assert words.trouble(told) is Trouble.UNREACHABLE, told
+
+
+@pytest.mark.parametrize("how", ["untrusted", "plain text", "reset"])
+def test_a_tls_that_fails_is_an_outage(tmp_path: Path, how: str) -> None:
+    if how == "untrusted":
+        with untrusted(tmp_path) as url:
+            told = failure_of(url)
+    else:
+        with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n" if how == "plain text" else b"") as port:
+            told = failure_of(f"https://127.0.0.1:{port}/")
+    assert words.trouble(told) is Trouble.UNREACHABLE, told

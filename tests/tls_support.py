@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -36,3 +37,24 @@ def _greet(listening: socket.socket, context: ssl.SSLContext) -> None:
             return
         with contextlib.suppress(OSError), connection, context.wrap_socket(connection, server_side=True):
             pass
+
+
+@contextlib.contextmanager
+def answering(text: bytes) -> Iterator[int]:
+    """The port of a server that answers the first words of one client with these, or without any resets."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=_answer, args=(listening, text), daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join()
+
+
+def _answer(listening: socket.socket, text: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        if text:
+            connection.recv(1 << 16)
+            connection.sendall(text)
+        else:
+            connection.recv(1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

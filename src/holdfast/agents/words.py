@@ -66,6 +66,7 @@ _PHRASES: dict[Trouble, tuple[str, ...]] = {
         r"\b(?:tls|ssl)\b[^.]{0,40}\b(?:handshake|error|alert|failure)\b",
         r"\bcertificate (?:verify failed|has expired|is not yet valid)\b|\bself[- ]signed certificate\b",
         r"\bunable to (?:verify the first|get local issuer) certificate\b",
+        r"\bwrong[ _]version[ _]number\b|\b(?:unknown_)?certificate_verif(?:y_failed|ication_error)\b",
         # The server itself.
         r"\b(?:status|code|api error|http)\b\W{0,3}(?:code\W{0,3})?5\d\d\b",
         r"\b5\d\d (?:internal server error|bad gateway|service unavailable|gateway time-?out|overloaded)\b",
