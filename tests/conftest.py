@@ -26,6 +26,23 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(COMPILED)
 sys.dont_write_bytecode = False
 
+# The tests' folders are in memory where there is room for them. A kill leaves the same there as on a disk, and what the
+# loss of power leaves is shown on a simulated disk. The long campaigns with kills stay on the disk of this machine.
+MEMORY, MEMORY_BYTES_MIN = "/dev/shm", 4 << 30
+
+
+def _has_room(folder: str) -> bool:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    is_fit = os.access(folder, os.W_OK) and not found.f_flag & os.ST_NOEXEC
+    return is_fit and found.f_bavail * found.f_frsize >= MEMORY_BYTES_MIN
+
+
+if "HOLDFAST_KILLS" not in os.environ and _has_room(MEMORY):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
 # Runs sign what they put on record: the key that they make for it is not to be one of the person who runs the tests.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)

@@ -8,8 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from holdfast.domain.state import State
 from holdfast.layout import Layout
 from holdfast.stores.files import read_state
 from snapshot_support import seeing
-
-WAIT_S = 120.0
+from support import wait_for as wait_for
 
 
 def git(repo: Path, *args: str) -> str:
@@ -62,12 +60,13 @@ def environment(repo: Path, **more: str) -> dict[str, str]:
 
 
 def holdfast(repo: Path, *args: str, code: int | None = 0, env: Mapping[str, str] = {}, stdin: str = "") -> str:
-    """Runs the command to its end and returns what it printed. A run is a process of its own, others are typed here."""
-    if args[0] == "run" or env:
+    """Runs the command to its end and returns what it printed: in this process, unless it has settings of its own."""
+    if env or "--detach" in args:
         code_found, out, err = _run_apart(repo, args, env, stdin)
     else:
-        gits = dict.fromkeys(name for name in os.environ if name.startswith("GIT_"))
-        code_found, out, err = type_in(repo, *args, stdin=stdin, environ={**gits, "HOME": str(repo.parent)})
+        others = dict.fromkeys(name for name in os.environ if name.startswith("GIT_"))
+        here = {**others, "HOME": str(repo.parent), "HOLDFAST_SERVER__ENABLED": "false"}
+        code_found, out, err = type_in(repo, *args, stdin=stdin, environ=here)
     if code is not None:
         assert code_found == code, f"{args}: {code_found}\n{out}\n{err}"
     return out + err
@@ -106,13 +105,6 @@ def settings(repo: Path, **values: Any) -> None:
 
 def state(repo: Path) -> State:
     return read_state(layout(repo))[0]
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never came: {what}"
-        time.sleep(0.02)
 
 
 def landed(repo: Path, branch: str = "main") -> list[str]:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,11 @@ from holdfast.durable.jsonl import Ledger
 from holdfast.layout import Layout
 from holdfast.processes import starts
 from snapshot_support import git, repository
+from support import WAIT_S_MAX
+from support import wait_for as until
 
-WAIT_S_MAX = 120.0
 SCRIPT = (sys.executable, "-m", "holdfast.agents.script")
 LIMITS = Limits(grace_s=0.2)
-
-
-def until(is_so: Callable[[], Any], what: str = "") -> Any:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not (found := is_so()):
-        assert time.monotonic() < deadline, f"waited in vain: {what or is_so}"
-        time.sleep(0.01)
-    return found
 
 
 class Bench:

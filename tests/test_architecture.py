@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -73,6 +74,12 @@ READING_FLAGS = {f"os.{name}" for name in ("O_RDONLY", "O_DIRECTORY", "O_NOFOLLO
 THROUGH_THE_DOOR = {"disk", "staged", "kernel", "calls", "super", "structs"}
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Every rule reads every file."""
+    return ast.parse(source)
+
+
 def layer_of(part: str) -> int | None:
     return next((number for number, layer in enumerate(LAYERS) if part in layer), None)
 
@@ -92,7 +99,7 @@ def imports(tree: ast.AST, module: str) -> Iterator[tuple[str, int]]:
 def breaches(module: str, source: str) -> Iterator[str]:
     """What is wrong with the imports of a module."""
     own = module.split(".")[1] if "." in module else "__init__"
-    for name, line in imports(ast.parse(source), module):
+    for name, line in imports(parsed(source), module):
         if name.split(".")[0] != "holdfast":
             continue
         if name not in MODULES:
@@ -116,7 +123,7 @@ def breaches(module: str, source: str) -> Iterator[str]:
 
 def disk_writes(source: str) -> Iterator[str]:
     """Calls that write, sync or rename without going through the door."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     aliases = {"open": ("builtins", "open")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -188,10 +195,10 @@ def test_only_the_door_writes() -> None:
 
 
 def impurities(source: str) -> Iterator[str]:
-    for name, line in imports(ast.parse(source), "domain"):
+    for name, line in imports(parsed(source), "domain"):
         if name.split(".")[0] in IMPURE:
             yield f"line {line}: import of {name}"
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -206,14 +213,14 @@ def test_the_domain_does_no_input_and_no_output() -> None:
 
 def test_only_the_door_makes_system_calls() -> None:
     def used(source: str) -> Iterator[str]:
-        yield from (name for name, _ in imports(ast.parse(source), "") if name in INNER_PARTS)
+        yield from (name for name, _ in imports(parsed(source), "") if name in INNER_PARTS)
 
     assert found_by(used, MODULES.keys() - MAY_USE_KERNEL) == []
 
 
 def other_clocks(source: str) -> Iterator[str]:
     """Places that ask for the time without asking our clock: a test that sets it would not reach them."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.monotonic", "datetime.now"):
             yield f"line {node.lineno}: {ast.unparse(node)}"
         if isinstance(node, ast.ImportFrom) and node.module == "time":
@@ -233,16 +240,14 @@ def test_every_command_is_a_real_function() -> None:
     for place, _ in COMMANDS.values():
         module, _, function = place.partition(":")
         assert module in MODULES, place
-        defined = [
-            node.name for node in ast.parse(MODULES[module].read_text()).body if isinstance(node, ast.FunctionDef)
-        ]
+        defined = [node.name for node in parsed(MODULES[module].read_text()).body if isinstance(node, ast.FunctionDef)]
         assert function in defined, place
 
 
 def too_long(module: str, source: str) -> Iterator[str]:
     if (lines := len(source.splitlines())) > TOO_LONG.get(module, LINES_MAX):
         yield f"{module} has {lines} lines"
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > TOO_LONG.get(f"{module}.{node.name}", FUNCTION_LINES_MAX):

@@ -16,10 +16,16 @@ import msgspec
 import pytest
 
 from cli_support import type_in
-from holdfast.durable import attempts
+from holdfast.durable import attempts, filesystems
 from holdfast.layout import Layout
 from holdfast.processes import starts
 from work_support import add, git, make_work, started, wait_for
+
+
+@pytest.fixture(autouse=True)
+def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' folders may be in memory, which is a finding; `test_filesystems` has its own tests."""
+    monkeypatch.setattr(filesystems, "kind_of", lambda path: "ext4")
 
 
 @pytest.fixture

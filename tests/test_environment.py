@@ -256,7 +256,8 @@ def test_a_damaged_definition_is_mended_from_its_file(repo: Path) -> None:
 def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
     add(repo, "a", f"run while [ ! -e {repo.parent}/go ]; do sleep 0.05; done\nwrite a.txt x")
     with workshop(App.find(repo), lambda task, text: None) as shop:
-        Loop(shop, show=lambda loop: loop.stop(AGENTS) if loop.at_work else None).run()
+        # Once: each time it is told to, it looks again at once.
+        Loop(shop, show=lambda loop: loop.stop(AGENTS) if loop.at_work and not loop.stopping else None).run()
     task = state(repo).tasks["a"]
     assert task.state is TaskState.OPEN and task.continues
     # Edited since, so that its file does not say any more what the attempt began with.

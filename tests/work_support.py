@@ -10,14 +10,12 @@ import select
 import struct
 import subprocess
 import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from cli_support import HOLDFAST, type_in
 from snapshot_support import seeing
-
-DEADLINE_S = 120.0
+from support import wait_for as wait_for
 
 
 def git(repo: Path, *arguments: str) -> str:
@@ -58,20 +56,13 @@ def add(top: Path, name: str, script: str, more: str = "") -> None:
     (top / ".sdd" / "backlog" / "open" / f"{name}.yaml").write_text(f"goal: {name}\n{more}script: |\n{steps}")
 
 
-def wait_for(condition: Callable[[], object], what: str = "") -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 @contextlib.contextmanager
 def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a process of its own, which is ended at the end."""
+    """The command as a process of its own, which is ended at the end; a run serves nobody, which has its own tests."""
     process = subprocess.Popen(
         [*HOLDFAST, *arguments],
         cwd=folder,
-        env=bare_environment(),
+        env=bare_environment(HOLDFAST_SERVER__ENABLED="false"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

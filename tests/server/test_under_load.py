@@ -20,13 +20,14 @@ from pathlib import Path
 import pytest
 
 from cli_support import HOLDFAST
-from engine_support import WAIT_S, environment, layout, make_repo, sound, state, wait_for
+from engine_support import environment, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry
 from holdfast.server.serving import read_address
 from server.load_support import Load, Request
 from server.server_support import served
+from support import WAIT_S_MAX
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 # So many in one repository: the journal and the backlog grow with every life, and each start reads them.
@@ -149,7 +150,7 @@ class Round:
     async def answers(self, server: subprocess.Popen[bytes]) -> None:
         """Waits for a number of answers of this life."""
         wanted = len(self.load.answered) + self.chance.randint(*ANSWERS)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(WAIT_S_MAX):
             while len(self.load.answered) < wanted:
                 assert server.poll() is None, self.log.read_text()[-2000:]
                 await asyncio.sleep(0.001)
@@ -165,7 +166,7 @@ class Round:
 
     async def followers_see_the_end(self) -> None:
         last = journal(self.repo)[-1][0]
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(WAIT_S_MAX):
             while not all(last in seen[-1000:] for seen in self.seen):
                 await asyncio.sleep(0.02)
 

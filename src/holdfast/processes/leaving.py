@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False  # `typing` itself takes longer to import than `holdfast --version` has
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def leave(code: int) -> NoReturn:
