@@ -36,6 +36,17 @@ def make_repo(folder: Path) -> Path:
     return folder
 
 
+def make_tracked_repo(folder: Path) -> Path:
+    """One that does not ignore the data root as a whole: git would carry backlog and settings, if asked to."""
+    repo = make_repo(folder)
+    (repo / ".gitignore").unlink()
+    git(repo, "add", "-f", ".sdd/.gitignore")
+    git(repo, "commit", "-qam", "track the data root")
+    holdfast(repo, "init")
+    settings(repo, max_agents=1)
+    return repo
+
+
 @functools.cache
 def _template() -> Path:
     top = tempfile.mkdtemp(prefix="holdfast-tests-")

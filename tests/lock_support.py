@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 
 def name_run(epoch: int) -> str:
@@ -80,3 +83,15 @@ def kill(pid: int) -> None:
 
 def is_alive(child: subprocess.Popen[str]) -> bool:
     return child.poll() is None
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lock"
+
+
+@pytest.fixture
+def children(path: Path) -> Iterator[Children]:
+    group = Children(path)
+    yield group
+    group.end()

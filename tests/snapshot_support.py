@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.durable.snapshot import Snapshots
 
 Tree = dict[bytes, tuple[str, bytes]]
@@ -51,6 +53,16 @@ def with_files(path: Path, **files: str) -> Path:
     git(path, "add", "-A")
     git(path, "commit", "-q", "-m", "first")
     return path
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return with_files(repository(tmp_path / "repo"), a="alpha\n", b="beta\n")
+
+
+@pytest.fixture
+def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
+    return snapshots_at(repo, tmp_path / "private")
 
 
 def tree_of(top: Path) -> Tree:

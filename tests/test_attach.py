@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from cli_support import type_in
 from holdfast.durable import attempts
 from holdfast.layout import Layout
-from holdfast.processes import starts
-from work_support import Terminal, add, make_work, started, wait_for
+from work_support import Terminal, add, started, wait_for
+from work_support import repo as repo
 
 # Waits for a file of its own, so that the test says when it goes on.
 SCRIPT = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nrun printf 'a\\nb'\nsay bye"
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Iterator[Path]:
-    repo = make_work(tmp_path / "repo")
-    yield repo
-    for files in map(Layout(repo / ".sdd").attempt_files, os.listdir(repo / ".sdd" / "attempts")):
-        starts.end_all(files, files.root.name, None, 0.5)
 
 
 def test_an_agent_is_followed_to_the_end_of_its_attempt(repo: Path, tmp_path: Path) -> None:

@@ -7,20 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, layout, make_repo, settings, sound, state
+from engine_support import add, git, holdfast, layout, make_tracked_repo, sound, state
 from holdfast.domain.task import TaskState
 
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """One that does not ignore the data root as a whole: git would carry backlog and settings, if asked to."""
-    repo = make_repo(tmp_path / "repo")
-    (repo / ".gitignore").unlink()
-    git(repo, "add", "-f", ".sdd/.gitignore")
-    git(repo, "commit", "-qam", "track the data root")
-    holdfast(repo, "init")
-    settings(repo, max_agents=1)
-    return repo
+    return make_tracked_repo(tmp_path / "repo")
 
 
 @pytest.fixture

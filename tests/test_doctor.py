@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,14 @@ import pytest
 from cli_support import type_in
 from holdfast.durable import attempts, filesystems
 from holdfast.layout import Layout
-from holdfast.processes import starts
-from work_support import add, git, make_work, started, wait_for
+from work_support import add, git, started, wait_for
+from work_support import repo as repo
 
 
 @pytest.fixture(autouse=True)
 def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' folders may be in memory, which is a finding; `test_filesystems` has its own tests."""
     monkeypatch.setattr(filesystems, "kind_of", lambda path: "ext4")
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Iterator[Path]:
-    repo = make_work(tmp_path / "repo")
-    yield repo
-    for files in map(Layout(repo / ".sdd").attempt_files, os.listdir(repo / ".sdd" / "attempts")):
-        starts.end_all(files, files.root.name, None, 0.5)
 
 
 def findings(repo: Path) -> dict[str, list[dict[str, Any]]]:

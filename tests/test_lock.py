@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,8 @@ from holdfast.durable import disk, lock, process
 from holdfast.durable.lock import DataLock, read_holder
 from holdfast.testing.recorder import Recorder
 from lock_support import HOLD, Children, hear, is_alive, name_run
+from lock_support import children as children
+from lock_support import path as path
 from support import each_disk, each_fault, examples, record
 
 
@@ -28,18 +30,6 @@ from support import each_disk, each_fault, examples, record
 def no_locks_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this process may have left theirs open."""
     monkeypatch.setattr(lock, "_open_locks", set())
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "lock"
-
-
-@pytest.fixture
-def children(path: Path) -> Iterator[Children]:
-    group = Children(path)
-    yield group
-    group.end()
 
 
 # -- holding ----------------------------------------------------------------------------------------------------------

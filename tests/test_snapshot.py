@@ -16,18 +16,9 @@ from hypothesis import strategies as st
 from holdfast import errors
 from holdfast.durable.snapshot import Snapshots, reference
 from snapshot_support import Tree, git, make, repository, snapshots_at, store_of, tree_of, user_state, with_files
+from snapshot_support import repo as repo
+from snapshot_support import snapshots as snapshots
 from support import examples, scratch
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return with_files(repository(tmp_path / "repo"), a="alpha\n", b="beta\n")
-
-
-@pytest.fixture
-def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
-    return snapshots_at(repo, tmp_path / "private")
-
 
 NAMES = st.sampled_from(
     [b"a", b"b", b"-dash", b" space ", b"new\nline", "ünï".encode(), b"\xff\xfe", b'"q"', b"git~1", b"*?["]

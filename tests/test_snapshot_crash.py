@@ -14,21 +14,12 @@ import pytest
 
 from holdfast import errors
 from holdfast.durable import disk, shadow
-from holdfast.durable.snapshot import Snapshots, reference
+from holdfast.durable.snapshot import reference
 from holdfast.testing.recorder import Recorder
 from snapshot_support import git, repository, snapshots_at, store_of, tree_at, tree_of, with_files
+from snapshot_support import repo as repo
+from snapshot_support import snapshots as snapshots
 from support import cannot_trace, each_fault, require_strace
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return with_files(repository(tmp_path / "repo"), a="alpha\n", b="beta\n")
-
-
-@pytest.fixture
-def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
-    return snapshots_at(repo, tmp_path / "private")
-
 
 TRACED = """
 import subprocess, sys

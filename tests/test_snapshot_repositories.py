@@ -8,16 +8,8 @@ import pytest
 from holdfast import errors
 from holdfast.durable.snapshot import Snapshots, reference
 from snapshot_support import git, make, repository, snapshots_at, store_of, tree_of, with_files
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return with_files(repository(tmp_path / "repo"), a="alpha\n", b="beta\n")
-
-
-@pytest.fixture
-def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
-    return snapshots_at(repo, tmp_path / "private")
+from snapshot_support import repo as repo
+from snapshot_support import snapshots as snapshots
 
 
 def linked(tmp_path: Path) -> Path:

@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from engine_support import (
+    add,
+    begin,
+    git,
+    holdfast,
+    landed,
+    layout,
+    make_repo,
+    make_tracked_repo,
+    settings,
+    sound,
+    state,
+    wait_for,
+)
 from holdfast.app import App
 from holdfast.config.layers import load
 from holdfast.domain.task import TaskState
@@ -22,13 +35,7 @@ TAKES = {"stash": ("stash", "-u"), "clean": ("clean", "-fdq")}
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """One that does not ignore the data root as a whole: git would carry backlog and settings, if asked to."""
-    repo = make_repo(tmp_path / "repo")
-    (repo / ".gitignore").unlink()
-    git(repo, "add", "-f", ".sdd/.gitignore")
-    git(repo, "commit", "-qam", "track the data root")
-    settings(repo, max_agents=1)
-    return repo
+    return make_tracked_repo(tmp_path / "repo")
 
 
 @pytest.mark.parametrize("takes", TAKES)

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,8 @@ from holdfast import errors
 from holdfast.durable import lock, process
 from holdfast.durable.lock import DataLock, Holder, read_holder
 from lock_support import RAW, Children, hear, is_alive, name_run, tell
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "lock"
-
-
-@pytest.fixture
-def children(path: Path) -> Iterator[Children]:
-    group = Children(path)
-    yield group
-    group.end()
+from lock_support import children as children
+from lock_support import path as path
 
 
 def forge(path: Path, **fields: object) -> None:

@@ -13,7 +13,11 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from cli_support import HOLDFAST, type_in
+from holdfast.layout import Layout
+from holdfast.processes import starts
 from snapshot_support import seeing
 from support import wait_for as wait_for
 
@@ -49,6 +53,15 @@ def make_work(top: Path, **tasks: str) -> Path:
     for name, script in tasks.items():
         add(top, name, script)
     return top
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Iterator[Path]:
+    """Agents that a test leaves at work are ended."""
+    repo = make_work(tmp_path / "repo")
+    yield repo
+    for files in map(Layout(repo / ".sdd").attempt_files, os.listdir(repo / ".sdd" / "attempts")):
+        starts.end_all(files, files.root.name, None, 0.5)
 
 
 def add(top: Path, name: str, script: str, more: str = "") -> None:
