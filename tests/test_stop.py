@@ -91,7 +91,9 @@ def test_what_has_ended_is_not_shown_at_work_and_the_next_run_says_whom_it_adopt
     process.kill()
     process.communicate()
     shown = holdfast(repo, "status")
-    assert "at work" in shown and "ended" not in shown and "`holdfast stop --agents` ends them" in shown
+    # What a task was told last may hold a path, and that this test's name.
+    words = shown.replace(repo.parent.name, "")
+    assert "at work" in words and "ended" not in words and "`holdfast stop --agents` ends them" in shown
     assert not any(each["ended"] for each in json.loads(holdfast(repo, "status", "--json"))["at_work"])
     again = begin(repo)
     assert again.stdout is not None
