@@ -196,6 +196,21 @@ def test_files_in_a_submodule_that_a_linked_worktree_never_initialised(repo: Pat
     assert taken.changed and "lib/new" in held(linked, taken.ref)
 
 
+def test_no_git_runs_inside_a_nested_repository(repo: Path, snapshots: Snapshots, tmp_path: Path) -> None:
+    """Its configuration is an agent's, and may name programs to run."""
+    mark = tmp_path / "mark"
+    nested = with_files(repository(repo / "nested"), f="1\n")
+    git(nested, "config", "filter.x.clean", f"touch {mark}; cat")
+    (nested / ".gitattributes").write_text("* filter=x\n")
+    first = snapshots.take("t.1", "turn-1")
+    (nested / "f").write_text("2\n")
+    (repo / "a").write_text("2\n")
+    taken = snapshots.take("t.1", "turn-2")
+    assert taken.changed and [left.path for left in taken.excluded] == ["nested"] and not mark.exists()
+    snapshots.restore(first.ref)
+    assert not mark.exists() and (nested / "f").exists() and (repo / "a").read_text() == "alpha\n"
+
+
 def sparse(repo: Path) -> Path:
     for folder in ("in", "out"):
         (repo / folder).mkdir()

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.durable import disk, git, git_locks
-from holdfast.durable.shadow import GITLINK
+from holdfast.durable.submodules import GITLINK
 from holdfast.errors import DiskError, GitLocked
 
 Stamp = tuple[int, ...] | None

@@ -15,7 +15,8 @@ that what is stored is what stands on disk, byte for byte.
   objects that never reached the disk, so another boot starts from new ones.
 - An index that git refuses, or that names an object which is gone, is built again from the last snapshot.
 - Before git looks at the worktree, the index loses what must not be in it: excluded paths, files that are ignored by
-  now and neither tracked by the user nor on the include list, and the gitlink of a submodule with plain files in it.
+  now and neither tracked by the user nor on the include list, and every gitlink: with one in the index, git would run
+  inside that repository, with the settings that it finds there. Each is found anew, by its HEAD alone.
 - Files that a sparse checkout keeps out of the worktree are held as the user's index has them while they are absent.
   In a partial clone their content may not be here; then they are left out.
 """
@@ -27,23 +28,22 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 import msgspec
 
-from holdfast.durable import disk, git, process
+from holdfast.durable import disk, git, process, raw_git
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot_store import Store, clear, keep
+from holdfast.durable.submodules import GITLINK, MODULES, Submodules, is_empty
 from holdfast.errors import GitFailed, Locked, PathEscapes
 
-GITLINK = "160000"
 # Of a file that git writes, which it always does by renaming a new one over it; None where there is none.
 Stamp = tuple[int, ...] | None
 LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
-RAW_ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
 # What git writes is synced by us, before it has its name in the store.
 _SETTINGS = {
     "core.fsync": "none",
@@ -78,8 +78,10 @@ class Shadow:
         include: Sequence[str],
         exclude: Sequence[str],
         index: Path | None = None,
+        modules: Path | None = None,
     ) -> None:
-        """`index`: of whoever works there, where it is not the worktree's own; what cannot be read says nothing."""
+        """`index`: of whoever works there, where it is not the worktree's own; what cannot be read says nothing.
+        `modules`: the git dirs of the submodules, where they are not beside that index."""
         self.repository = git.discover(worktree)
         self._their_index = index or self.repository.git_dir / "index"
         self._is_trusted = index is None
@@ -100,12 +102,16 @@ class Shadow:
         self._forget()
         self._set_up()
         self._env = self._environment()
+        beside = modules or self._their_index.parent / MODULES
+        self.submodules = Submodules(self.worktree, self._private, beside, self.store, self.run, self.staging)
 
     def _forget(self) -> None:
         self._written: tuple[Stamp, str] | None = None
         # Of the private index, as it was when it had the stamp: gitlinks, and what is held though absent.
         self._listed: Stamp = None
-        self._links: list[str] = []
+        self._links: dict[str, str] = {}
+        # Submodules that stand in the worktree: they are read by themselves, and brought in at the end.
+        self._apart: list[str] = []
         self._held: dict[str, str] = {}
         self._ignored: set[str] = set()
         # Of the user's index: what it tracks though ignored, what it keeps out of the worktree, and of that what is
@@ -181,6 +187,7 @@ class Shadow:
         disk.unlink(self._index, missing_ok=True)
         disk.remove_tree(self.staging)
         disk.mkdir(self.staging)
+        self.submodules.forget()
 
     def left_out(self, *which: str) -> list[str]:
         """What still differs from the index. A name that ends in a slash is a nested repository."""
@@ -188,11 +195,12 @@ class Shadow:
 
     def without_excluded(self, tree: str) -> tuple[str, list[Excluded]]:
         """The tree but for what is excluded here, and for what could not stand without removing that."""
-        if not self._exclude:
+        exclude = [*self._exclude, *self._apart]
+        if not exclude:
             return tree, []
         names = self.run("ls-tree", "-r", "-z", "--name-only", tree).fields()
-        above = {str(parent) for name in self._exclude for parent in PurePosixPath(name).parents}
-        dropped = [name for name in names if name in above or _is_below(name, self._exclude)]
+        above = {str(parent) for name in exclude for parent in PurePosixPath(name).parents}
+        dropped = [name for name in names if name in above or _is_below(name, exclude)]
         if not dropped:
             return tree, []
         here = {"GIT_INDEX_FILE": str(self.scratch_index())}
@@ -203,34 +211,42 @@ class Shadow:
 
     def _stage(self) -> Staged:
         self._read_user_index()
-        self._tidy()
+        links = self._tidy()
         added = self.run("add", "-A", "--ignore-errors", "--", *self._everything(), codes=(0, 1))
         excluded = _unopened(added)
         excluded += self._explain(added, self.left_out("--exclude-standard")) if added.code else []
         excluded += self._stage_ignored()
+        self._put(f"{facts}\t{name}" for name, facts in links.items() if is_empty(self.worktree / name))
         before = file_stamp(self._index)
         if self._written is None or self._written[0] != before:
             tree = self.run("write-tree").line
             self._written = (file_stamp(self._index), tree)
-        return Staged(self._written[1], list(dict.fromkeys(excluded + self._unfetched)))
+        tree = self.submodules.put_into(self._written[1], self.scratch_index())
+        return Staged(tree, list(dict.fromkeys(excluded + self._unfetched)))
 
-    def _tidy(self) -> None:
-        """Takes from the index what must not be in it, so that git sees what stands in the worktree instead."""
+    def _tidy(self) -> dict[str, str]:
+        """Takes from the index what must not be in it, so that git sees what stands in the worktree instead. Returns
+        the gitlinks among that."""
         dropped: list[str] = []
-        stamp = file_stamp(self._index)
-        if stamp is None or stamp != self._listed:
+        stamp, before = file_stamp(self._index), self._apart
+        self._apart = [module.path for module in self.submodules.standing()]
+        if stamp is None or stamp != self._listed or self._apart != before:
             listed = [entry.split("\t", 1) for entry in self.run("ls-files", "-z", "-s", "-t").fields()]
             self._listed = stamp
-            self._links = [name for facts, name in listed if facts[2:].startswith(GITLINK)]
+            self._links = {name: facts[2:] for facts, name in listed if facts[2:].startswith(GITLINK)}
             self._held = {name: facts[2:] for facts, name in listed if facts.startswith("S ")}
-            dropped += [name for _, name in listed if _is_below(name, self._exclude)]
-        dropped += [name for name in self._links if _is_plain_folder(self.worktree / name)]
+            dropped += [name for _, name in listed if _is_below(name, [*self._exclude, *self._apart])]
+        unseen = {name for name in self._sparse if not os.path.lexists(self.worktree / name)}
+        links = {name: facts for name, facts in self._links.items() if name not in unseen}
+        dropped += links
+        self._held = {name: facts for name, facts in self._held.items() if name not in links}
         self._ignored = set(self.run(*_TRACKED_AND_IGNORED).fields())
         if self._unwanted():
             # The rules may have changed, and the user's index not.
             self._tracked = set(self._run_user(*_TRACKED_AND_IGNORED).fields())
         self._remove(dropped + self._unwanted())
         self._hold_absent()
+        return links
 
     def _unwanted(self) -> list[str]:
         wanted = {*self._include, *self._tracked}
@@ -242,8 +258,7 @@ class Shadow:
         if back := [name for name in self._held if name not in absent]:
             self.run("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=_joined(back))
         if new := [name for name, facts in absent.items() if self._held.get(name) != facts]:
-            entries = _joined([f"{absent[name]}\t{name}" for name in new])
-            self.run("update-index", "-z", "--index-info", stdin=entries)
+            self._put(f"{absent[name]}\t{name}" for name in new)
             self.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=_joined(new))
         self._held = absent
 
@@ -310,31 +325,23 @@ class Shadow:
         tree = tree or self.run_real("rev-parse", "-q", "--verify", "HEAD^{tree}", codes=(0, 1)).line
         if not tree or self.run("read-tree", tree, codes=(0, 128)).failure:
             self.forget_index()  # A power cut took a part of it; all that stands in the worktree is stored anew.
-            return
-        # Each nested repository is found anew, by its HEAD alone; one that is known is asked for its status by git,
-        # and a broken one would then stop everything.
-        listed = [entry.split("\t", 1) for entry in self.run("ls-files", "-z", "-s").fields()]
-        links = [name for facts, name in listed if facts.startswith(GITLINK)]
-        self._remove([name for name in links if os.path.lexists(self.worktree / name / ".git")])
+
+    def _put(self, entries: Iterable[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        if lines := list(entries):
+            self.run("update-index", "--add", "-z", "--index-info", stdin=_joined(lines), variables=variables)
 
     def _remove(self, names: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
         if names:
             self.run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(names), variables=variables)
 
     def _everything(self) -> list[str]:
-        return [":/", *(f":(top,exclude,literal){name}" for name in self._exclude)]
+        return [":/", *(f":(top,exclude,literal){name}" for name in (*self._exclude, *self._apart))]
 
     # -- setting up ---------------------------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        for folder in (self._git_dir / "refs", self._git_dir / "objects", self._git_dir / "info", self.staging):
-            disk.mkdir(folder)
-        version, name = (0, "") if self.repository.hash_name == "sha1" else (1, self.repository.hash_name)
-        extension = f"[extensions]\n\tobjectFormat = {name}\n" if name else ""
-        config = f"[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extension}"
-        keep(self._git_dir / "HEAD", b"ref: refs/heads/none\n")
-        keep(self._git_dir / "config", config.encode())
-        keep(self._git_dir / "info" / "attributes", RAW_ATTRIBUTES)
+        disk.mkdir(self.staging)
+        raw_git.make(self._git_dir, self.repository.hash_name)
 
     def _environment(self) -> dict[str, str]:
         asked = self.repository.run("config", "-z", "--type=path", "--get-regexp", _PASSED_ON, codes=(0, 1)).fields()
@@ -365,14 +372,6 @@ def _unopened(added: git.Result) -> list[Excluded]:
     """The folders that git could not look into, of which it only warns."""
     reason = "it cannot be opened, so what is new in it is not seen"
     return [Excluded(found[1].rstrip("/"), reason) for found in _UNOPENED.finditer(added.said)]
-
-
-def _is_plain_folder(path: Path) -> bool:
-    """Something stands in it, and it is no repository."""
-    if path.is_symlink() or not path.is_dir() or os.path.lexists(path / ".git"):
-        return False
-    with os.scandir(path) as entries:
-        return any(True for _ in entries)
 
 
 def file_stamp(path: Path) -> Stamp:

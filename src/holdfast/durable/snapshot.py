@@ -35,8 +35,9 @@ import msgspec
 from holdfast.clock import wall
 from holdfast.durable import disk, git_objects
 from holdfast.durable.git import readable
-from holdfast.durable.shadow import GITLINK, Excluded, Shadow, Stamp, file_stamp
+from holdfast.durable.shadow import Excluded, Shadow, Stamp, file_stamp
 from holdfast.durable.snapshot_store import ATTEMPTS
+from holdfast.durable.submodules import GITLINK, State
 from holdfast.errors import (
     AlreadyExists,
     DiskError,
@@ -88,7 +89,7 @@ class Snapshots:
 
     `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` and
     `store` never get in either. Both are relative to the worktree. `index`: that of who works there, where it is
-    another than git's.
+    another than git's. `modules`: the git dirs of its submodules, where they are not beside that index.
     """
 
     def __init__(
@@ -100,8 +101,9 @@ class Snapshots:
         exclude: Sequence[str] = (),
         index: Path | None = None,
         base: str = "",
+        modules: Path | None = None,
     ) -> None:
-        self._shadow = Shadow(worktree, private, store, include, exclude, index)
+        self._shadow = Shadow(worktree, private, store, include, exclude, index, modules)
         self._repository = self._shadow.repository
         self._store = self._shadow.store
         self._base = base
@@ -297,6 +299,11 @@ class Snapshots:
         """The tree as the worktree stands. It is kept nowhere."""
         with self._at_work():
             return self._shadow.stage(None).tree
+
+    def submodules(self) -> dict[str, State]:
+        """What stands in each submodule that is set up in the worktree, by its path."""
+        with self._at_work():
+            return self._shadow.submodules.states()
 
     def prune(self, attempt: str, keep: Collection[str] = ()) -> list[str]:
         """Removes the attempt's refs but those named in `keep`, all or none, and returns the names.

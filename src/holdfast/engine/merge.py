@@ -24,10 +24,10 @@ import msgspec
 from holdfast.clock import wall
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
-from holdfast.durable import disk, git, git_objects
-from holdfast.durable.shadow import GITLINK, RAW_ATTRIBUTES
+from holdfast.durable import disk, git, git_objects, raw_git
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.snapshot_store import CANDIDATES, MERGED, Store
+from holdfast.durable.submodules import GITLINK
 from holdfast.errors import NoIdentity, NoTarget
 
 TITLE_MAX = 72
@@ -260,13 +260,7 @@ class _Run:
     def raw(self) -> dict[str, str]:
         """Variables for a git that converts nothing: what it writes are the bytes of the object."""
         top = self._folder / "git"
-        for name in ("refs", "objects", "info"):
-            disk.mkdir(top / name)
-        version, name = (0, "") if self._hash == "sha1" else (1, self._hash)
-        extension = f"[extensions]\n\tobjectFormat = {name}\n" if name else ""
-        disk.replace(top / "HEAD", b"ref: refs/heads/none\n")
-        disk.replace(top / "config", f"[core]\n\trepositoryFormatVersion = {version}\n{extension}".encode())
-        disk.replace(top / "info" / "attributes", RAW_ATTRIBUTES)
+        raw_git.make(top, self._hash)
         return {"GIT_DIR": str(top), "GIT_INDEX_FILE": str(self._folder / "raw")}
 
     def commit(self, tree: str, parent: str, message: str, who: Identity) -> str:
