@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.durable import disk, git_locks
-from holdfast.engine import merge, worktree
+from holdfast.engine import merge
+from holdfast.engine.stale_locks import stale_locks
 from holdfast.engine.worktree import WORKTREE_POINTS, Worktrees
 from holdfast.errors import GitLocked
 from holdfast.layout import Layout
@@ -339,10 +340,10 @@ def test_stale_locks_are_old_and_in_nobodys_hands(repo: Path) -> None:
         os.utime(lock, (1, 1))
     with subprocess.Popen(["sleep", "60"], stdin=held.open()) as holder:
         try:
-            assert worktree.stale_locks(repo) == [old]
+            assert stale_locks(repo) == [old]
         finally:
             holder.kill()
-    assert worktree.stale_locks(repo) == [old, held]
+    assert stale_locks(repo) == [old, held]
 
 
 def test_user_worktrees_are_never_touched(repo: Path, tmp_path: Path) -> None:

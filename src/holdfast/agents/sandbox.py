@@ -28,6 +28,7 @@ from pathlib import Path
 from holdfast.domain.attempt import Order
 from holdfast.durable import audit_key, disk, git
 from holdfast.durable.snapshot import files_below
+from holdfast.durable.submodules import MODULES, Module, is_real, recorded
 from holdfast.errors import NotWritable
 from holdfast.layout import Attempt, Layout
 
@@ -67,7 +68,9 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
     if order.sandbox == "none":
         return argv
     repository, own = git.discover(Path(order.worktree)), _own(order)
-    _make_own(repository, own)
+    modules = recorded(Path(order.private))
+    _make_own(repository, own, modules)
+    _copy_modules(repository.git_dir, own / "git", modules)
     store = repository.stores[0].resolve()
     binds = [
         ("--bind", own / "git", repository.git_dir),
@@ -138,7 +141,7 @@ def _own(order: Order) -> Path:
     return Path(order.private) / OWN / order.attempt
 
 
-def _make_own(repository: git.Repository, own: Path) -> None:
+def _make_own(repository: git.Repository, own: Path, modules: Sequence[Module]) -> None:
     """Once for each attempt: a later start finds what the earlier one committed. HEAD comes last: then it is whole."""
     for folder in (own / "git", own / "objects" / "info", own / "store"):
         disk.mkdir(folder)
@@ -146,8 +149,23 @@ def _make_own(repository: git.Repository, own: Path) -> None:
     disk.replace(own / "objects" / "info" / "alternates", "".join(f"{store}\n" for store in stores).encode())
     if (own / "git" / "HEAD").exists():
         return
-    found = [path for path in files_below(repository.git_dir) if path.is_file() and path.suffix != ".lock"]
+    apart = [repository.git_dir / MODULES / module.name for module in modules]
+    inside = (path for path in files_below(repository.git_dir) if not any(map(path.is_relative_to, apart)))
+    found = [path for path in inside if path.is_file() and path.suffix != ".lock"]
     for path in sorted(found, key=lambda path: path.name == "HEAD" and path.parent == repository.git_dir):
         target = own / "git" / path.relative_to(repository.git_dir)
         disk.mkdir(target.parent)
         disk.replace(target, path.read_bytes())
+
+
+def _copy_modules(git_dir: Path, own: Path, modules: Sequence[Module]) -> None:
+    """The git dirs of submodules that are set up: each once, unless a start has made it anew. HEAD comes last."""
+    for module in modules:
+        source, target = git_dir / MODULES / module.name, own / MODULES / module.name
+        if not is_real(target, own) or (target / "HEAD").exists():
+            continue
+        disk.mkdir(target / "refs")
+        found = [path for path in files_below(source) if path.is_file() and not path.is_relative_to(source / MODULES)]
+        for path in sorted(found, key=lambda path: path == source / "HEAD"):
+            disk.mkdir((target / path.relative_to(source)).parent)
+            disk.replace(target / path.relative_to(source), path.read_bytes())

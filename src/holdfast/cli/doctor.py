@@ -122,6 +122,8 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         yield health.trees_part(app.repo, view.layout, tasks)
         yield health.worktrees_part(app.repo, view.layout, tasks)
         yield health.git_locks_part(app.repo)
+        if app.config.submodules == "init":
+            yield health.submodules_part(app.repo, view.layout, app.config)
 
 
 def _agents_part(app: App) -> Part:

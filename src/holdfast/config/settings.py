@@ -198,6 +198,10 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Text, ...],
         Meta(max_length=ENTRIES_MAX, description="paths that a sandbox leaves open for writing; ~ is the home"),
     ] = ()
+    submodules: Annotated[
+        Literal["keep", "init"],
+        Meta(description="submodules in worktrees; keep: empty folders; init: checked out from .git/modules"),
+    ] = "keep"
     max_attempts: Annotated[int, Meta(ge=1, le=100, description="tries that a task has in all")] = 3
     max_resumes: Annotated[
         int, Meta(ge=0, le=1000, description="times that one attempt is continued after a crash")
@@ -351,13 +355,7 @@ def _elements(kind: Any) -> str:
     return f"{LISTS[kind]}, each a mapping of " + ", ".join(kind.__struct_fields__)
 
 
-LISTS: dict[Any, str] = {
-    Gate: "gates",
-    DeclaredAgent: "agents",
-    Route: "routes",
-    Step: "steps",
-    ModelPrice: "models",
-}
+LISTS: dict[Any, str] = {Gate: "gates", DeclaredAgent: "agents", Route: "routes", Step: "steps", ModelPrice: "models"}
 
 
 KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}

@@ -81,7 +81,7 @@ class Shadow:
         modules: Path | None = None,
     ) -> None:
         """`index`: of whoever works there, where it is not the worktree's own; what cannot be read says nothing.
-        `modules`: the git dirs of the submodules, where they are not beside that index."""
+        `modules`: where git dirs of submodules are looked for first, before the place beside that index."""
         self.repository = git.discover(worktree)
         self._their_index = index or self.repository.git_dir / "index"
         self._is_trusted = index is None
@@ -102,8 +102,8 @@ class Shadow:
         self._forget()
         self._set_up()
         self._env = self._environment()
-        beside = modules or self._their_index.parent / MODULES
-        self.submodules = Submodules(self.worktree, self._private, beside, self.store, self.run, self.staging)
+        places = [*([modules] if modules else []), self._their_index.parent / MODULES]
+        self.submodules = Submodules(self.worktree, self._private, places, self.store, self.run, self.staging)
 
     def _forget(self) -> None:
         self._written: tuple[Stamp, str] | None = None

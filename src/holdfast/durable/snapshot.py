@@ -89,7 +89,7 @@ class Snapshots:
 
     `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` and
     `store` never get in either. Both are relative to the worktree. `index`: that of who works there, where it is
-    another than git's. `modules`: the git dirs of its submodules, where they are not beside that index.
+    another than git's. `modules`: where git dirs of its submodules are looked for first.
     """
 
     def __init__(

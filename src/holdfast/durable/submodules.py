@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -111,6 +111,11 @@ def is_real(path: Path, top: Path) -> bool:
     return not any(top.joinpath(*parts[: end + 1]).is_symlink() for end in range(len(parts)))
 
 
+def joined(lines: Iterable[str]) -> bytes:
+    """As git takes names and entries with `-z`."""
+    return b"".join(os.fsencode(line) + b"\0" for line in lines)
+
+
 def links_in(lines: Sequence[str]) -> dict[str, str]:
     """The gitlinks of what `ls-files -s -z` says, each with its facts."""
     listed = (line.split("\t", 1) for line in lines)
@@ -126,19 +131,19 @@ def is_empty(path: Path) -> bool:
 
 
 class Submodules:
-    """Those of one worktree. `modules`: where their git dirs are. `run` runs git with variables on top of the
-    shadow's; `staging` takes the objects of what is held as files."""
+    """Those of one worktree. `places`: where their git dirs are; the first that has one counts. `run` runs git with
+    variables on top of the shadow's; `staging` takes the objects of what is held as files."""
 
     def __init__(
         self,
         worktree: Path,
         private: Path,
-        modules: Path,
+        places: Sequence[Path],
         store: Store,
         run: Callable[..., git.Result],
         staging: Path,
     ) -> None:
-        self._worktree, self._private, self._modules = worktree, private, modules
+        self._worktree, self._private, self._places = worktree, private, places
         self.store, self.run, self.staging = store, run, staging
         self._made: dict[tuple[str, str], str] = {}
 
@@ -153,6 +158,7 @@ class Submodules:
     def states(self) -> dict[str, State]:
         """What stands in each, by path; what is inside another is part of that one."""
         modules = self.standing()
+        self._sweep()
         outer = [each for each in modules if not any(each.is_inside(other) for other in modules)]
         return {module.path: self._state(module, modules) for module in outer}
 
@@ -164,11 +170,17 @@ class Submodules:
         here = {"GIT_INDEX_FILE": str(index)}
         self.run("read-tree", tree, variables=here)
         links = [f"{GITLINK} {state.commit} 0\t{path}" for path, state in states.items() if not state.tree]
-        self.run("update-index", "--add", "-z", "--index-info", stdin=_joined(links), variables=here)
+        self.run("update-index", "--add", "-z", "--index-info", stdin=joined(links), variables=here)
         for path, state in states.items():
             if state.tree:
                 self.run("read-tree", f"--prefix={path}/", state.tree, variables=here)
         return self.run("write-tree", variables=here).line
+
+    def _sweep(self) -> None:
+        """What was remembered is of one boot; a lock is a killed git's, for nobody else is at work here."""
+        here = f"{MODULES}-{process.boot_id()}"
+        _clear(*(folder for folder in self._private.glob(f"{MODULES}-*") if folder.name != here))
+        _clear(*self._private.glob(f"{here}/*/index-*.lock"))
 
     def forget(self) -> None:
         """Removes what is remembered of their files."""
@@ -179,7 +191,8 @@ class Submodules:
         inside = [each for each in modules if each.is_inside(module)]
         direct = [each for each in inside if not any(each.is_inside(other) for other in inside)]
         nested = {each.path[len(module.path) + 1 :]: self._state(each, modules) for each in direct}
-        head, store = head_of(self._modules / module.name), Path(module.store)
+        heads = (head_of(place / module.name) for place in self._places)
+        head, store = next(filter(None, heads), ""), Path(module.store)
         folder = (
             self._private / f"{MODULES}-{process.boot_id()}" / hashlib.sha256(os.fsencode(module.path)).hexdigest()[:16]
         )
@@ -250,7 +263,7 @@ class _Look:
         files = [line for line in listed if not line.startswith(GITLINK) and not self._is_nested(line)]
         see |= {"GIT_INDEX_FILE": str(index)}
         # Without the times of the files: so each of them is read, and written to where it is kept.
-        self._run("update-index", "--add", "-z", "--index-info", stdin=_joined(files), variables=see)
+        self._run("update-index", "--add", "-z", "--index-info", stdin=joined(files), variables=see)
         self._add(see, links_in(listed))
         return self._run("write-tree", variables=see).line
 
@@ -263,13 +276,13 @@ class _Look:
         listed = self._run("ls-files", "-s", "-z", variables=see).fields()
         found = links_in(listed)
         leaving = [*found, *(line.split("\t", 1)[1] for line in listed if self._is_nested(line))]
-        self._run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(leaving), variables=see)
+        self._run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(leaving), variables=see)
         apart = [f":(top,exclude,literal){path}" for path in self._nested]
         self._run("add", "-A", "--ignore-errors", "--", ":/", *apart, codes=(0, 1), variables=see)
         empty = {**found, **(links or {})}
         back = [f"{facts}\t{name}" for name, facts in empty.items() if is_empty(self._files / name)]
         back += [f"{GITLINK} {state.commit} 0\t{path}" for path, state in self._nested.items() if not state.tree]
-        self._run("update-index", "--add", "-z", "--index-info", stdin=_joined(back), variables=see)
+        self._run("update-index", "--add", "-z", "--index-info", stdin=joined(back), variables=see)
         for path, state in self._nested.items():
             if state.tree:
                 self._run("read-tree", f"--prefix={path}/", state.tree, variables=see)
@@ -287,7 +300,3 @@ class _Look:
 def _clear(*paths: Path) -> None:
     for path in paths:
         disk.remove_tree(path) if path.is_dir() else disk.unlink(path, missing_ok=True)
-
-
-def _joined(lines: Sequence[str]) -> bytes:
-    return b"".join(os.fsencode(line) + b"\0" for line in lines)

@@ -124,7 +124,8 @@ class Desk:
 
     @property
     def worktrees(self) -> Worktrees:
-        return self.shop.worktrees if self.shop is not None else Worktrees(self.repo, self.layout)
+        shop = self.shop
+        return shop.worktrees if shop is not None else Worktrees(self.repo, self.layout, self.config.submodules)
 
     def task(self, name: str) -> Task:
         """The task of this name; says why there is none."""

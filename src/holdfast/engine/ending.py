@@ -7,6 +7,7 @@ is touched, under a name of its own that is never written twice: doing this agai
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.domain.attempt import Ending, Exit
@@ -264,19 +265,21 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
         shop.append(back, Record("task_flagged", flag, actor="loop"))
         shop.note(task.id, str(error))
         return
-    if ended.snapshot and (paths := merge.below_submodules(shop.worktrees.store, task.base, ended.snapshot)):
-        _refuse_submodules(shop, task, ended, paths)
+    store, modules = shop.worktrees.store, shop.worktrees.modules
+    if ended.snapshot and (found := merge.below_submodules(store, task.base, ended.snapshot, modules)):
+        _refuse_submodules(shop, task, ended, found)
         return
     if ended.snapshot:
         who = merge.identity(shop.repo, shop.config)
         message = merge.message(task.id, task.attempt, shop.board.worked_on(task))
         made = merge.candidate(
-            shop.worktrees.store,
+            store,
             task.base,
             ended.snapshot,
             message,
             who,
             exclude=shop.worktrees.exclude,
+            modules=modules,
             attempt=task.attempt,
         )
         candidate = made or task.base
@@ -293,10 +296,19 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
     shop.note(task.id, f"{task.attempt} is done after {plural(task.turn, 'turn')}")
 
 
-def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, paths: list[str]) -> None:
+def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
     """What was done elsewhere is kept in the attempt's turns, and the next attempt begins with it."""
-    detail = f"it changes {', '.join(paths[:5])}, which is a submodule or below one: only its own repository has that"
-    told = f"Your work was not taken: {detail}. Leave submodules as they are, and change only this repository."
+    paths = ", ".join([path for each in found.values() for path in each][:5])
+    if shop.worktrees.modules is None:
+        detail = f"it changes {paths}, which is a submodule or below one: only its own repository has that"
+        way = "Leave submodules as they are, and change only this repository"
+    else:
+        names, one = ", ".join(found), next(iter(found))
+        detail = f"it leaves work in the submodule {names} ({paths}) that the repository's own copy does not have; "
+        detail += f"it is kept in the turns of {task.attempt}"
+        way = f"Leave the submodule as it was, or check out a commit that is in its repository already: `git -C {one} "
+        way += "log --all`. New work in it goes to its own repository first, and a person types `git fetch` in it here"
+    told = f"Your work was not taken: {detail}. {way}."
     more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
     reason = AbortReason.VERIFICATION_FAILED
     shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, "submodule", detail, told, **more)

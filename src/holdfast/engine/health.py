@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.config.settings import Config
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
@@ -23,11 +24,12 @@ from holdfast.durable.entry import Ref
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import boot_id
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine import after_boot, auditing, witnesses
+from holdfast.engine import after_boot, auditing, merge, witnesses
 from holdfast.engine.check import live_owner
 from holdfast.engine.land import lost_landings
-from holdfast.engine.worktree import Worktrees, stale_locks
-from holdfast.errors import AuditKeyUnusable
+from holdfast.engine.stale_locks import stale_locks
+from holdfast.engine.worktree import Worktrees
+from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups
 
@@ -248,6 +250,18 @@ def worktrees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
             look = f"git -C {shlex.quote(str(orphan.path))} status"
             findings.append(Finding(f"{orphan.path} has no open task, and is kept: {orphan.reason}", look))
     return Part("worktrees", f"{len(known & _folders(layout.worktrees))} in use, {len(findings)} orphaned", findings)
+
+
+def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
+    """Where they are to be set up in worktrees: whether the repository has them all."""
+    trees = Worktrees(repo, layout, config.submodules)
+    try:
+        trees.expect_submodules(merge.newest(repo, merge.target_branch(repo, config)))
+    except SubmoduleMissing as error:
+        return Part("submodules", "one is missing", [Finding(str(error), _between_ticks(str(error)))])
+    except NoTarget:
+        return Part("submodules", "not asked: there is no branch to land on")
+    return Part("submodules", "in every worktree")
 
 
 def git_locks_part(repo: Path) -> Part:

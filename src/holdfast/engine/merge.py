@@ -27,7 +27,8 @@ from holdfast.domain.definition import Definition
 from holdfast.durable import disk, git, git_objects, raw_git
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.snapshot_store import CANDIDATES, MERGED, Store
-from holdfast.durable.submodules import GITLINK
+from holdfast.durable.submodules import GITLINK, has_commit
+from holdfast.engine import submodules
 from holdfast.errors import NoIdentity, NoTarget
 
 TITLE_MAX = 72
@@ -150,17 +151,19 @@ def candidate(
     who: Identity,
     *,
     exclude: Sequence[str] = DATA_ROOT,
+    modules: Path | None = None,
     attempt: str = "",
 ) -> str | None:
     """The snapshot as a commit on top of `base`; None when nothing has changed.
 
-    `exclude`: paths that stay as `base` has them, as the data root. Submodules do, unless `.gitmodules` drops them.
+    `exclude`: paths that stay as `base` has them, as the data root. Submodules do, unless `.gitmodules` drops them, or
+    the snapshot has another commit that the submodule's own git dir below `modules` has, too.
     `attempt`: whose ref is to keep the commit.
     """
     repository = store.seen
     git_objects.require_whole(repository, snapshot_commit, [base])
     changed = _changes(repository, base, snapshot_commit)
-    kept = [*exclude, *_submodules(repository, snapshot_commit, changed)]
+    kept = [*exclude, *_submodules(repository, snapshot_commit, changed, modules)]
     found = [(entry, path) for entry, path in changed if not _below(path, kept)]
     with _private(store, base) as run:
         _apply(run, repository, snapshot_commit, found)
@@ -174,19 +177,32 @@ def candidate(
     return made
 
 
-def below_submodules(store: Store, base: str, snapshot_commit: str) -> list[str]:
-    """What the snapshot changes at or below a submodule of `base`: it cannot land, for its commits lie elsewhere."""
+def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Path | None) -> dict[str, list[str]]:
+    """What the snapshot changes at or below each submodule of `base` and cannot land: its commits lie elsewhere."""
     changed = _changes(store.seen, base, snapshot_commit)
-    kept = _submodules(store.seen, snapshot_commit, changed)
+    kept = _submodules(store.seen, snapshot_commit, changed, modules)
     # A folder that is only gone, as where submodules are not set up, changes nothing.
-    return [path for entry, path in changed if entry.mode and _below(path, kept)]
+    found = {top: [path for entry, path in changed if entry.mode and _below(path, [top])] for top in kept}
+    if modules is not None:
+        listed, was = submodules.names(store.seen.run, snapshot_commit), {path: entry.old for entry, path in changed}
+        for top in filter(found.get, kept):
+            inside = submodules.differing(store, modules / listed[top], was[top], f"{snapshot_commit}:{top}")
+            found[top] = [f"{top}/{path}" for path in inside] or [top]
+    return {top: paths for top, paths in found.items() if paths}
 
 
-def _submodules(repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]]) -> list[str]:
-    """The submodules that the changes touch, and that the snapshot still lists."""
-    touched = [path for entry, path in changed if entry.old_mode == GITLINK]
-    listed = _modules(repository, snapshot) if touched else ()
-    return [path for path in touched if path in listed]
+def _submodules(
+    repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]], modules: Path | None
+) -> list[str]:
+    """The submodules that the changes touch, that the snapshot still lists, and that were not only moved."""
+    touched = [(entry, path) for entry, path in changed if entry.old_mode == GITLINK]
+    listed = submodules.names(repository.run, snapshot) if touched else {}
+    return [path for entry, path in touched if path in listed and not _is_moved(entry, listed[path], modules)]
+
+
+def _is_moved(entry: _Entry, name: str, modules: Path | None) -> bool:
+    """Whether a submodule is at another commit that the repository has, and nothing else has changed in it."""
+    return modules is not None and entry.mode == GITLINK and has_commit(modules / name, entry.object)
 
 
 def merge(store: Store, target: str, candidate: str, message: str, who: Identity, *, attempt: str = "") -> Merged:
@@ -230,14 +246,15 @@ class _Entry(msgspec.Struct, frozen=True):
     mode: str
     object: str
     old_mode: str
+    old: str
 
 
 def _changes(repository: git.Repository, old: str, new: str) -> list[tuple[_Entry, str]]:
     fields = repository.run("diff-tree", "-r", "-z", "--no-renames", f"{old}^{{tree}}", f"{new}^{{tree}}").fields()
     found = []
     for facts, path in zip(fields[::2], fields[1::2], strict=True):
-        old_mode, mode, _, name, _ = facts.removeprefix(":").split(" ")
-        found.append((_Entry("" if mode == "000000" else mode, name, old_mode), path))
+        old_mode, mode, before, name, _ = facts.removeprefix(":").split(" ")
+        found.append((_Entry("" if mode == "000000" else mode, name, old_mode, before), path))
     return found
 
 
@@ -295,7 +312,7 @@ def _private(store: Store, tree: str) -> Iterator[_Run]:
 def _apply(run: _Run, repository: git.Repository, snapshot: str, found: Sequence[tuple[_Entry, str]]) -> None:
     """Brings the differences into the index, each file as `git add` would."""
     gone = [path for entry, path in found if not entry.mode]
-    modules = _modules(repository, snapshot)
+    modules = submodules.names(repository.run, snapshot)
     # A nested repository that is no submodule has its content nowhere but in the worktree.
     links = [(e, p) for e, p in found if e.mode == GITLINK and (e.old_mode == GITLINK or p in modules)]
     files = [(entry, path) for entry, path in found if entry.mode not in ("", GITLINK)]
@@ -334,12 +351,6 @@ def _convert(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
     run("checkout-index", "-a", variables=raw)
     paths = _joined([path for _, path in entries])
     run("update-index", "--add", "--replace", "-z", "--stdin", stdin=paths)
-
-
-def _modules(repository: git.Repository, commit: str) -> set[str]:
-    asked = ("config", "-z", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
-    answer = repository.run(*asked, codes=(0, 1, 128)).fields()
-    return {entry.partition("\n")[2] for entry in answer}
 
 
 def _below(path: str, tops: Sequence[str]) -> bool:

@@ -76,14 +76,17 @@ def base_of(ledger: Ledger, attempt: str) -> str:
 
 def candidate_of(desk: Desk, attempt: str, turn: int) -> str:
     """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
-    store, exclude = desk.worktrees.store, desk.worktrees.exclude
+    trees = desk.worktrees
+    store = trees.store
     snapshot, base = snapshot_of(desk.layout, attempt, turn), base_of(desk.ledger, attempt)
     expect_whole(store, attempt.rpartition(".")[0], attempt, turn, snapshot)
     if not base:
         raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
     who = merge.identity(desk.repo, desk.config)
     message = f"Turn {turn} of {attempt}\n"
-    made = merge.candidate(store, base, snapshot, message, who, exclude=exclude, attempt=f"{attempt}-turn-{turn}")
+    name = f"{attempt}-turn-{turn}"
+    more = (store, base, snapshot, message, who)
+    made = merge.candidate(*more, exclude=trees.exclude, modules=trees.modules, attempt=name)
     return made or base
 
 

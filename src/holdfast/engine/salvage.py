@@ -41,7 +41,8 @@ def _candidate(shop: Workshop, task: Task, made: Definition) -> str:
         return ""
     message = merge.message(task.id, task.attempt, made)
     who = merge.identity(shop.repo, shop.config)
+    trees = shop.worktrees
     found = merge.candidate(
-        store, task.base, snapshot, message, who, exclude=shop.worktrees.exclude, attempt=task.attempt
+        store, task.base, snapshot, message, who, exclude=trees.exclude, modules=trees.modules, attempt=task.attempt
     )
     return found or ""

@@ -62,15 +62,16 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
     store, stood = worktrees.store, worktrees.path(task.id).is_dir()
     worktrees.prepare(task.id, base)
     snapshots = worktrees.snapshots(task.id, base)
+    is_equal = False
     if stood:
         standing = snapshots.standing()
-        if snapshot and standing == store.run("rev-parse", f"{snapshot}^{{tree}}").line:
-            return
+        is_equal = bool(snapshot) and standing == store.run("rev-parse", f"{snapshot}^{{tree}}").line
         known = store.trees(f"{ROOT}/{task.id}.*/*") | {store.run("rev-parse", f"{base}^{{tree}}").line}
-        if standing not in known:
+        if not is_equal and standing not in known:
             number = sum(name.startswith("found-") for name in snapshots.names(task.attempt)) + 1
             snapshots.take(task.attempt, f"found-{number}")
-    if snapshot:
-        snapshots.restore(snapshot)
-    else:
-        worktrees.reset(task.id, base, begin or base)
+    with worktrees.holding(task.id, base, snapshot or begin or base):
+        if snapshot and not is_equal:
+            snapshots.restore(snapshot)
+        elif not snapshot:
+            worktrees.reset(task.id, base, begin or base)

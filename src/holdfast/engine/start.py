@@ -21,14 +21,14 @@ from holdfast.domain.task import TaskEvent
 from holdfast.durable import jsonl
 from holdfast.durable.audit_key import configured_path
 from holdfast.durable.entry import Record
-from holdfast.engine import budget, outages, pins
+from holdfast.engine import budget, merge, outages, pins
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
 from holdfast.engine.rework import base_of
 from holdfast.engine.standing import hold
 from holdfast.engine.wake import Room, ready
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import DefinitionLost, HoldfastError, SnapshotLost, is_environment, is_fatal
+from holdfast.errors import DefinitionLost, HoldfastError, SnapshotLost, SubmoduleMissing, is_environment, is_fatal
 from holdfast.ports import Agent, Work
 
 LEASE_S = 3600.0
@@ -66,6 +66,10 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
         return Held(told, soon=not math.isfinite(down[1]), until=down[1], of_agent=True)
     if wrong := template_problem(shop.layout):
         return Held(wrong, for_all=True)
+    try:
+        shop.worktrees.expect_submodules(task.base if task.starts else merge.newest(shop.repo, shop.branch))
+    except SubmoduleMissing as error:
+        return Held(str(error))
     caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
     if isinstance(caps, budget.Refusal):
         if caps.until is not None:

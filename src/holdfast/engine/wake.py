@@ -40,7 +40,7 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def worktrees(self) -> Worktrees:
-        return Worktrees(self.repo, self.layout)
+        return Worktrees(self.repo, self.layout, self.config.submodules)
 
     @property
     def store(self) -> Store:
@@ -107,7 +107,9 @@ def _candidate(room: Room, task: Task, left: Left) -> str:
     snapshot = snapshot_of(room.layout, left.attempt, left.turn)
     expect_whole(store, task.id, left.attempt, left.turn, snapshot)
     message = f"Turn {left.turn} of {left.attempt}\n"
-    return merge.candidate(store, left.base, snapshot, message, who, exclude=room.worktrees.exclude) or left.base
+    trees = room.worktrees
+    made = merge.candidate(store, left.base, snapshot, message, who, exclude=trees.exclude, modules=trees.modules)
+    return made or left.base
 
 
 def _interrupted(room: Room, task: Task) -> Tree:

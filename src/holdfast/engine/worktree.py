@@ -24,26 +24,29 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.clock import wall
 from holdfast.durable import disk, git, git_locks, git_objects, process
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine.worktree_links import admin_of, place_of, tie, tie_again
+from holdfast.durable.submodules import MODULES, record, recorded
+from holdfast.engine import submodules
+from holdfast.engine.submodules import INIT, KEEP
+from holdfast.engine.worktree_content import is_tree, rescue, without_own_filters
+from holdfast.engine.worktree_links import admin_of, is_ours, place_of, tie, tie_again
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.layout import Layout
 from holdfast.points import point
 
 LOCK_WAIT_S_MAX = 600.0
 LOCK_POLL_S = 0.05
-LOCK_AGE_S_MIN = 60.0
 WORKTREE_POINTS = tuple(
     f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
 )
 _SCRATCH = ".scratch"
+# Git would look into a repository inside, with the settings that it finds there.
+_STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
 # Caches that a tool makes in any worktree, whatever it is told. They are nobody's work.
 _CACHES = (".aider.tags.cache.v3", ".aider.tags.cache.v4")
-_COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock")
 
 
 class Orphan(msgspec.Struct, frozen=True):
@@ -55,9 +58,11 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Worktrees:
-    def __init__(self, repo: Path, layout: Layout) -> None:
+    def __init__(self, repo: Path, layout: Layout, submodules: str = KEEP) -> None:
+        """`submodules`: the setting of this name."""
         self._repo = repo
         self._layout = layout
+        self._submodules = submodules
         self._made = layout.worktrees / ".made"
         self._lock_fd = -1
 
@@ -83,7 +88,19 @@ class Worktrees:
 
     def snapshots(self, task: str, base: str) -> Snapshots:
         """`base`: the commit that the task's attempt began with."""
-        return Snapshots(self.path(task), self.private(task), self._layout.snapshots, exclude=self.exclude, base=base)
+        modules = own / MODULES if (own := self._own(task)) is not None else None
+        places = self.path(task), self.private(task), self._layout.snapshots
+        return Snapshots(*places, exclude=self.exclude, base=base, modules=modules)
+
+    def _own(self, task: str) -> Path | None:
+        """The git dir that the last attempt has for itself where it is confined, and has begun."""
+        found = self.private(task).glob("own/*/git")
+        return max(found, key=lambda path: int(path.parent.name.rpartition(".")[2]), default=None)
+
+    @property
+    def modules(self) -> Path | None:
+        """The repository's own git dirs of submodules, where submodules are set up in worktrees."""
+        return self.store.repository.common_dir / MODULES if self._submodules == INIT else None
 
     @functools.cached_property
     def store(self) -> Store:
@@ -124,12 +141,45 @@ class Worktrees:
             point("worktree.reset.before")
             self._git(path, "read-tree", "--reset", "-u", f"{tree or commit}^{{tree}}")
             self._git(path, "clean", "-f", "-d", "-q", *self._but_data_root())
+            submodules.empty(self.store, path, tree or commit, self._gone)
             self._git(path, "update-ref", "--no-deref", "HEAD", commit)
             self._git(path, "read-tree", commit)
             # Only the times in the index: what differs from it is the work.
             self._git(path, "update-index", "-q", "--refresh", codes=(0, 1))
             disk.sync_filesystem(path, files_below(path))
             point("worktree.reset.after")
+
+    @contextlib.contextmanager
+    def holding(self, task: str, base: str, tree: str) -> Iterator[None]:
+        """Around making the worktree equal to `tree`: its submodules are as that has them, too, and nobody else's.
+
+        What stood there has been saved. Before anything is changed it raises where a submodule cannot be set up.
+        """
+        if self._submodules != INIT and not recorded(self.private(task)):
+            yield
+            return
+        wanted = submodules.plan(self.store, base, tree) if self._submodules == INIT else []
+        place, states = self._place(self.path(task), task), self.snapshots(task, base).submodules()
+        with self._locked():
+            submodules.clear(place, wanted, states)
+        yield
+        with self._locked():
+            submodules.fill(place, wanted)
+            self._finish_removals()
+
+    def expect_submodules(self, base: str) -> None:
+        """Raises where the repository lacks a submodule of a commit that an attempt is to begin with."""
+        if self._submodules == INIT:
+            submodules.plan(self.store, base, base)
+
+    def _place(self, path: Path, task: str) -> submodules.Place:
+        own, aside = self._own(task), submodules.aside(self._layout.quarantine, task)
+        git_dir = git.discover(path).git_dir
+        return submodules.Place(self._repo, path, git_dir, own, self.private(task), lambda: self._gone(task), aside)
+
+    def _gone(self, name: str) -> Path:
+        """A path for what is being removed."""
+        return self._layout.worktrees / f".gone-{name.strip('.')}-{disk.temp_name().strip('.')}"
 
     def scratch(self, merged: str) -> Path:
         """A worktree that is exactly this commit, with nothing beside it."""
@@ -143,11 +193,23 @@ class Worktrees:
                 self._drop(_SCRATCH, path)
                 self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), merged)
                 self._mark(_SCRATCH, mark)
+            self._fill_scratch(path, merged)
             point("worktree.scratch.after")
         return path
 
+    def _fill_scratch(self, path: Path, merged: str) -> None:
+        """Submodules are made anew each time: gates may have left anything in them."""
+        submodules.empty(self.store, path, merged, self._gone, whole=True)
+        place = self._place(path, _SCRATCH)
+        if (place.git_dir / MODULES).is_dir():
+            disk.remove_tree(place.git_dir / MODULES)
+        if self._submodules == INIT:
+            record(place.private, [])
+            submodules.fill(place, submodules.plan(self.store, merged, merged))
+        self._finish_removals()
+
     def _add(self, task: str, path: Path, base: str) -> None:
-        self._rescue(task, path, base)
+        rescue(git.discover(self._repo), task, path, base, self._layout.quarantine)
         self._drop(task, path)
         point("worktree.add.before")
         self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), base)
@@ -166,14 +228,14 @@ class Worktrees:
         try:
             self._git(path, "checkout", "--detach", "--force", "--force", "-q", commit)
             self._git(path, "clean", "-f", "-f", "-d", "-x", "-q")
-            left = self._git(path, "status", "--porcelain", "-z", "--ignored", "--untracked-files=all").out
+            left = self._git(path, "status", "--porcelain", "-z", *_STATUS).out
         except (GitFailed, NotAWorktree):
             return False
         return not left and self._git(path, "rev-parse", "HEAD").line == commit
 
     def _tell_git(self, path: Path, base: str) -> None:
         """Git has forgotten the worktree: it is registered again under its old place, with its files as they stand."""
-        beside = self._layout.worktrees / f".gone-{path.name}-{disk.temp_name().strip('.')}"
+        beside = self._gone(path.name)
         if tie_again(path, git.discover(self._repo).common_dir) and self._is_known(path):
             return
         self._git(self._repo, "worktree", "add", "--detach", "--no-checkout", "-q", str(beside), base)
@@ -240,26 +302,14 @@ class Worktrees:
         if not self._is_known(path):
             return False
         repository = git.discover(path)
+        known = recorded(self.private(path.name))
         owned = self.private(path.name).glob("own/*/git")
-        if any(any((git_dir / "modules").glob("*")) for git_dir in (repository.git_dir, *owned)):
+        if any(submodules.has_work(git_dir / MODULES, known) for git_dir in (repository.git_dir, *owned)):
             # The commits that an agent made in a submodule are nowhere else.
             return False
-        index = repository.git_dir / "holdfast-index"
-        env = git.environment(self._without_own_filters(path), GIT_DIR=str(repository.git_dir), GIT_WORK_TREE=str(path))
-        env["GIT_INDEX_FILE"] = str(index)
+        states = self.snapshots(path.name, landed).submodules() if known else {}
         wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
-        try:
-            # What is compared is written nowhere that lasts.
-            with self.store.working() as folder:
-                env |= self.store.writing(folder / "objects")
-                with git_locks.freed_files([index.with_name(f"{index.name}.lock")], [path, repository.git_dir]):
-                    git.run("read-tree", wanted, cwd=path, env=env)
-                    git.run("add", "-A", "--", *self._but_data_root(), cwd=path, env=env)
-                    return git.run("write-tree", cwd=path, env=env).line == wanted
-        except GitFailed:
-            return False
-        finally:
-            disk.unlink(index, missing_ok=True)
+        return is_tree(repository, wanted, self.store, self._but_data_root(), states)
 
     def _but_data_root(self) -> list[str]:
         return [":/", *(f":(top,exclude,literal){name}" for name in self.exclude)]
@@ -268,34 +318,17 @@ class Worktrees:
         """Takes the worktree out of its place by one rename, then removes it; a crash leaves the rest for later."""
         disk.unlink(self._made / task, missing_ok=True)
         if os.path.lexists(path):
-            disk.rename(path, self._layout.worktrees / f".gone-{path.name.strip('.')}-{disk.temp_name().strip('.')}")
+            disk.rename(path, self._gone(path.name))
         self._finish_removals()
 
     def _finish_removals(self) -> None:
         for path in self._layout.worktrees.glob(".gone-*"):
             admin = admin_of(path)
-            if admin is not None and admin.is_dir() and self._is_ours(admin, path):
+            if admin is not None and admin.is_dir() and is_ours(admin, path, self._layout.worktrees):
                 disk.remove_tree(admin)
             # What cannot be removed (a folder without the right to write) is in nobody's way.
             with contextlib.suppress(DiskError):
                 disk.remove_tree(path) if path.is_dir() and not path.is_symlink() else disk.unlink(path)
-
-    def _is_ours(self, admin: Path, gone: Path) -> bool:
-        """The git dir of the worktree that is to go, or of one of ours whose place is empty; never of another."""
-        place = place_of(admin)
-        if place is None or place.parent.resolve() != self._layout.worktrees.resolve():
-            return False
-        return admin.parent.name == "worktrees" and (place == gone or not os.path.lexists(place / ".git"))
-
-    def _rescue(self, task: str, path: Path, base: str) -> None:
-        """What stands in the way and is not of the commit goes to the quarantine: it is somebody's."""
-        if not os.path.lexists(path):
-            return
-        tracked = set(self._git(self._repo, "ls-tree", "-r", "-z", "--name-only", base).fields())
-        found = {os.path.relpath(file, path) for file in files_below(path) if not file.is_dir()}
-        if found - tracked - {".git"}:
-            disk.mkdir(self._layout.quarantine)
-            disk.rename(path, self._layout.quarantine / f"worktree-{task}-{int(wall())}-{os.getpid()}")
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -334,7 +367,7 @@ class Worktrees:
         if str(self.scratch_path) in (str(folder), *args):
             # What is judged is the whole commit, however little of it the user wants to see.
             settings["core.sparseCheckout"] = "false"
-        settings |= self._without_own_filters(folder)
+        settings |= without_own_filters(folder)
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
         if self.store.exists:
             env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.store.alternates()
@@ -347,21 +380,6 @@ class Worktrees:
         if admin is None or admin.parent.resolve() != (common / "worktrees").resolve():
             return contextlib.nullcontext()
         return git_locks.freed_below(common, admin, folder)
-
-    def _without_own_filters(self, folder: Path) -> dict[str, str]:
-        """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, to be
-        run by us. Those of the repository and of the user are theirs, and stay."""
-        admin = admin_of(folder)
-        if admin is None or not os.path.lexists(admin / "config.worktree"):
-            return {}
-        asked = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
-        env = git.environment({}, GIT_CEILING_DIRECTORIES=str(folder.parent))
-        words = git.run(*asked, cwd=folder, env=env, codes=(0, 1)).fields()
-        found = {
-            key.rpartition(".")[0] for scope, key in zip(words[::2], words[1::2], strict=True) if scope == "worktree"
-        }
-        off = {"clean": "", "smudge": "", "process": "", "required": "false"}
-        return {f"{name}.{word}": value for name in sorted(found) for word, value in off.items()}
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -379,21 +397,3 @@ class Worktrees:
                 self._lock_fd = -1
         finally:
             disk.close_lock_file(fd, path)
-
-
-def stale_locks(repo: Path) -> list[Path]:
-    """Locks in the repository that no living process can have: old, and open nowhere. For `doctor`, and for people."""
-    repository = git.discover(repo)
-    top = repository.common_dir
-    found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))
-    found += sorted(top.glob("worktrees/*/*.lock"))
-    places = [place for admin in top.glob("worktrees/*") if (place := place_of(admin)) is not None]
-    folders = [repository.worktree, top, *places]
-    return [lock for lock in found if _is_old(lock) and not git_locks.holder(lock, folders)]
-
-
-def _is_old(lock: Path) -> bool:
-    try:
-        return wall() - lock.stat().st_mtime > LOCK_AGE_S_MIN
-    except OSError:
-        return False

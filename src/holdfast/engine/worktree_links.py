@@ -53,3 +53,11 @@ def tie_again(path: Path, common: Path) -> bool:
         return False
     tie(path, admin)
     return True
+
+
+def is_ours(admin: Path, gone: Path, worktrees: Path) -> bool:
+    """The git dir of the worktree that is to go, or of one of ours whose place is empty; never of another."""
+    place = place_of(admin)
+    if place is None or place.parent.resolve() != worktrees.resolve():
+        return False
+    return admin.parent.name == "worktrees" and (place == gone or not os.path.lexists(place / ".git"))

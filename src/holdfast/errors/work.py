@@ -101,6 +101,11 @@ class NotAWorktree(InputError):
     """{path} is not the top folder of a git worktree: {reason}. Nothing was changed."""
 
 
+class SubmoduleMissing(HoldfastError, exit_code=8):
+    """The submodule {path} cannot be set up in a worktree: {reason}. Nothing was started; type `{command}` in {repo},
+    or set `submodules: keep` in config/settings.yaml."""
+
+
 class RestoreIncomplete(HoldfastError, exit_code=8):
     """{path} was put back to {name}, but these still differ: {paths}. Nothing else was touched; stop what writes
     there, then restore again."""
@@ -233,7 +238,17 @@ class NobodyServes(HoldfastError, exit_code=21):
 # Nothing can be written or told with certainty any more: the process ends, and the next start goes on.
 FATAL = (JournalClosed, JournalCorrupt, StaleEpoch, SyncFailed, Poisoned, EffectUnclear)
 # The machine's fault, not the task's: a full disk, an I/O error, a git that was killed, a program that is missing.
-_ENVIRONMENT = (DiskFull, DiskFault, GitFault, ObjectsDamaged, GitUnusable, GitLocked, Locked, SpawnFailed)
+_ENVIRONMENT = (
+    DiskFull,
+    DiskFault,
+    GitFault,
+    ObjectsDamaged,
+    GitUnusable,
+    GitLocked,
+    Locked,
+    SpawnFailed,
+    SubmoduleMissing,
+)
 
 
 def is_fatal(error: BaseException) -> bool:

@@ -1,0 +1,30 @@
+"""Finds locks of git in the user's repository that no living process can have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.clock import wall
+from holdfast.durable import git, git_locks
+from holdfast.engine.worktree_links import place_of
+
+LOCK_AGE_S_MIN = 60.0
+_COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock")
+
+
+def stale_locks(repo: Path) -> list[Path]:
+    """Locks in the repository that no living process can have: old, and open nowhere. For `doctor`, and for people."""
+    repository = git.discover(repo)
+    top = repository.common_dir
+    found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))
+    found += sorted(top.glob("worktrees/*/*.lock"))
+    places = [place for admin in top.glob("worktrees/*") if (place := place_of(admin)) is not None]
+    folders = [repository.worktree, top, *places]
+    return [lock for lock in found if _is_old(lock) and not git_locks.holder(lock, folders)]
+
+
+def _is_old(lock: Path) -> bool:
+    try:
+        return wall() - lock.stat().st_mtime > LOCK_AGE_S_MIN
+    except OSError:
+        return False
