@@ -22,7 +22,7 @@ from holdfast.engine.chains import CHAIN_POINTS
 from holdfast.engine.check import check
 from holdfast.engine.effects import POINTS
 from holdfast.engine.land import LAND_POINTS
-from holdfast.engine.refresh import REFRESH_POINTS
+from holdfast.engine.refresh import HOLD_POINTS, REFRESH_POINTS
 from holdfast.engine.verify import VERIFY_POINTS
 from holdfast.engine.worktree import WORKTREE_POINTS
 from holdfast.stores.backlog import Backlog
@@ -55,7 +55,7 @@ APPENDS = tuple(
 )
 ALL_POINTS = (
     *APPENDS, *POINTS, *RUNNER_POINTS, *VERIFY_POINTS, *LAND_POINTS, *REFRESH_POINTS, *WORKTREE_POINTS,
-    *CHAIN_POINTS,
+    *HOLD_POINTS, *CHAIN_POINTS,
 )  # fmt: skip
 
 STEP = f"run exec {sys.executable} {Path(__file__).parent / 'one_agent.py'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     assert begin(repo, HOLDFAST_CRASH_AT=f"{request.param}:1").wait() == -signal.SIGKILL
     assert landed(repo) == ["t"]
     (repo / "mine.txt").write_text("mine\n")
+    for command in (["add", "mine.txt"], ["commit", "-q", "-a", "-m", "mine"]):
+        refused = subprocess.run(["git", "-C", str(repo), *command], capture_output=True, text=True, check=False)
+        assert refused.returncode == 128 and "index.lock" in refused.stderr
+    # As git advises, whoever does not know better.
+    (repo / ".git" / "index.lock").unlink()
     git(repo, "add", "mine.txt")
     git(repo, "commit", "-q", "-a", "-m", "mine")
     assert git(repo, "ls-tree", "--name-only", "main", "new.txt") == "", "the fault did not fire"

@@ -24,7 +24,7 @@ from holdfast.engine.land import Land, lost_landings
 from holdfast.engine.lost import settle_rewritten
 from holdfast.engine.migrate import migrate
 from holdfast.engine.recover import recover
-from holdfast.engine.refresh import Refresh
+from holdfast.engine.refresh import Refresh, free_left
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, catch_up
 from holdfast.engine.verify import Verify
@@ -103,6 +103,7 @@ def workshop(
             began = time.perf_counter()
             shop.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
             shop.recovery_s = time.perf_counter() - began
+            free_left(app.repo, list(ledger.state.tasks.values()))
             catch_up(layout, list(ledger.state.tasks.values()))
             for each in closed:
                 note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")

@@ -90,6 +90,13 @@ def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str
     return ""
 
 
+def free_own(lock: Path) -> None:
+    """Removes a lock that says it was made by a process of ours that is dead."""
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        if not msgspec.json.decode(lock.read_bytes()[:4096], type=process.Identity).is_alive():
+            disk.unlink(lock, missing_ok=True)
+
+
 def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
     """Makes the lock ours, as git would; otherwise says who has it."""
     me = msgspec.json.encode(process.current())

@@ -6,6 +6,7 @@ twice. A landing that loses a race, or finds the target moved, starts over with 
 
 from __future__ import annotations
 
+import contextlib
 from enum import StrEnum
 
 import msgspec
@@ -41,6 +42,7 @@ def finish(shop: Workshop, task: Task) -> Finished:
         # There is nothing to land, and nothing that could judge it.
         _close(shop, task, {**task.outcome, "kind": "reported", "attempt": task.attempt})
         return Finished.CLOSED
+    left: list[str] | None = None
     while not task.landed:
         verdict = _verify(shop, task)
         if verdict is not None:
@@ -50,24 +52,16 @@ def finish(shop: Workshop, task: Task) -> Finished:
             shop.note(task.id, "waits for `holdfast approve`")
             return Finished.APPROVAL
         branch = shop.branch
-        if blockers := _blockers(shop, task, branch):
-            _note_wait(shop, task, branch, blockers)
-            raise LandingWaits(task=task.id, paths=", ".join(blockers[:5]))
         try:
-            _land(shop, task, branch)
+            left = _land(shop, task, branch)
         except LandingLost:
             shop.note(task.id, "the target moved meanwhile; verifying with the newer one")
-    _refresh_and_close(shop, task)
+    branch = task.landed_on or shop.branch
+    left = left if left is not None else _refresh(shop, task, branch)
+    # Before the task is closed: nobody comes back to one that is.
+    shop.worktrees.remove(task.id, landed=task.candidate)
+    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left}, branch)
     return Finished.CLOSED
-
-
-def _blockers(shop: Workshop, task: Task, branch: str) -> list[str]:
-    """Paths that the landing changes, and that somebody has changed in a checkout of the branch."""
-    found = refresh.checkouts(shop.repo, branch)
-    if found:
-        # It may have been verified long ago, and no ref of the user's leads to it yet.
-        shop.worktrees.store.hand_over(task.verified, task.verified_on)
-    return [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
 
 
 def _note_wait(shop: Workshop, task: Task, branch: str, paths: list[str]) -> None:
@@ -141,14 +135,9 @@ def land_again(shop: Workshop, task: Task) -> verify.Verdict | None:
     while True:
         if (verdict := judge(shop, task)) is not None:
             return verdict
-        if blockers := _blockers(shop, task, branch):
-            raise LandingWaits(task=task.id, paths=", ".join(blockers[:5]))
-        try:
-            _land(shop, task, branch)
-        except LandingLost:
-            continue
-        _refresh(shop, task, branch)
-        return None
+        with contextlib.suppress(LandingLost):
+            _land(shop, task, branch, is_noted=False)
+            return None
 
 
 def see_to_lost(shop: Workshop) -> None:
@@ -170,10 +159,28 @@ def see_to_lost(shop: Workshop) -> None:
     shop.lost = lost
 
 
-def _land(shop: Workshop, task: Task, branch: str) -> None:
-    intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
-    carry_out(shop.ledger, shop.effects, "land", intended)
-    shop.last_landed = task.landed
+def _land(shop: Workshop, task: Task, branch: str, *, is_noted: bool = True) -> list[str]:
+    """Moves the branch and brings its checkouts up to date; returns what was left there as the user has it.
+
+    The checkouts' indexes are held all the while. In between they are those of the commit before: what `git commit`
+    records from them puts the old files back.
+    """
+    found = refresh.checkouts(shop.repo, branch)
+    if found:
+        # It may have been verified long ago, and no ref of the user's leads to it yet.
+        shop.worktrees.store.hand_over(task.verified, task.verified_on)
+    effect = shop.effects["refresh"]
+    assert isinstance(effect, refresh.Refresh)
+    with effect.holding(found):
+        paths = [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
+        if paths:
+            if is_noted:
+                _note_wait(shop, task, branch, paths)
+            raise LandingWaits(task=task.id, paths=", ".join(paths[:5]))
+        intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
+        carry_out(shop.ledger, shop.effects, "land", intended)
+        shop.last_landed = task.landed
+        return _refresh(shop, task, branch)
 
 
 def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
@@ -187,14 +194,6 @@ def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
     if left:
         shop.note(task.id, f"landed; left as you have them in your checkout: {', '.join(left[:5])}")
     return left
-
-
-def _refresh_and_close(shop: Workshop, task: Task) -> None:
-    branch = task.landed_on or shop.branch
-    left = _refresh(shop, task, branch)
-    # Before the task is closed: nobody comes back to one that is.
-    shop.worktrees.remove(task.id, landed=task.candidate)
-    _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left}, branch)
 
 
 def _close(shop: Workshop, task: Task, outcome: dict[str, object], branch: str = "") -> None:

@@ -8,9 +8,10 @@ doing it again. Nothing else in the checkout is looked at or touched.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.entries import RefreshIntended
-from holdfast.durable import git
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.durable import git, git_locks
 from holdfast.durable.checkout import Change, Checkout, Indexed, Slot, Stamp, changes
 from holdfast.durable.pairing import OpenIntent
 from holdfast.errors import LandingReverted
@@ -30,6 +33,7 @@ REFRESH_POINTS = tuple(
     for step in ("lock", "stage", "remove", "write", "index", "unlock")
     for when in ("before", "after")
 )
+HOLD_POINTS = ("refresh.hold.before", "refresh.hold.after")
 
 # How many paths are named one by one.
 NAMED_MAX = 20
@@ -76,6 +80,22 @@ class Step(msgspec.Struct, frozen=True):
 class Refresh:
     """The effect of refreshing the checkout that the intent names."""
 
+    def __init__(self) -> None:
+        self._held: set[Path] = set()
+
+    @contextlib.contextmanager
+    def holding(self, paths: Iterable[Path]) -> Iterator[None]:
+        """Holds the indexes of these checkouts: from before the branch moves until they have followed. Whoever dies
+        meanwhile leaves locks that say whose they were, and keep the user's git from going on until `free_left`."""
+        with contextlib.ExitStack() as held:
+            for checkout in map(Checkout, paths):
+                point("refresh.hold.before")
+                held.enter_context(checkout.locked())
+                point("refresh.hold.after")
+                self._held.add(checkout.top)
+                held.callback(self._held.discard, checkout.top)
+            yield
+
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = msgspec.convert(intent.entry.inputs, RefreshIntended)
         checkout = _open(wanted)
@@ -83,7 +103,7 @@ class Refresh:
             return _result([])
         expect_not_reverted(checkout.repository, wanted.task, "HEAD", wanted.old, wanted.new)
         point("refresh.lock.before")
-        with checkout.locked():
+        with contextlib.nullcontext() if checkout.top in self._held else checkout.locked():
             point("refresh.lock.after")
             with checkout.private() as private, checkout.private(for_files=True) as staging:
                 steps = _carry_out(checkout, private, staging, wanted)
@@ -141,6 +161,18 @@ def checkouts(repo: Path, branch: str) -> list[Path]:
         elif field == f"branch {branch}" and path.is_dir():
             found.append(path)
     return found
+
+
+def free_left(repo: Path, tasks: Iterable[Task]) -> None:
+    """Removes the locks that dead owners of ours left on the indexes of the repository's checkouts.
+
+    Not while a checkout has yet to follow a landing: nobody should commit there before, and its refresh takes them.
+    """
+    if any(task.state is TaskState.DONE and task.landed and not task.parked for task in tasks):
+        return
+    common = git.discover(repo).common_dir
+    for lock in (common / "index.lock", *common.glob("worktrees/*/index.lock")):
+        git_locks.free_own(lock)
 
 
 def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
