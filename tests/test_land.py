@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from holdfast import errors
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import disk
-from holdfast.engine.land import LAND_POINTS, Land, lost_landings
+from holdfast.engine import land
+from holdfast.engine.land import LAND_POINTS, SWAPS_MAX, Land, lost_landings
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.testing.recorder import Recorder
 from landing_support import intent, killed, perform
@@ -73,6 +75,30 @@ def test_a_lost_race_is_said_and_changes_nothing(repo: Path, inputs: dict[str, s
         Land(repo).perform(intent("land", **inputs))
     assert git(repo, "rev-parse", MAIN) == other
     assert Land(repo).reconcile(intent("land", **inputs)) == DidNotHappen()
+
+
+@pytest.mark.parametrize("times", [1, SWAPS_MAX])
+def test_a_branch_that_a_reset_puts_back_at_once_is_moved_again(
+    repo: Path, inputs: dict[str, str], monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A `git reset --hard` that began before puts the branch back without a look at where it is."""
+    real, undone = land.git.run, list[str]()
+
+    def raced(*args: str, **more: Any) -> Any:
+        done = real(*args, **more)
+        if args[0] == "update-ref" and len(undone) < times:
+            undone.append(git(repo, "rev-parse", MAIN))
+            git(repo, "update-ref", "-m", "reset: moving to HEAD", MAIN, inputs["old"])
+        return done
+
+    monkeypatch.setattr(land.git, "run", raced)
+    if times == 1:
+        assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+    else:
+        with pytest.raises(errors.GitFailed, match="the branch is where it was"):
+            Land(repo).perform(intent("land", **inputs))
+    assert undone == [inputs["new"]] * times
+    assert git(repo, "rev-parse", MAIN) == inputs["new" if times == 1 else "old"]
 
 
 def test_a_branch_that_is_gone_is_a_lost_race(repo: Path, inputs: dict[str, str]) -> None:

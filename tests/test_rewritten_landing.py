@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, make_repo, sound, state
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state
+from holdfast.app import App
+from holdfast.config.layers import load
+from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.engine import lost
 
 
 @pytest.fixture
@@ -138,3 +142,24 @@ def test_a_deleted_branch_is_made_again_at_the_newest_landing(repo: Path) -> Non
     git(repo, "branch", "-D", "main")
     said = holdfast(repo, "check", code=4)
     assert f"git branch main {newest}`" in said and f"git branch main {first}" not in said
+
+
+def test_one_that_is_amended_again_while_it_is_looked_for_is_recognised(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same start: what builds on it is not held."""
+    _amend(repo)
+    add(repo, "u", "write u.txt x", depends_on=["t"])
+    real, amended = lost.recognised, list[str]()
+
+    def recognised(repo: Path, task: Task) -> tuple[str, str]:
+        found = real(repo, task)
+        if not amended:
+            amended.append(found[0])
+            _reword(repo)
+        return found
+
+    monkeypatch.setattr(lost, "recognised", recognised)
+    with App(repo, load(repo, environ={})).session() as session:
+        left = lost.settle_rewritten(repo, session.ledger, layout(repo), lambda task, text: None)
+    assert amended and left == {} and state(repo).tasks["t"].landed == git(repo, "rev-parse", "HEAD") != amended[0]

@@ -236,3 +236,14 @@ def test_a_stash_that_is_dropped_while_git_is_asked_about_it_ends_no_run(
         monkeypatch.setattr(history, "_ask", asked)
         take_in(session.ledger, session.backlog, session.blobs)
     assert dropped and {str(task.state) for task in state(repo).tasks.values()} == {"OPEN"}
+
+
+def test_a_worktree_whose_commit_a_gc_took_ends_no_run(repo: Path) -> None:
+    add(repo, "t", "write w.txt x", depends_on=["missing"])
+    holdfast(repo, "run", code=20)
+    git(repo, "worktree", "add", "-q", "--detach", str(repo.parent / "beside"))
+    (repo / ".git" / "worktrees" / "beside" / "HEAD").write_text(f"{'1' * 40}\n")
+    shutil.rmtree(layout(repo).settings.parent)
+    (layout(repo).backlog_open / "t.yaml").unlink()
+    holdfast(repo, "run", code=20)
+    assert layout(repo).settings.exists() and (layout(repo).backlog_open / "t.yaml").exists()

@@ -20,7 +20,7 @@ from holdfast.durable.root import sweep
 from holdfast.engine import after_boot, pins
 from holdfast.engine.auditing import note_log
 from holdfast.engine.board import Board
-from holdfast.engine.land import Land, lost_landings
+from holdfast.engine.land import Land
 from holdfast.engine.lost import settle_rewritten
 from holdfast.engine.migrate import migrate
 from holdfast.engine.recover import recover
@@ -67,8 +67,7 @@ def workshop(
         effects = build_effects(app.repo, layout, app.config, blobs)
         migrate(app.repo, layout, ledger.state.tasks, say)
         pins.tidy(app.repo, layout, ledger.state.tasks)
-        settle_rewritten(app.repo, ledger, layout, note)
-        lost = lost_landings(app.repo, ledger.state.tasks.values(), layout.snapshots)
+        lost = settle_rewritten(app.repo, ledger, layout, note)
         for sentence in lost.values():
             note("", sentence)
         board = Board(ledger, backlog, blobs, app.config)

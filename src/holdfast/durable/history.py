@@ -15,7 +15,8 @@ import msgspec
 from holdfast.durable.git import Result, environment, run
 
 _RAW = ("--raw", "-z", "--no-abbrev", "--no-renames", "--relative")
-_IN_LOG = ("--format=%H %ct", "-m")
+# A `git gc` may take the commit of a worktree of ours that is only being made.
+_IN_LOG = ("--format=%H %ct", "-m", "--ignore-missing")
 # All that a checkout can have come from: branches, stashes, and where they were. Our own snapshots hold no backlog.
 _EVERYWHERE = (*_IN_LOG, "--exclude=refs/holdfast/*", "--all", "--reflog")
 
@@ -52,14 +53,14 @@ def has_changed(file: Path) -> bool:
     """True if git has more than one version of a file."""
     if not _is_in_repository(file.parent):
         return False
-    return "\n" in _ask(file.parent, "rev-list", "--all", "--max-count=2", "--", file.name).line
+    return "\n" in _ask(file.parent, "rev-list", "--ignore-missing", "--all", "--max-count=2", "--", file.name).line
 
 
 def is_in_a_branch(folder: Path, file: Path) -> bool:
     """Whether a branch has, or had, the file. `folder` is where git is asked, and is there."""
     if not _is_in_repository(folder):
         return False
-    asked = ("rev-list", "--exclude=refs/stash", "--all", "--max-count=1", "--", str(file))
+    asked = ("rev-list", "--ignore-missing", "--exclude=refs/stash", "--all", "--max-count=1", "--", str(file))
     return bool(_ask(folder, *asked).line)
 
 

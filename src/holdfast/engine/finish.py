@@ -19,7 +19,7 @@ from holdfast.domain.wording import plural
 from holdfast.durable.entry import Record
 from holdfast.engine import gate_results, merge, pins, refresh, verify
 from holdfast.engine.effects import carry_out
-from holdfast.engine.land import branch_of, lost_landings, reaches
+from holdfast.engine.land import branch_of, reaches
 from holdfast.engine.lost import settle_rewritten, undone
 from holdfast.engine.standing import expect_result
 from holdfast.engine.workshop import Workshop
@@ -142,9 +142,7 @@ def land_again(shop: Workshop, task: Task) -> verify.Verdict | None:
 
 def see_to_lost(shop: Workshop) -> None:
     """Settles landings that were rewritten, and lands again those that nobody meant to undo; the rest is told once."""
-    settle_rewritten(shop.repo, shop.ledger, shop.layout, shop.note)
-    tasks = shop.ledger.state.tasks
-    lost = lost_landings(shop.repo, list(tasks.values()), shop.layout.snapshots)
+    lost, tasks = settle_rewritten(shop.repo, shop.ledger, shop.layout, shop.note), shop.ledger.state.tasks
     for task in undone(shop.repo, [tasks[name] for name in lost if branch_of(tasks[name]) == shop.branch]):
         shop.note(task.id, f"a `git reset` or `git stash` undid its landing {task.landed[:12]}, which came meanwhile")
         promoted = LandingPromoted(task.id, task.attempt, branch_of(task), task.landed)

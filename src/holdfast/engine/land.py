@@ -29,6 +29,7 @@ from holdfast.points import point
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
 
 LAND_POINTS = tuple(f"land.{step}.{when}" for step in ("objects", "swap", "sync") for when in ("before", "after"))
+SWAPS_MAX = 5
 _SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllRefUpdates": "true"}
 
 
@@ -48,7 +49,12 @@ class Land:
         point("land.objects.after")
         point("land.swap.before")
         witness = self._witness(intent)
-        _swap(repository, wanted, witness, self._older(witness))
+        for _ in range(SWAPS_MAX):
+            if _swap(repository, wanted, witness, self._older(witness)):
+                break
+        else:
+            reason = "it says that the branch moved, and the branch is where it was"
+            raise GitFailed(command="update-ref", path=repository.worktree, code=0, stderr=reason)
         point("land.swap.after")
         # A `git prune` of the user's, between the two, finds nothing that leads to it.
         self._hand_over(repository, wanted)
@@ -218,8 +224,11 @@ def _known(wanted: LandIntended) -> str:
     return wanted.old if wanted.old.strip("0") else f"{wanted.new}^"
 
 
-def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older: Sequence[str]) -> None:
-    """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto."""
+def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older: Sequence[str]) -> bool:
+    """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto.
+
+    False: it moved, and a `git reset` that had begun before has put it back already.
+    """
     command = ("update-ref", "-m", f"holdfast: {wanted.task}", "--stdin")
     changes = [f"update {wanted.branch} {wanted.new} {wanted.old}", *(f"delete {ref}" for ref in older)]
     changes += [f"update {witness} {wanted.new}"] if witness else []
@@ -235,12 +244,14 @@ def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older:
     at = _commit_at(repository, wanted.branch)
     # Where git says that it moved the branch, it did, also when somebody has amended the commit since.
     if at == wanted.new or (failure is None and at != wanted.old):
-        return
+        return True
     # Zeros alone say that there must be no such branch yet.
     if at != (wanted.old if wanted.old.strip("0") else ""):
         found = f"is at {at}" if at else "is gone"
         raise LandingLost(task=wanted.task, branch=wanted.branch, old=wanted.old, found=found)
-    raise failure or GitFailed(command=" ".join(command), path=repository.worktree, code=0, stderr="nothing has moved")
+    if failure is not None:
+        raise failure
+    return False
 
 
 def _freed(repository: git.Repository, branch: str, *own: str) -> AbstractContextManager[None]:

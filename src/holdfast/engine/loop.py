@@ -82,6 +82,7 @@ class Loop:
         self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
         self._heard: set[str] = set()
+        self._lost: set[str] = set(shop.lost)
         # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
         self.seen_at_work: tuple[Task, ...] = ()
 
@@ -319,6 +320,10 @@ class Loop:
 
     def _take_results(self) -> None:
         while (ended := self._finisher.take()) is not None:
+            if self._lost - self.shop.lost.keys():
+                # What builds on a landing that is there again waits no longer.
+                self.holds.drop(list(self.holds))
+            self._lost = set(self.shop.lost)
             error = ended.error
             if error is not None and (not isinstance(error, HoldfastError) or is_fatal(error)):
                 raise error

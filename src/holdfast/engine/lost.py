@@ -25,6 +25,7 @@ from holdfast.ports import Ledger
 UNASKED = "reset: moving to HEAD"
 # So far back the log is read: a race is noticed by the next landing, or the next start.
 MOVES_MAX = 200
+TRIES = 5
 
 
 def recognised(repo: Path, task: Task) -> tuple[str, str]:
@@ -32,16 +33,23 @@ def recognised(repo: Path, task: Task) -> tuple[str, str]:
     return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
 
 
-def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> None:
-    """Journals every lost landing that is recognised in a rewritten history."""
-    tasks = list(ledger.state.tasks.values())
-    for name in lost_landings(repo, tasks, layout.snapshots):
-        task = ledger.state.tasks[name]
-        commit, how = recognised(repo, task)
-        if commit:
-            settled = LandingSettled(name, task.attempt, branch_of(task), task.landed, commit, how)
-            ledger.append(ledger.epoch, [Record("landing_settled", msgspec.to_builtins(settled), actor="recover")])
-            note(name, f"its landing {settled.commit[:12]} was rewritten as {commit[:12]}: {how}")
+def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> dict[str, str]:
+    """Journals every lost landing that is recognised in a rewritten history; returns a sentence for each other."""
+    for _ in range(TRIES):
+        tasks = list(ledger.state.tasks.values())
+        lost, is_settled = lost_landings(repo, tasks, layout.snapshots), False
+        for name in lost:
+            task = ledger.state.tasks[name]
+            commit, how = recognised(repo, task)
+            if commit:
+                settled = LandingSettled(name, task.attempt, branch_of(task), task.landed, commit, how)
+                ledger.append(ledger.epoch, [Record("landing_settled", msgspec.to_builtins(settled), actor="recover")])
+                note(name, f"its landing {settled.commit[:12]} was rewritten as {commit[:12]}: {how}")
+                is_settled = True
+        if not is_settled:
+            break
+        # Who amends a commit may amend it once more meanwhile.
+    return lost
 
 
 def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
