@@ -231,7 +231,7 @@ def test_files_are_added_as_they_are_and_all_or_none(repo: Path, tmp_path: Path)
         ("add -", "goal: x\ndepends_on: [nope]\n", "standard input cannot be used: line 2: depends_on[0]"),
         ("add", "goal: [x\n", "line 2: this is not YAML"),
         ("add no-such-file.yaml", "", "there is no file no-such-file.yaml"),
-        ("add .", "", ". cannot be read: Is a directory"),
+        ("add .", "", ". is no task file"),
         ("add - --goal x", "goal: y\n", "options or files, not both"),
     ],
 )

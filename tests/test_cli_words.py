@@ -70,6 +70,37 @@ def test_an_empty_goal_is_called_so(repo: Path, goal: str) -> None:
     assert "no tasks yet" in said(repo, "list")
 
 
+def test_words_are_the_goal(repo: Path) -> None:
+    said(repo, "add", "Fix the login", "--verify", "make test", "--priority", "1")
+    assert definition(repo, "fix-login") == {
+        "id": "fix-login", "goal": "Fix the login", "priority": 1, "verify": [{"command": "make test"}],
+    }  # fmt: skip
+    said(repo, "add", "Fix config.yaml", "--id", "conf")
+    assert definition(repo, "conf")["goal"] == "Fix config.yaml"
+    (repo / "one.yml").write_text("goal: from a file\n")
+    said(repo, "add", "one.yml")
+    assert definition(repo, "one")["goal"] == "from a file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["Fix the login", "--goal", "Fix it"], "the goal is given twice"),
+        (["Fix", "the", "login"], 'in quotes, as in `holdfast add "Fix the login"`'),
+        (["Fix the login", "one.yaml"], "give a goal or files, not both"),
+        (["one.yaml", "--priority", "1"], "give options or files, not both"),
+        (["none.yaml"], "there is no file none.yaml"),
+        (["words.txt"], "words.txt is no task file: its name does not end in .yaml or .yml"),
+        ([" "], "the goal is empty"),
+    ],
+)
+def test_what_could_be_a_goal_or_a_file_is_not_guessed(repo: Path, arguments: list[str], told: str) -> None:
+    (repo / "one.yaml").write_text("goal: from a file\n")
+    (repo / "words.txt").write_text("goal: from a file\n")
+    assert told in said(repo, "add", *arguments, code=2)
+    assert "no tasks yet" in said(repo, "list")
+
+
 def test_standard_input_is_given_an_id(repo: Path) -> None:
     said(repo, "add", "-", "--id", "x", stdin="goal: words\n")
     assert definition(repo, "x") == {"id": "x", "goal": "words"}

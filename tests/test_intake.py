@@ -128,6 +128,38 @@ def test_an_edit_while_claimed_is_taken_too_and_our_block_is_no_edit(app: App) -
     assert "claim:" in path.read_text() and "do it better" in path.read_text()
 
 
+_ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"
+
+
+def test_times_in_our_blocks_are_iso_times(app: App) -> None:
+    for name in ("claimed", "failed", "closed"):
+        write(app, name)
+    with app.session() as session:
+        drive(session.ledger, "claimed", TaskEvent.AGENT_CLAIMS_TASK, TaskEvent.AGENT_STARTS_WORK)
+        drive(session.ledger, "failed", *FAIL)
+        drive(session.ledger, "closed", *CLOSE)
+    texts = {path.stem: path.read_text() for path in app.layout.backlog.rglob("*.yaml")}
+    assert re.search(rf"since: '?{_ISO}", texts["claimed"]), texts
+    for name in ("failed", "closed"):
+        assert re.search(rf"at: '?{_ISO}", texts[name]), texts
+    assert check_backlog(app).findings == []
+
+
+def test_unix_times_of_older_files_still_hold(app: App) -> None:
+    """A file that says the same moment as Unix seconds is neither rewritten nor found to differ."""
+    write(app, "gone")
+    with app.session() as session:
+        drive(session.ledger, "gone", *CLOSE)
+        changed_at = session.ledger.state.tasks["gone"].changed_at
+    path = app.layout.backlog / "closed/gone.yaml"
+    old = re.sub(rf"at: '?{_ISO}'?", f"at: {changed_at!r}", path.read_text())
+    path.write_text(old)
+    assert f"at: {changed_at!r}" in old and check_backlog(app).findings == []
+    with app.session():
+        pass
+    assert path.read_text() == old
+
+
 def test_a_deleted_open_file_cancels_and_any_other_is_put_back(app: App) -> None:
     for name in "abc":
         write(app, name, f"goal: do {name}\n")

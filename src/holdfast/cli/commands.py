@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("holdfast.cli.demo:demo", "Work on sample tasks, kill everything meanwhile, and count what was lost."),
     "init": ("holdfast.cli.tasks:init", "Make the data root of this repository."),
-    "add": ("holdfast.cli.editing:add", "Add a task, from options, a file or standard input."),
+    "add": ("holdfast.cli.editing:add", "Add a task: a goal in words, files, or - for standard input."),
     "run": ("holdfast.cli.run:run", "Work on the tasks until nothing is left to do."),
     "serve": ("holdfast.cli.serve:serve", "Serve the API and the dashboard, and start no agents."),
     "dashboard": ("holdfast.cli.serve:dashboard", "Tell where the dashboard is, with the token that lets you in."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 STDIN = "standard input"
+_ENDINGS = (".yaml", ".yml")
 # In this order they are written to a new file. The names are the definition's keys.
 _OPTIONS = (
     click.option("--title", help="A line that names it."),
@@ -93,25 +95,26 @@ class Text(msgspec.Struct, frozen=True):
 
 
 @click.command(
-    epilog="Examples:  holdfast add --goal 'Fix the login' --verify 'pytest -q'  ·  holdfast add tasks/*.yaml  ·  "
+    epilog="Examples:  holdfast add 'Fix the login' --verify 'pytest -q'  ·  holdfast add tasks/*.yaml  ·  "
     "holdfast add - < task.yaml"
 )
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("given", nargs=-1, metavar="[GOAL | FILE...]")
 @click.option("--id", "name", help="The task's id; without one it is made of the title or the goal.")
 @definition_options
 @as_json
 @click.pass_context
-def add(ctx: click.Context, /, files: tuple[str, ...], name: str | None, as_json: bool, **options: Any) -> None:
-    """Add a task, from options, a file or standard input.
+def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json: bool, **options: Any) -> None:
+    """Add a task: a goal in words, files, or - for standard input.
 
-    Only the task's file is written; the next run takes it in. With several files, all are added or, if one has a
-    problem, none.
+    A FILE is there and ends in .yaml or .yml; anything else is the goal. Only the task's file is written; the next run
+    takes it in. With several files, all are added or, if one has a problem, none.
     """
     app = find_app(ctx)
     overview = _look(app)
+    files, options["goal"] = _files_or_goal(given, options["goal"])
     values = _given(options)
     if options["goal"] is not None and not options["goal"].strip():
-        raise InputError(detail="the goal is empty; say what is to be done, as in --goal 'Fix the login'")
+        raise InputError(detail='the goal is empty; say what is to be done, as in `holdfast add "Fix the login"`')
     if files and (values or (name and files != ("-",))):
         raise InputError(detail="give options or files, not both; only --id goes with -")
     if not files and not values and not name and not sys.stdin.isatty():
@@ -126,6 +129,29 @@ def add(ctx: click.Context, /, files: tuple[str, ...], name: str | None, as_json
     else:
         for each in added:
             click.echo(str(each.path))
+
+
+def _files_or_goal(given: tuple[str, ...], goal: str | None) -> tuple[tuple[str, ...], str | None]:
+    """The files that were given, or the goal. What could be a mistyped file is refused rather than made a goal."""
+    words = [each for each in given if not _is_task_file(each)]
+    if not words:
+        return given, goal
+    for word in words:
+        if os.path.exists(word):
+            raise InputError(detail=f"{word} is no task file: its name does not end in .yaml or .yml")
+        if word.endswith(_ENDINGS) and not any(map(str.isspace, word)):
+            raise InputError(detail=f"there is no file {word}; a goal of this name is given with --goal")
+    if len(given) > len(words):
+        raise InputError(detail="give a goal or files, not both")
+    if len(words) > 1:
+        raise InputError(detail=f'give the goal in quotes, as in `holdfast add "{" ".join(words)}"`')
+    if goal is not None:
+        raise InputError(detail="the goal is given twice, by itself and with --goal")
+    return (), words[0]
+
+
+def _is_task_file(given: str) -> bool:
+    return given == "-" or (given.endswith(_ENDINGS) and os.path.exists(given))
 
 
 def add_goal(app: App, goal: str) -> str:

@@ -36,7 +36,7 @@ def init(ctx: click.Context, as_json: bool) -> None:
     click.echo(f"{'Made' if is_new else 'There is already'} the data root {app.layout.root}")
     for path in created:
         click.echo(f"  made {path.relative_to(app.layout.root)}")
-    click.echo('Next: `holdfast add --goal "…" --verify "…"` adds a task, `holdfast list` shows all.')
+    click.echo('Next: `holdfast add "…" --verify "…"` adds a task, `holdfast list` shows all.')
 
 
 def _states(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[TaskState]:
@@ -100,7 +100,7 @@ def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
         notes = [plain("; ".join([*row.waits, *([row.reason] if row.reason else [])])) for row in rows]
         print_table(_COLUMNS, [_cells(row) for row in rows], notes=notes, drop=_DROPPED)
     elif is_empty:
-        click.echo('There are no tasks yet; `holdfast add --goal "…"` makes one.')
+        click.echo('There are no tasks yet; `holdfast add "…"` makes one.')
     elif not hidden:
         click.echo("No task fits.")
 

@@ -1,4 +1,4 @@
-"""A point in time as text for people: the date and time in UTC, to the second."""
+"""A point in time as text: for people to the second, in files as ISO 8601; both in UTC."""
 
 from __future__ import annotations
 
@@ -10,3 +10,11 @@ def moment(unix_s: float) -> str:
         return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return f"second {unix_s:.0f}"  # a date that no calendar here has
+
+
+def iso(unix_s: float) -> str | float:
+    """As ISO 8601, to the microsecond. A moment that no calendar here has stays a number."""
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return unix_s

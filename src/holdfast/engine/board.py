@@ -18,7 +18,7 @@ from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TaskState
 from holdfast.durable.blobs import Blobs
-from holdfast.engine.intake import DEFINITION_TYPE, Report, block_of, file_new, take_in
+from holdfast.engine.intake import DEFINITION_TYPE, Report, block_of, file_new, shows_state, take_in
 from holdfast.errors import (
     BacklogFolderMissing,
     BlobCorrupt,
@@ -197,8 +197,7 @@ class Board:
             return True
         if file.folder != FOLDER_OF[task.state]:
             return not (file.folder == "issues" and FOLDER_OF[task.state] == "open")
-        made = file.definition
-        return (made.claim or made.result or made.error) != block_of(task)
+        return not shows_state(file.definition, task)
 
     def _put(self, name: str) -> None:
         task = self.tasks.get(name)

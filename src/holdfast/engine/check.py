@@ -30,7 +30,7 @@ from holdfast.durable.root import FORMAT, read_format
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import after_boot, check_audit, check_work, witnesses
 from holdfast.engine.absence import carried_off, only_away, swept, without_file
-from holdfast.engine.intake import block_of, is_given_up_by_deleting, pinned_text
+from holdfast.engine.intake import is_given_up_by_deleting, pinned_text, shows_state
 from holdfast.engine.reading import Projection, Reading, read_journal
 from holdfast.engine.section import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.engine.section import Section as Section
@@ -339,8 +339,7 @@ def _drift_of_file(file: TaskFile, task: Task, folder: str) -> list[Drift]:
     if file.folder != folder and not (file.folder == "issues" and folder == "open"):
         words = f"{file.path} stands in {file.folder}, and {task.id} is {task.state}, which belongs in {folder}"
         return [Drift(task.id, "place", words, f"{file.folder}/{file.path.name}")]
-    shown = file.definition.claim or file.definition.result or file.definition.error
-    if shown != block_of(task):
+    if not shows_state(file.definition, task):
         words = f"{file.path} does not show what the journal says of {task.id}"
         return [Drift(task.id, "block", words, f"{file.folder}/{file.path.name}")]
     return []

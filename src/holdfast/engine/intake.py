@@ -30,6 +30,7 @@ import msgspec
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import AbortReason
+from holdfast.domain.moments import iso
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TASK, TaskState, cancel_event
@@ -225,12 +226,25 @@ def block_of(task: Task) -> dict[str, Any] | None:
     """What a task's file says of its state, for the people who read the folder."""
     match FOLDER_OF[task.state]:
         case "claimed":
-            return {"agent": task.agent, "attempt": task.attempt, "since": task.changed_at}
+            return _readable({"agent": task.agent, "attempt": task.attempt, "since": task.changed_at})
         case "closed":
-            return {"state": str(task.state), "at": task.changed_at, **task.outcome}
+            return _readable({"state": str(task.state), "at": task.changed_at, **task.outcome})
         case "failed":
-            return {"attempts": task.attempts, "at": task.changed_at, **task.outcome}
+            return _readable({"attempts": task.attempts, "at": task.changed_at, **task.outcome})
     return None
+
+
+def shows_state(definition: Definition, task: Task) -> bool:
+    """Whether the file's block says what the journal does; older files have their times in Unix seconds."""
+    shown = definition.claim or definition.result or definition.error
+    return (_readable(shown) if shown else None) == block_of(task)
+
+
+def _readable(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: iso(value) if key in ("at", "since") and type(value) in (int, float) else value
+        for key, value in block.items()
+    }
 
 
 def state_of_new(file: TaskFile) -> TaskState:
@@ -244,8 +258,7 @@ def _is_out_of_place(file: TaskFile, task: Task) -> bool:
     if file.folder != FOLDER_OF[task.state]:
         # What came from an issue tracker stays in its own folder until somebody works on it.
         return not (file.folder == "issues" and FOLDER_OF[task.state] == "open")
-    definition = file.definition
-    return (definition.claim or definition.result or definition.error) != block_of(task)
+    return not shows_state(file.definition, task)
 
 
 def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
