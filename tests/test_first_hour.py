@@ -12,7 +12,7 @@ import pytest
 from cli_support import type_in
 from holdfast.domain.naming import ID_LENGTH_MAX, free_id
 from holdfast.domain.wording import money, plural
-from work_support import Terminal, add, make_work
+from work_support import Terminal, add, git, make_repository, make_work
 
 LONG = "Make the parser of the configuration files accept comments at the end of a line"
 FAILS = "fail the compiler is missing on this machine"
@@ -178,3 +178,76 @@ def test_one_turn_and_a_small_cost_read_well(tmp_path: Path) -> None:
     assert "after 1 turn\n" in said
     told = type_in(repo, "show", "one").stdout + type_in(repo, "history", "one").stdout
     assert "1 turns" not in told and "$0.00125" in told and " USD" not in told
+
+
+# -- doctor -----------------------------------------------------------------------------------------------------------
+
+
+def _findings(folder: Path) -> dict[str, list[dict[str, str]]]:
+    report = json.loads(type_in(folder, "doctor", "--json").stdout)
+    return {part["name"]: part["findings"] for part in report["parts"]}
+
+
+def test_doctor_tells_of_failed_tasks_and_of_files_that_cannot_be_used(worked: Path) -> None:
+    for number in range(12):
+        (worked / f".sdd/backlog/open/broken-{number:02}.yaml").write_text("priority: high\n")
+    try:
+        found = _findings(worked)["tasks"]
+    finally:
+        for path in worked.glob(".sdd/backlog/open/broken-*"):
+            path.unlink()
+    assert len([each for each in found if "cannot be used: priority" in each["said"]]) == 10
+    assert {"said": "and 2 more files that cannot be used", "next": "holdfast list"} in found
+    failed = {
+        "said": "breaks has failed: the compiler is missing on this machine",
+        "next": "holdfast retry breaks | holdfast cancel breaks",
+    }
+    assert failed in found
+
+
+def test_doctor_tells_of_a_default_agent_that_is_not_signed_in(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    environ = {"HOME": str(tmp_path), "PATH": f"{program.parent}:{os.environ['PATH']}", "ANTHROPIC_API_KEY": None,
+               "CLAUDE_CONFIG_DIR": None, "HOLDFAST_AGENT": "claude"}  # fmt: skip
+    done = type_in(repo, "doctor", environ=environ)
+    assert done.returncode == 20 and "claude is not signed in, and gets every task that names no other" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["doctor", "agents"])
+def test_outside_a_repository(command: str, tmp_path: Path) -> None:
+    done = type_in(tmp_path, command, *(["--wait", "0"] if command == "agents" else []))
+    assert "claude" in done.stdout and done.returncode == (20 if command == "doctor" else 0), done
+    if command == "doctor":
+        assert "git init" in done.stdout and "ok  git" in done.stdout
+
+
+def test_before_init_doctor_says_so(tmp_path: Path) -> None:
+    done = type_in(make_repository(tmp_path / "repo"), "doctor")
+    assert done.returncode == 20 and "next: holdfast init" in done.stdout
+
+
+def test_gc_takes_the_worktree_of_a_cancelled_task_and_keeps_what_stood_there(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", gone="write y hi\nfail no")
+    (repo / ".sdd/config/settings.yaml").write_text("max_attempts: 1\n")
+    assert type_in(repo, "run").returncode == 20
+    tree = repo / ".sdd/worktrees/gone"
+    (tree / "mine").write_text("by hand\n")
+    assert type_in(repo, "cancel", "gone").returncode == 0 and tree.is_dir()
+    assert [each["next"] for each in _findings(repo)["worktrees"]] == ["holdfast gc"]
+    assert type_in(repo, "gc").returncode == 0 and not tree.exists()
+    assert _findings(repo)["worktrees"] == []
+    store = repo / ".sdd/snapshots.git"
+    assert git(store, "show", "refs/attempts/gone.1/cancelled:mine") == "by hand"
+    assert type_in(repo, "check").returncode == 0
+
+
+def test_the_same_problem_is_told_once_in_a_run(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", one="write x")
+    (repo / ".sdd/backlog/open/bad.yaml").write_text("goal: g\npriority: high\n")
+    done = type_in(repo, "run")
+    assert (done.stdout + done.stderr).count("priority: expected") == 1, done
+    assert "1 file cannot be used: open/bad.yaml:2" in done.stdout

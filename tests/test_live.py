@@ -34,7 +34,8 @@ def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path
         assert terminal.end() == 20, terminal.seen
     picture = last_picture(terminal.seen)
     assert "1 closed, 1 failed; 3 turns, $0.25" in picture
-    assert "two is FAILED" in picture and "next: holdfast retry two" in picture.splitlines()[-1]
+    assert "two is FAILED" in picture
+    assert "next: holdfast gates two, then holdfast retry two" in picture.splitlines()[-1]
     # Whatever was hidden is shown again, and no other screen was used: a kill would leave them so.
     assert terminal.seen.rfind("\x1b[?25h") > terminal.seen.rfind("\x1b[?25l")
     assert "\x1b[?1049h" not in terminal.seen

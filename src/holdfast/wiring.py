@@ -96,8 +96,7 @@ def workshop(
                 note("", told)
             shop.worktrees.tie_again()
             # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
-            for task, words in board.take_in().told():
-                note(task, words)
+            shop.tell(board.take_in())
             ledger.renew_all(app.config.lease_s)
             began = time.perf_counter()
             shop.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)

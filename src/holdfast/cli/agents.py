@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.shared import as_json, config_here, print_json
 from holdfast.cli.terminal import plain
 
 if TYPE_CHECKING:
@@ -33,17 +33,18 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
     """List the agents: installed or not, signed in or not, and what each can do.
 
     No model is asked, and nothing goes over the network: whether one is signed in is told from its files and variables.
-    Those of the settings are listed, too. A missing one is listed with the way to install it.
+    Those of the settings are listed, too; outside a repository there are none. A missing one is listed with the way to
+    install it.
     """
     from holdfast.agents import registry
     from holdfast.agents.survey import survey
 
-    app = find_app(ctx)
+    config = config_here(ctx)
     if show_prices:
-        _show_prices(app.config, as_json)
+        _show_prices(config, as_json)
         return
-    declared = {each.name for each in app.config.agents}
-    found = survey(registry.agents(app.config), declared, wait_s=wait_s)
+    declared = {each.name for each in config.agents}
+    found = survey(registry.agents(config), declared, wait_s=wait_s)
     if as_json:
         print_json({"agents": found})
     else:

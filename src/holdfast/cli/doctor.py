@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli import preflight
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.overview import Overview, look
+from holdfast.cli.shared import as_json, config_here, find_app, print_json
 from holdfast.cli.terminal import plain
-from holdfast.errors import HoldfastError
+from holdfast.domain.task import TaskState
+from holdfast.domain.wording import plural
+from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.config.settings import Config
     from holdfast.engine.health import Part
 
 SOMETHING_TO_DO = 20
+SHOWN_MAX = 10
+_ASKING = {TaskState.FAILED: "has failed", TaskState.PENDING_APPROVAL: "waits for your approval"}
 _WAY_OUT = {
     "git": "git --version",
     "branch": "git status",
@@ -31,12 +38,10 @@ _WAY_OUT = {
 def doctor(ctx: click.Context, as_json: bool) -> None:
     """Look for what is wrong: with git, the machine, the agents, the journal, and what crashes have left.
 
-    Every finding comes with the exact command to type next. Takes no lock and changes nothing. The exit code is 0 when
-    all is well, and 20 when there is something to do.
+    Every finding comes with the exact command to type next. Takes no lock and changes nothing. Outside a repository it
+    looks at git and the agents. The exit code is 0 when all is well, and 20 when there is something to do.
     """
-    app = find_app(ctx)
-    app.expect_initialised()
-    parts = list(_parts(app))
+    parts = list(_parts_here(ctx))
     is_well = not any(part.findings for part in parts)
     if as_json:
         print_json({"well": is_well, "parts": parts})
@@ -52,14 +57,46 @@ def _tell(parts: list[Part]) -> None:
             click.echo(plain(f"      {finding.said}"))
             click.echo(plain(f"        next: {finding.next}"))
     count = sum(len(part.findings) for part in parts)
-    click.echo("All is well." if not count else f"{count} thing{'' if count == 1 else 's'} to do.")
+    click.echo("All is well." if not count else f"{plural(count, 'thing')} to do.")
+
+
+def _parts_here(ctx: click.Context) -> Iterator[Part]:
+    """All parts in a repository with a data root; elsewhere what is missing, and what can be looked at without."""
+    from holdfast.engine.health import Finding, Part
+
+    yield Part("python", ".".join(map(str, sys.version_info[:3])))
+    try:
+        app = find_app(ctx)
+    except NotInRepository as error:
+        yield _git_version()
+        yield Part("repository", "none here", [Finding(str(error), "cd YOUR-REPOSITORY | git init")])
+        yield _agents_part(config_here(ctx), None)
+        return
+    try:
+        app.expect_initialised()
+    except NotInitialised as error:
+        yield from (_git_part(app, name) for name in preflight.GIT_CHECKS)
+        yield Part("data root", "not there yet", [Finding(str(error), "holdfast init")])
+        yield _agents_part(app.config, None)
+        return
+    yield from _parts(app)
+
+
+def _git_version() -> Part:
+    from holdfast.durable import git
+    from holdfast.engine.health import Finding, Part
+
+    try:
+        git.require_minimum()
+        return Part("git", git.run("--version", cwd=Path.cwd(), env=git.environment({})).line)
+    except HoldfastError as error:
+        return Part("git", "cannot be used", [Finding(str(error), _WAY_OUT["git"])])
 
 
 def _parts(app: App) -> Iterator[Part]:
     from holdfast.durable.root import read_root
     from holdfast.engine import health
 
-    yield health.Part("python", ".".join(map(str, sys.version_info[:3])))
     has_git = True
     for name in preflight.GIT_CHECKS:
         part = _git_part(app, name)
@@ -116,7 +153,9 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
     yield health.attempts_part(view.layout, tasks)
-    yield _agents_part(app)
+    overview = look(app)
+    yield _tasks_part(overview)
+    yield _agents_part(app.config, overview)
     if has_git:
         yield health.landings_part(app.repo, view.state, view.layout.snapshots)
         yield health.trees_part(app.repo, view.layout, tasks)
@@ -126,14 +165,40 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
             yield health.submodules_part(app.repo, view.layout, app.config)
 
 
-def _agents_part(app: App) -> Part:
-    """All that are known; one that is missing is a finding only where an open task asks for it."""
-    from holdfast.agents.registry import agents
-    from holdfast.agents.survey import survey
-    from holdfast.cli.overview import look
+def _tasks_part(overview: Overview) -> Part:
+    """Files that cannot be used, and tasks that wait for a person; what is parked has a part of its own."""
     from holdfast.engine.health import Finding, Part
 
-    known = agents(app.config)
+    files = list(dict.fromkeys(each.file for each in overview.problems))
+    findings = []
+    for file in files[:SHOWN_MAX]:
+        first = next(each for each in overview.problems if each.file == file)
+        name = next((name for name in first.tasks if name in overview.rows), "")
+        way = f"holdfast edit {name}" if name else f"mend {overview.view.layout.backlog}/{file}"
+        findings.append(Finding(f"{file}:{first.line} cannot be used: {first.message}", way))
+    asking = [
+        row for row in overview.rows.values() if row.state in _ASKING and not row.parked and not row.landing_waits
+    ]
+    for row in asking[:SHOWN_MAX]:
+        why = f": {row.reason}" if row.reason else ""
+        findings.append(Finding(f"{row.id} {_ASKING[row.state]}{why}", row.next_step))
+    for left, what in ((len(files), "files that cannot be used"), (len(asking), "tasks that wait for you")):
+        if left > SHOWN_MAX:
+            findings.append(Finding(f"and {left - SHOWN_MAX} more {what}", "holdfast list"))
+    counted = f"{plural(len(overview.rows), 'task')}, {plural(len(files), 'file')} with problems"
+    return Part("tasks", counted, findings)
+
+
+def _agents_part(config: Config, overview: Overview | None) -> Part:
+    """All that are known. One that is missing is a finding only where an open task asks for it; the default agent has
+    to be signed in, too."""
+    from holdfast.agents.registry import agents
+    from holdfast.agents.survey import survey
+    from holdfast.domain.definition import Definition
+    from holdfast.domain.routing import choose
+    from holdfast.engine.health import Finding, Part
+
+    known = agents(config)
     found = {each.name: each for each in survey(known)}
     here, absent = ([name for name in sorted(found) if bool(found[name].path) is is_here] for is_here in (True, False))
     strangers = [name for name in here if found[name].signed_in is False]
@@ -141,10 +206,15 @@ def _agents_part(app: App) -> Part:
     fact += f"; {', '.join(absent)} missing" if absent else ""
     fact += f"; {', '.join(strangers)} not signed in" if strangers else ""
     findings = []
-    for name, made in preflight.wanted_agents(app, look(app)).items():
+    wanted = preflight.wanted_agents(config, overview) if overview is not None else {}
+    for name, made in wanted.items():
         if why := preflight.missing_agent(known, name, made):
             findings.append(Finding(f"{why} The task {made.id} asks for it.", f"holdfast edit {made.id} --agent NAME"))
         elif name in strangers:
             said = f"{name} is not signed in, and the task {made.id} asks for it. {found[name].sign_in}."
             findings.append(Finding(said, "holdfast agents"))
+    usual = choose(Definition("example", goal="example"), config).agent
+    if usual in strangers and usual not in wanted:
+        said = f"{usual} is not signed in, and gets every task that names no other agent. {found[usual].sign_in}."
+        findings.append(Finding(said, "holdfast agents"))
     return Part("agents", fact, findings)

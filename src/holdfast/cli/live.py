@@ -80,16 +80,18 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
             yield from (f"      | {line}" for line in output_of_task(loop.shop.layout, loop.shop.blobs, task))
         stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
         waits = task.landing_waits
-        step = next_step(name, task.state, task.parked, is_held=name in loop.holds, landing_waits=waits, stuck=stuck)
+        kind, is_held = str(task.outcome.get("kind") or ""), name in loop.holds
+        step = next_step(name, task.state, task.parked, is_held=is_held, landing_waits=waits, stuck=stuck, kind=kind)
         yield f"    next: {step}"
     if len(told) > LEFT_TOLD_MAX:
         yield f"  and {len(told) - LEFT_TOLD_MAX} more; `holdfast list` shows all"
     if ready := len(left) - len(told):
         yield f"  {ready} {'is' if ready == 1 else 'are'} ready"
         yield "    next: holdfast run"
-    for problem in loop.board.problems:
-        yield f"  {loop.board.folder}/{problem}"
-        yield "    next: mend the file, then holdfast run"
+    if files := list(dict.fromkeys(f"{each.file}:{each.line}" for each in loop.board.problems)):
+        more = f" and {len(files) - LEFT_TOLD_MAX} more" if len(files) > LEFT_TOLD_MAX else ""
+        yield f"  {plural(len(files), 'file')} cannot be used: {', '.join(files[:LEFT_TOLD_MAX])}{more}"
+        yield f"    next: mend {'it' if len(files) == 1 else 'them'} (`holdfast list` says why), then holdfast run"
 
 
 def _is_merely_ready(loop: Loop, name: str) -> bool:

@@ -18,6 +18,13 @@ _NEXT = {
     TaskState.CANCELLED: "",
 }
 
+# What to do before another try makes sense.
+_FIRST = {
+    "auth_missing": "sign in (`holdfast agents` tells how)",
+    "gate_failed": "holdfast gates {task}",
+    "gate_timed_out": "holdfast gates {task}",
+}
+
 
 def waiting_words(paths: Sequence[str]) -> str:
     """Why a landing waits."""
@@ -32,11 +39,12 @@ def next_step(
     is_held: bool = False,
     landing_waits: Sequence[str] = (),
     stuck: Sequence[Node] = (),
+    kind: str = "",
 ) -> str:
     """The command that brings the task on.
 
     `is_held`: something named beside it stands in the way, so look first. `stuck`: what it depends on and that does not
-    go on by itself; a run would do nothing for it.
+    go on by itself; a run would do nothing for it. `kind`: how it failed.
     """
     if parked == STOPPED:
         return f"holdfast resume {task}"
@@ -50,6 +58,8 @@ def next_step(
         return f"{commit}, or type holdfast {others.removeprefix('holdfast ')}"
     if stuck and state in (TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):
         return " | ".join(dict.fromkeys(_unstick(task, node) for node in stuck[:3]))
+    if state is TaskState.FAILED and kind in _FIRST:
+        return f"{_FIRST[kind]}, then {_NEXT[state]}".format(task=task)
     return _NEXT.get(state, "holdfast show {task}" if is_held else "holdfast run").format(task=task)
 
 

@@ -151,6 +151,7 @@ def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now
             task.parked if task else "",
             landing_waits=task.landing_waits if task else (),
             stuck=stuck,
+            kind=str(task.outcome.get("kind") or "") if task else "",
         ),
         reason=str(task.outcome.get("detail") or "") if task and state is TaskState.FAILED else "",
     )

@@ -11,6 +11,7 @@ from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent,
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.cli.overview import Overview
+    from holdfast.config.settings import Config
     from holdfast.domain.definition import Definition
     from holdfast.durable.git import Repository
     from holdfast.ports import Agent
@@ -36,7 +37,7 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
     for check in GIT_CHECKS.values():
         check(app)
     known, overview = agents(app.config, mcp.read(app.layout.mcp_servers)), look(app)
-    wanted = wanted_agents(app, overview)
+    wanted = wanted_agents(app.config, overview)
     if with_goal:
         goal = choose(Definition("example", goal="example"), app.config).agent
         wanted.setdefault(goal, _example(goal))
@@ -132,7 +133,7 @@ def _about_checkout(app: App) -> Iterator[str]:
 # -- agents -----------------------------------------------------------------------------------------------------------
 
 
-def wanted_agents(app: App, overview: Overview) -> dict[str, Definition]:
+def wanted_agents(config: Config, overview: Overview) -> dict[str, Definition]:
     """The agents that would take the open tasks, each with one such task."""
     from holdfast.domain.routing import choose
 
@@ -140,7 +141,7 @@ def wanted_agents(app: App, overview: Overview) -> dict[str, Definition]:
     wanted: dict[str, Definition] = {}
     for row in rows:
         made = overview.files[row.id].definition
-        wanted.setdefault(choose(made, app.config, overview.view.state.tasks.get(row.id)).agent, made)
+        wanted.setdefault(choose(made, config, overview.view.state.tasks.get(row.id)).agent, made)
     return wanted
 
 

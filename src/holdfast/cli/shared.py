@@ -12,6 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.config.settings import Config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,6 +29,19 @@ def find_app(ctx: click.Context, **settings: Any) -> App:
     data_root = ctx.find_root().obj
     options: Mapping[str, Any] = {**settings, **({"data_root": os.path.abspath(data_root)} if data_root else {})}
     return App.find(Path.cwd(), options=options)
+
+
+def config_here(ctx: click.Context) -> Config:
+    """The settings in effect; outside a repository those of the environment alone."""
+    from holdfast.errors import NotInRepository
+
+    try:
+        return find_app(ctx).config
+    except NotInRepository:
+        from holdfast.config.layers import combine
+        from holdfast.config.sources import environment
+
+        return combine(environment(os.environ))[0]
 
 
 def print_json(value: Any) -> None:

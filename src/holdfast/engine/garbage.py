@@ -1,6 +1,7 @@
 """What is of no use any more, found and removed. Nothing that holds work which has not landed is ever among it.
 
 - worktrees of closed tasks, where the tree is the landed one
+- worktrees of cancelled tasks, once a snapshot has what stands there
 - snapshots of attempts of tasks that closed long ago
 - neither of a task whose landed commit is no longer on its branch: they may be all that is left of it
 - the worktree in which candidates are judged: the next verdict makes it anew
@@ -23,9 +24,10 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import archive, blob_meta, disk
+from holdfast.durable import archive, attempts, blob_meta, disk
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
+from holdfast.engine import merge
 from holdfast.engine.land import lost_landings
 from holdfast.engine.recorded import blob_named_by
 from holdfast.engine.worktree import Worktrees
@@ -33,6 +35,8 @@ from holdfast.errors import NotABlobId
 from holdfast.layout import Layout
 
 DAY_S = 86_400
+# The snapshot of what stood in a cancelled task's worktree.
+CANCELLED = "cancelled"
 # A blob is put before the record that names it, also by a runner that outlives the orchestrator.
 BLOB_AGE_S_MIN = DAY_S
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -74,6 +78,9 @@ class Collector:
                 continue
             if self._trees.is_spent(task.id, landed=task.candidate):
                 yield Garbage("worktree", task.id, _size(path))
+        for task in self._tasks:
+            if is_left_by_cancelling(self._layout, self._trees, task):
+                yield Garbage("worktree", task.id, _size(self._trees.path(task.id)))
 
     def _scratch(self) -> Iterator[Garbage]:
         for path in sorted([self._layout.worktrees / ".scratch", *self._layout.worktrees.glob(".gone-*")]):
@@ -154,6 +161,13 @@ class Collector:
             raise NotABlobId(digest=digest)
         return self._layout.cas / digest[:2] / digest
 
+    def _kept(self, task: Task) -> str:
+        """Saves what stands in a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
+        taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED).commit
+        who = merge.Identity("holdfast", "holdfast@localhost")
+        exclude = self._trees.exclude
+        return merge.candidate(self._trees.store, task.base, taken, "cancelled", who, exclude=exclude) or task.base
+
     # -- removing -----------------------------------------------------------------------------------------------------
 
     def remove(self, keep_days: float) -> list[Garbage]:
@@ -163,7 +177,8 @@ class Collector:
             match each.kind:
                 case "worktree":
                     task = next(task for task in self._tasks if task.id == each.name)
-                    if not self._trees.remove(each.name, landed=task.candidate):
+                    held = self._kept(task) if task.state is TaskState.CANCELLED else task.candidate
+                    if not self._trees.remove(each.name, landed=held):
                         continue
                 case "scratch":
                     self._trees.drop_scratch()
@@ -176,6 +191,16 @@ class Collector:
         if any(each.kind == "snapshots" for each in gone):
             self._trees.store.collect()
         return gone
+
+
+def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:
+    """Whether the worktree of a cancelled task stands there whole, and nobody is at work in it."""
+    if task.state is not TaskState.CANCELLED or not task.attempt or not task.base:
+        return False
+    if not trees.path(task.id).is_dir() or not trees.is_made(task.id):
+        return False
+    seen = attempts.look(layout.attempt_files(task.attempt), task.starts, task.intent)
+    return seen not in (attempts.Seen.ALIVE, attempts.Seen.HEADLESS)
 
 
 def _digests_in(path: Path) -> Iterator[str]:

@@ -26,6 +26,7 @@ from holdfast.durable.process import boot_id
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import after_boot, auditing, merge, witnesses
 from holdfast.engine.check import live_owner
+from holdfast.engine.garbage import is_left_by_cancelling
 from holdfast.engine.land import lost_landings
 from holdfast.engine.stale_locks import stale_locks
 from holdfast.engine.worktree import Worktrees
@@ -240,11 +241,13 @@ def landings_part(repo: Path, state: State, snapshots: Path | None = None) -> Pa
 
 def worktrees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
     known = {task.id for task in tasks if task.state not in _OVER}
-    closed = {task.id: task for task in tasks if task.state is TaskState.CLOSED}
+    closed = {task.id: task for task in tasks if task.state in _OVER}
     trees, findings = Worktrees(repo, layout), []
     for orphan in trees.orphans(known):
         task = closed.get(orphan.task)
-        if task is not None and trees.is_spent(orphan.task, landed=task.candidate):
+        if task is not None and is_left_by_cancelling(layout, trees, task):
+            findings.append(Finding(f"{orphan.path} is of a cancelled task; gc keeps it as a snapshot", "holdfast gc"))
+        elif task is not None and task.candidate and trees.is_spent(orphan.task, landed=task.candidate):
             findings.append(Finding(f"{orphan.path} is of a closed task and holds nothing else", "holdfast gc"))
         else:
             look = f"git -C {shlex.quote(str(orphan.path))} status"

@@ -81,7 +81,6 @@ class Loop:
         self._watch: Watch | None = None
         self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
-        self._heard: set[str] = set()
         self._lost: set[str] = set(shop.lost)
         # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
         self.seen_at_work: tuple[Task, ...] = ()
@@ -207,11 +206,7 @@ class Loop:
         report = self.board.take_in()
         self.holds.drop(report.edited)
         pins.release(self.shop.repo, self.shop.layout, map(self.board.task, report.cancelled))
-        for task, words in report.told():
-            # A problem is found again at every look, and told once.
-            if words not in self._heard:
-                self._heard.add(words)
-                self.shop.note(task, words)
+        self.shop.tell(report)
 
     def _round(self) -> bool:
         """One plan, performed; False when there was nothing to do."""

@@ -19,6 +19,7 @@ from holdfast.durable.entry import Record
 from holdfast.engine import merge
 from holdfast.engine.board import Board
 from holdfast.engine.finishing import Finisher
+from holdfast.engine.intake import Report
 from holdfast.engine.silence import Silence
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
@@ -67,6 +68,16 @@ class Workshop:
     last_landed: str = ""
     # Verifies and lands beside the loop, where there is one.
     finisher: Finisher | None = None
+
+    # What was told of the backlog's files: a problem is found again at every look, and told once.
+    heard: set[str] = field(default_factory=set)
+
+    def tell(self, report: Report) -> None:
+        """Notes what a person should hear of the backlog's files, each sentence once in a run."""
+        for task, words in report.told():
+            if (told := f"{task}: {words}") not in self.heard:
+                self.heard.add(told)
+                self.note(task, words)
 
     @functools.cached_property
     def branch(self) -> str:

@@ -123,7 +123,7 @@ class Worktrees:
             return self._mended(task, self.path(task), base)
 
     def _mended(self, task: str, path: Path, base: str) -> bool:
-        if not self._is_made(task) or not path.is_dir():
+        if not self.is_made(task) or not path.is_dir():
             return False
         if not self._is_known(path):
             self._tell_git(path, base)
@@ -188,7 +188,7 @@ class Worktrees:
         with self._locked():
             self._finish_removals()
             point("worktree.scratch.before")
-            if not (self._is_made(_SCRATCH, mark) and self._clean(path, merged)):
+            if not (self.is_made(_SCRATCH, mark) and self._clean(path, merged)):
                 # A crash, a power cut or a gate has left it so that git cannot tidy it: made anew.
                 self._drop(_SCRATCH, path)
                 self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), merged)
@@ -266,7 +266,7 @@ class Worktrees:
         with self._locked():
             self._finish_removals()
             if path.is_dir():
-                if not self._is_made(task) or not self._holds(path, landed):
+                if not self.is_made(task) or not self._holds(path, landed):
                     return False
                 point("worktree.remove.before")
                 self._drop(task, path)
@@ -280,7 +280,7 @@ class Worktrees:
         """Whether `remove` would take it: it holds exactly what has landed. Nothing is changed."""
         path = self.path(task)
         with self._locked():
-            return path.is_dir() and self._is_made(task) and self._holds(path, landed)
+            return path.is_dir() and self.is_made(task) and self._holds(path, landed)
 
     def orphans(self, known: Collection[str]) -> list[Orphan]:
         """The worktrees of tasks that are not in `known`: of those that are gone, or are closed with other content."""
@@ -288,7 +288,7 @@ class Worktrees:
         for path in sorted(self._layout.worktrees.iterdir()) if self._layout.worktrees.is_dir() else []:
             if path.name.startswith(".") or path.name in known or not path.is_dir():
                 continue
-            reason = "it holds work that has not landed" if self._is_made(path.name) else "it was never made whole"
+            reason = "it holds work that has not landed" if self.is_made(path.name) else "it was never made whole"
             found.append(Orphan(path.name, path, reason))
         return found
 
@@ -332,7 +332,7 @@ class Worktrees:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def _is_made(self, task: str, content: bytes | None = None) -> bool:
+    def is_made(self, task: str, content: bytes | None = None) -> bool:
         try:
             found = (self._made / task).read_bytes()
         except FileNotFoundError:
