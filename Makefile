@@ -6,6 +6,7 @@ AGENTS ?= .agents-cache
 BROWSER ?= build/venv-browser
 OPS ?= .ops-cache
 API ?= build/venv-api
+INSTALL ?= build/venv-install
 KILLS ?= 500
 EXAMPLES ?= 2000
 MARKS ?= not crash
@@ -13,7 +14,7 @@ MARKS ?= not crash
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-agents test-api test-browser test-ops check demo demo-often docs bench crash fuzz pythons lock clean
+.PHONY: test test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
@@ -53,6 +54,15 @@ $(BROWSER)/ready: requirements.lock pyproject.toml tests/browser/requirements.tx
 	$(BROWSER)/bin/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BROWSER)/bin/pip install --quiet --quiet --disable-pip-version-check -r tests/browser/requirements.txt
 	$(BROWSER)/bin/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+# Wheel and sdist, built and installed in clean environments with pip, pipx and uv, on every supported Python that there is.
+test-install: $(VENV)/ready $(INSTALL)/ready
+	HOLDFAST_INSTALL=$(abspath $(INSTALL)) $(BIN)/pytest tests/install -s --timeout 1200 $(ARGS)
+
+$(INSTALL)/ready: tests/install/requirements.txt
+	$(PYTHON) -m venv $(INSTALL)
+	$(INSTALL)/bin/pip install --quiet --quiet --disable-pip-version-check -r tests/install/requirements.txt
 	touch $@
 
 check: $(VENV)/ready

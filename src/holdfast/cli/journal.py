@@ -39,7 +39,7 @@ Item = tuple[str, Entry]
 Filter = Callable[[str, Entry], bool]
 
 
-@click.command()
+@click.command(epilog="Examples:  holdfast history fix-login  ·  holdfast history fix-login --json | jq -r .what")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--definitions", is_flag=True, help="Also print the task's definition as it was each time it changed.")
 @as_json
@@ -63,7 +63,9 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
         raise TaskUnknown(task=task, hint=_near(task, known))
 
 
-@click.command()
+@click.command(
+    epilog="Examples:  holdfast log -n 20  ·  holdfast log --follow --task fix-login  ·  holdfast log --at 3:17"
+)
 @click.option("--run", metavar="RUN", help="Only this run: its id, or its epoch's number.")
 @click.option("--type", "types", multiple=True, metavar="GLOB", help="Only such types, such as 'task_*'. Repeatable.")
 @click.option("--task", metavar="TASK", shell_complete=complete_task, help="Only what concerns this task.")

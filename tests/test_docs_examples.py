@@ -1,0 +1,165 @@
+"""What README and docs tell people to type can be typed: each command and option is there, and examples work.
+
+Examples are the lines of fenced blocks that begin with `holdfast`, the code spans in the text, and the end of `--help`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cli_support import type_in
+from engine_support import add, holdfast, make_repo
+from holdfast.cli.commands import COMMANDS
+from holdfast.cli.commands import holdfast as group
+
+TOP = Path(__file__).parent.parent
+PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+# Pages whose options are ours alone; the one on agents names those of the agents' programs, too.
+OUR_OPTIONS = [page for page in PAGES if page.name in ("README.md", "cli.md", "configuration.md", "lifecycle.md")]
+# They only look, and end by themselves.
+LOOKS = {"list", "status", "show", "gates", "history", "turns", "check", "agents", "gc", "snapshots", "prompt"}
+
+
+def fences(text: str) -> Iterator[str]:
+    for block in re.findall(r"^```[a-z]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        yield from block.splitlines()
+
+
+def example(line: str) -> list[str] | None:
+    """The words behind `holdfast` of a line that can be typed, up to a remark or a pipe; None for a usage line."""
+    found = re.match(r"\s*(?:\$ )?holdfast (?P<rest>.+)", line)
+    if found is None or "[OPTIONS]" in line or "TASK|ATTEMPT" in line:
+        return None
+    rest = re.split(r"\s+#\s|\s{2,}|\s(?:[|<>]|&&)\s", found["rest"])[0]
+    words = shlex.split(rest)
+    # A line of output may begin with the name, too.
+    return words if words[0] in COMMANDS or words[0].startswith("-") else None
+
+
+def examples(page: Path) -> list[list[str]]:
+    return [words for line in fences(page.read_text()) if (words := example(line)) and not line.endswith("Sound.")]
+
+
+def spans(page: Path, begin: str) -> list[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(rf"`({begin}[^`\n]*)`", text)
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str], click.Context]:
+    ctx = click.Context(group, info_name="holdfast")
+    command = group.get_command(ctx, words[0])
+    assert command is not None, f"there is no command {words[0]}"
+    while isinstance(command, click.Group) and len(words) > 1:
+        ctx, words = click.Context(command, parent=ctx, info_name=words[0]), words[1:]
+        command = command.get_command(ctx, words[0])
+        assert command is not None, f"there is no command {words[0]}"
+    return command, words[1:], ctx
+
+
+def parse(words: list[str]) -> None:
+    """Raises where the words cannot be used; nothing is carried out."""
+    command, rest, parent = command_of(words)
+    try:
+        command.make_context(words[0], list(rest), parent=parent)
+    except click.exceptions.Exit:
+        return
+
+
+def options_of(command: click.Command) -> set[str]:
+    ctx = click.Context(command, **group.context_settings)
+    return {name for each in command.get_params(ctx) for name in (*each.opts, *each.secondary_opts)}
+
+
+EVERY_OPTION = {
+    name for command in (group, *(command_of([each])[0] for each in COMMANDS)) for name in options_of(command)
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the files are that examples name."""
+    for name in ("proof.json", "new.yaml"):
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_can_be_typed(page: Path, folder: Path) -> None:
+    for words in examples(page):
+        try:
+            parse(words)
+        except click.ClickException as error:
+            pytest.fail(f"{page.name}: holdfast {shlex.join(words)}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_help_can_be_typed(name: str, folder: Path) -> None:
+    command = command_of([name])[0]
+    told = f"{command.help or ''}\n{command.epilog or ''}"
+    lines = [each for line in told.replace("\b", "").splitlines() for each in re.split(r" · |Examples?:", line)]
+    found = [words for line in lines if (words := example(re.sub(r"^\s*cd \S+ && ", "", line)))]
+    assert found, f"`holdfast {name} --help` has no example"
+    for words in found:
+        parse(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_the_text_are_there_with_their_options(page: Path) -> None:
+    for span in spans(page, "holdfast "):
+        words = re.sub(r"[\[\]…|]", " ", span).split()[1:]
+        command, rest, _ = command_of(words) if words[0] in COMMANDS else (group, words, None)
+        unknown = {word for word in rest if word.startswith("-") and word != "-"} - options_of(command)
+        assert not unknown, f"{page.name}: `{span}` has options that there are not: {unknown}"
+
+
+@pytest.mark.parametrize("page", OUR_OPTIONS, ids=lambda page: page.name)
+def test_options_in_the_text_are_there(page: Path) -> None:
+    named = {word for span in spans(page, "--") for word in span.split() if word.startswith("--")}
+    assert named - EVERY_OPTION == set()
+
+
+def test_the_backlog_in_a_minute_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    """Up to the run, which would need an agent with an account."""
+    repo = make_repo(tmp_path)
+    part = (TOP / "README.md").read_text().partition("## A backlog in a minute")[2]
+    typed = [words for line in fences(part) if (words := example(line))]
+    typed = typed[: typed.index(["run"])]
+    assert [words[0] for words in typed] == ["init", "add", "add", "list"]
+    for words in typed:
+        said = type_in(repo, *words)
+        assert said.returncode == 0, f"{words}: {said.stdout}{said.stderr}"
+    assert "login" in said.stdout and "docs" in said.stdout
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository in which the tasks of the examples have been worked on."""
+    repo = make_repo(tmp_path_factory.mktemp("worked"))
+    for name in ("login", "parser", "fix-login"):
+        add(repo, name, "\n".join(f"append {name}.txt {number}" for number in range(1, 5)), verify=["true"])
+    holdfast(repo, "run")
+    return repo
+
+
+def test_examples_that_only_look_do_what_they_say(worked: Path, tmp_path: Path) -> None:
+    tried = 0
+    for page in PAGES:
+        for words in examples(page):
+            if words[0] in LOOKS and "--repair" not in words and "export" not in words:
+                said = type_in(worked, *words, environ={"HOME": str(worked.parent)})
+                assert said.returncode == 0, f"{page.name}: {words}: {said.stdout}{said.stderr}"
+                tried += 1
+    assert tried > 20
+
+
+@pytest.mark.parametrize("words", [["list", "--no-such-option"], ["no-such-command"], ["show"]])
+def test_the_check_can_say_no(words: list[str]) -> None:
+    with pytest.raises((click.ClickException, AssertionError)):
+        parse(words)
