@@ -128,6 +128,16 @@ def test_an_edit_while_claimed_is_taken_too_and_our_block_is_no_edit(app: App) -
     assert "claim:" in path.read_text() and "do it better" in path.read_text()
 
 
+@pytest.mark.parametrize("at", ["1763240000.25", "1763240000", "2025-11-15T20:53:20.250000Z"])
+def test_a_closed_file_without_a_journal_is_imported_whatever_its_time_is_written_as(app: App, at: str) -> None:
+    path = write(app, "old", f"goal: do it\nresult:\n  state: CLOSED\n  at: {at}\n", folder="closed")
+    text = path.read_text()
+    for _ in range(2):
+        with app.session():
+            pass
+    assert states(app) == {"old": "CLOSED"} and path.read_text() == text and check_backlog(app).findings == []
+
+
 _ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"
 
 

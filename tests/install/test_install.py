@@ -81,12 +81,14 @@ def test_wheel_and_sdist_hold_every_file_of_the_source(built: dict[str, Path]) -
     assert tracked() <= names
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("source", ["wheel", "sdist"])
+@pytest.mark.parametrize(
+    ("source", "version"),
+    [*((source, version) for source in ("wheel", "sdist") for version in VERSIONS), ("checkout", VERSIONS[0])],
+)
 def test_pip_into_a_clean_environment(source: str, version: str, built: dict[str, Path], tmp_path: Path) -> None:
     subprocess.run([find_python(version), "-m", "venv", tmp_path / "venv"], check=True)
     bin_folder = tmp_path / "venv/bin"
-    run(bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", built[source], cwd=tmp_path)
+    run(bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", built.get(source, TOP), cwd=tmp_path)
     names, size = json.loads(run(bin_folder / "python", "-c", MEASURE, cwd=tmp_path))
     print(f"\nPython {version} from the {source}: {len(names)} packages, {size / 1e6:.1f} MB")
     assert "holdfast" in names and len(names) <= PACKAGES_MAX, names
