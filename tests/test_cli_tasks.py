@@ -150,7 +150,7 @@ def test_a_backlog_from_init_to_a_clone(tmp_path: Path) -> None:
     assert {task["id"]: task["state"] for task in ask(clone, "list")["tasks"]} == now
     assert "CLOSED (new)" in run(clone, "list --state closed")
     assert run(clone, "retry last") == "last: OPEN\n"
-    assert "cannot take the event manual_cancel" in run(clone, "cancel base", code=9)
+    assert "cannot be cancelled: it is CLOSED" in run(clone, "cancel base", code=9)
     assert states(clone) == {**now, "last": "OPEN"}
     assert backlog(clone, "open/last.yaml").exists() and backlog(clone, "closed/base.yaml").exists()
     assert states(folder) == now
@@ -163,14 +163,14 @@ def test_every_option_of_add_reaches_the_definition(repo: Path) -> None:
     run(repo, "add --id other --goal o")
     run(
         repo,
-        "add --id t --title T --goal G --role R --priority 2 --depends-on other --parent other --agent A --model M "
-        "--command C --verify 'a b' --verify c --label x --label y --path src --budget-usd 1.5 --max-attempts 2 "
-        "--timeout-s 9 --not-before 2030-01-31T12:00:00Z --approve",
+        "add --id t --title T --goal G --role R --priority 2 --depends-on other --parent other --agent claude "
+        "--model M --command C --verify 'a b' --verify c --label x --label y --path src --budget-usd 1.5 "
+        "--max-attempts 2 --timeout-s 9 --not-before 2030-01-31T12:00:00Z --approve",
     )
     shown = ask(repo, "show t")
     assert shown["definition"] == {
         "id": "t", "title": "T", "goal": "G", "role": "R", "priority": 2, "depends_on": ["other"], "parent": "other",
-        "agent": "A", "model": "M", "command": "C", "verify": [{"command": "a b"}, {"command": "c"}],
+        "agent": "claude", "model": "M", "command": "C", "verify": [{"command": "a b"}, {"command": "c"}],
         "labels": ["x", "y"], "paths": ["src"], "budget_usd": 1.5, "max_attempts": 2, "timeout_s": 9.0,
         "not_before": 1896091200.0, "approve": True,
     }  # fmt: skip
@@ -192,7 +192,7 @@ def test_who_is_slower_with_the_same_words_takes_the_next_id(repo: Path, rival: 
         backlog(repo, rival).write_text("id: fix-it\ngoal: theirs\n")
 
     stdin = Beforehand(b"goal: Fix it\n", write_rival)
-    told = run(repo, "add", stdin=stdin)
+    told = type_in(repo, "add", stdin=stdin).stdout
     assert stdin.acted and told == f"{backlog(repo, 'open/fix-it-2.yaml')}\n"
     assert backlog(repo, rival).read_text() == "id: fix-it\ngoal: theirs\n"
     assert sorted(states(repo)) == ["fix-it", "fix-it-2"]
@@ -328,8 +328,8 @@ def test_of_several_tasks_all_are_cancelled_or_none(repo: Path) -> None:
     write(repo, a="goal: a\n", b="goal: b\n")
     close(repo, "b")
     told = run(repo, "cancel a b", code=9)
-    assert "The task b in state CLOSED cannot take the event manual_cancel; the legal moves there: none" in told
-    assert "The refusal is on record." in told and "Nothing was changed" not in told
+    assert "The task b cannot be cancelled: it is CLOSED." in told
+    assert "the refusal is on record" in told and "Nothing was changed" not in told
     assert states(repo)["a"] == "OPEN"
     [refused] = [each for each in decisions(repo) if each["decision_type"] == "task_move_refused"]
     assert (refused["decision_type"], refused["inputs"]["task"], refused["actor"]) == ("task_move_refused", "b", "cli")
@@ -346,7 +346,7 @@ def test_retry_opens_what_failed_and_nothing_else(repo: Path) -> None:
     assert backlog(repo, "failed/a.yaml").exists()
     assert run(repo, "retry a") == "a: OPEN\n"
     assert backlog(repo, "open/a.yaml").read_text() == "goal: a\n"
-    assert "agent_claims_task → CLAIMED" in run(repo, "retry a", code=9)
+    assert "The task a cannot be tried again: it is OPEN." in run(repo, "retry a", code=9)
 
 
 def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
@@ -393,7 +393,9 @@ def test_a_move_that_the_ledger_refuses_is_on_record_once(repo: Path) -> None:
     write(repo, a="goal: a\n")
     with app_of(repo).session() as session:
         claim = session.ledger.claim("tester", "a", lease_s=60)
-        with pytest.raises(MoveRefused, match=r"^The task a in state CLAIMED .* The refusal is on record\.$"):
+        with pytest.raises(
+            MoveRefused, match=r"^The task a cannot be tried again: it is CLAIMED\. .* the refusal is on record;"
+        ):
             session.ledger.complete(claim, TaskEvent.RETRY, TransitionReason.AGENT_REPORTED, {})
     [refused] = [each["inputs"] for each in decisions(repo) if each["decision_type"] == "task_move_refused"]
     assert refused == {"task": "a", "state": "CLAIMED", "event": "retry", "reason": "agent_reported"}

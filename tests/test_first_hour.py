@@ -12,7 +12,7 @@ import pytest
 from cli_support import type_in
 from holdfast.domain.naming import ID_LENGTH_MAX, free_id
 from holdfast.domain.wording import money, plural
-from work_support import Terminal, add, git, make_repository, make_work
+from work_support import Terminal, add, git, make_repository, make_work, started, wait_for
 
 LONG = "Make the parser of the configuration files accept comments at the end of a line"
 FAILS = "fail the compiler is missing on this machine"
@@ -251,3 +251,82 @@ def test_the_same_problem_is_told_once_in_a_run(tmp_path: Path) -> None:
     done = type_in(repo, "run")
     assert (done.stdout + done.stderr).count("priority: expected") == 1, done
     assert "1 file cannot be used: open/bad.yaml:2" in done.stdout
+
+
+# -- adding, and questions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(("--verify", ""), "--verify is empty"), (("--verify", " "), "--verify is empty"),
+     (("--agent", "nosuch"), "there is no agent 'nosuch'; known are aider, claude")],
+)  # fmt: skip
+def test_what_no_task_could_be_worked_on_with_is_refused(tmp_path: Path, options: tuple[str, str], told: str) -> None:
+    repo = make_work(tmp_path / "repo")
+    done = type_in(repo, "add", "--goal", "g", *options)
+    assert done.returncode == 2 and told in done.stderr, done
+    assert list((repo / ".sdd/backlog/open").iterdir()) == []
+
+
+def test_without_a_gate_add_init_and_a_landing_say_so(tmp_path: Path) -> None:
+    repo = make_repository(tmp_path / "repo")
+    assert "no gate is set" in type_in(repo, "init").stderr
+    assert "one has no gate" in type_in(repo, "add", "--id", "one", "--script", "write x").stderr
+    assert "no gate" not in type_in(repo, "add", "--id", "two", "--script", "write y", "--verify", "true").stderr
+    said = type_in(repo, "run").stdout
+    assert "one: it lands unchecked, because there is no gate" in said and "two: it lands" not in said
+    (repo / ".sdd/config/settings.yaml").write_text("gates: [{name: t, command: 'true'}]\n")
+    assert "no gate" not in type_in(repo, "add", "--id", "three", "--script", "write z").stderr
+
+
+def test_a_refused_decision_is_told_in_plain_words(worked: Path) -> None:
+    done = type_in(worked, "cancel", "closes")
+    assert done.returncode == 9 and "The task closes cannot be cancelled: it is CLOSED." in done.stderr
+    assert "event" not in done.stderr and "manual" not in done.stderr
+
+
+def test_a_question_ends_closed_with_its_answer(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    question = ("--id", "why", "--may-change-nothing", "--goal", "Why is it slow?")
+    added = type_in(repo, "add", *question, "--script", "say It sorts twice.", "--verify", "false")
+    assert added.returncode == 0 and added.stderr == ""
+    done = type_in(repo, "run")
+    assert done.returncode == 0 and "why: closed with an answer, and nothing changed" in done.stdout, done
+    assert re.search(r"answer +It sorts twice\.", type_in(repo, "show", "why").stdout)
+    assert json.loads(type_in(repo, "show", "why", "--json").stdout)["outcome"]["answer"] == "It sorts twice."
+    assert type_in(repo, "check").returncode == 0 and not (repo / ".sdd/worktrees/why").exists()
+    assert git(repo, "log", "--format=%s") == "first"
+
+
+def test_a_question_that_changes_something_is_judged_like_any_task(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    add(repo, "asks", "write x", more="may_change_nothing: true\nmax_attempts: 1\nverify: ['false']\n")
+    assert type_in(repo, "run").returncode == 20
+    assert json.loads(type_in(repo, "show", "asks", "--json").stdout)["outcome"]["kind"] == "gate_failed"
+
+
+# -- where one stands, and who runs already ---------------------------------------------------------------------------
+
+
+def test_in_a_linked_worktree_work_lands_on_its_branch(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", one="write x hi")
+    git(repo, "worktree", "add", "-q", "-b", "feature", str(tmp_path / "linked"))
+    (tmp_path / "linked" / "below").mkdir()
+    done = type_in(tmp_path / "linked" / "below", "run")
+    assert done.returncode == 0 and "one: landed on feature as" in done.stdout, done
+    assert "work lands on feature; you are in a worktree of feature" in done.stdout
+    assert git(repo, "log", "--format=%s", "main") == "first" and (tmp_path / "linked/x").read_text() == "hi\n"
+    add(repo, "two", "write y hi")
+    assert "two: landed on main as" in type_in(repo, "run").stdout
+    (repo / ".sdd/config/settings.yaml").write_text("git: {target_branch: main}\n")
+    add(repo, "three", "write z hi")
+    assert "three: landed on main as" in type_in(tmp_path / "linked", "run").stdout
+
+
+def test_a_run_in_the_background_beside_another_is_told_who_runs(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", one="hang")
+    with started(repo, "run", "--plain") as run:
+        wait_for(lambda: "IN_PROGRESS" in type_in(repo, "list").stdout, "it works")
+        done = type_in(repo, "run", "--detach")
+        assert done.returncode == 7 and "Somebody runs here already" in done.stderr and str(run.pid) in done.stderr
+        assert type_in(repo, "stop", "--agents").returncode == 0

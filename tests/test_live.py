@@ -77,4 +77,7 @@ def test_without_a_terminal_there_are_lines_and_with_json_objects(tmp_path: Path
     assert "\x1b" not in lines and "one: landed on main as" in lines
     add(repo, "two", "write y hi")
     objects = [msgspec.json.decode(line) for line in type_in(repo, "run", "--json").stdout.splitlines()]
+    assert {each["kind"] for each in objects} == {"note", "state", "ended"} and objects[-1]["kind"] == "ended"
+    states = [each["state"] for each in objects if each["kind"] == "state" and each["task"] == "two"]
+    assert states[-1] == "CLOSED" and len(states) > 1
     assert objects[-1]["ended"] and objects[-1]["states"] == {"CLOSED": 2} and objects[-1]["left"] == []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from holdfast.cli.add_checks import expect_usable, warn_without_gates
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
@@ -68,6 +69,10 @@ _OPTIONS = (
     click.option("--path", "paths", multiple=True, help="What the work may touch; repeatable."),
     click.option("--verify", multiple=True, metavar="COMMAND", help="A check that must pass; repeatable."),
     click.option("--approve/--no-approve", default=None, help="A person must see the result before it lands."),
+    click.option(
+        "--may-change-nothing/--must-change-something", default=None,
+        help="A question or a review: closed with its answer where nothing was changed.",
+    ),
     click.option("--not-before", metavar="TIME", help="An ISO time such as 2030-01-31T12:00:00Z, or Unix seconds."),
     click.option("--label", "labels", multiple=True, help="For finding it again; repeatable."),
     click.option("--forked-from", metavar="ATTEMPT@TURN", help="Begin with the tree that this turn left."),
@@ -113,6 +118,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
     overview = _look(app)
     files, options["goal"] = _files_or_goal(given, options["goal"])
     values = _given(options)
+    expect_usable(app, options)
     if options["goal"] is not None and not options["goal"].strip():
         raise InputError(detail='the goal is empty; say what is to be done, as in `holdfast add "Fix the login"`')
     if files and (values or (name and files != ("-",))):
@@ -129,6 +135,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
     else:
         for each in added:
             click.echo(str(each.path))
+        warn_without_gates(app, [each.definition for each in added])
 
 
 def _files_or_goal(given: tuple[str, ...], goal: str | None) -> tuple[tuple[str, ...], str | None]:
@@ -177,8 +184,10 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
     Options change only their own keys; all else in the file stays, comments too. An empty value takes a key out. An
     edit of a task that is being worked on counts for its next attempt.
     """
-    overview = _look(find_app(ctx))
+    app = find_app(ctx)
+    overview = _look(app)
     _expect_editable(overview, task)
+    expect_usable(app, {"agent": options["agent"]})
     values, file = _given(options, keep_empty=True), file or source
     if file and values:
         raise InputError(detail="give options or a file, not both")

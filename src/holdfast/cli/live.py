@@ -14,15 +14,17 @@ import msgspec
 
 from holdfast.cli.next_step import next_step, stuck_behind
 from holdfast.cli.terminal import plain
-from holdfast.clock import wall
+from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
-from holdfast.engine.gate_results import output_of_task
+from holdfast.engine.gate_results import OUTPUT, output_of_task
 
 if TYPE_CHECKING:
     from holdfast.engine.loop import Loop
 
 LEFT_TOLD_MAX = 20
+# How often programs are told of other states, at most.
+STATES_S = 0.2
 
 
 class View(Protocol):
@@ -47,15 +49,35 @@ class Lines:
 
 
 class Json:
+    """Each object has a `kind`: `note` (a sentence), `output` (a line that a gate printed), `state` (a task is in
+    another state than before) and `ended`, the last one."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}
+        self._looked_at = 0.0
+
     def note(self, task: str, text: str) -> None:
-        self._line({"ts": wall(), "task": task, "note": text})
+        is_output = text.startswith(OUTPUT)
+        kind, said = ("output", text.removeprefix(OUTPUT)) if is_output else ("note", text)
+        self._line({"ts": wall(), "kind": kind, "task": task, "note": said})
 
     def show(self, loop: Loop) -> None:
+        if monotonic() - self._looked_at >= STATES_S:
+            self._tell_states(loop)
         sys.stdout.flush()
 
     def end(self, loop: Loop, left: list[str]) -> None:
+        self._tell_states(loop)
         states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
-        self._line({"ts": wall(), "ended": True, "states": states, "left": left})
+        self._line({"ts": wall(), "kind": "ended", "ended": True, "states": states, "left": left})
+
+    def _tell_states(self, loop: Loop) -> None:
+        self._looked_at = monotonic()
+        for task in list(loop.board.tasks.values()):
+            if self._states.get(task.id) != task.state:
+                self._states[task.id] = task.state
+                facts = {"state": task.state, "attempt": task.attempt, "agent": task.agent}
+                self._line({"ts": wall(), "kind": "state", "task": task.id, **facts})
 
     def _line(self, value: object) -> None:
         click.echo(msgspec.json.encode(value).decode())

@@ -11,18 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import unknown
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.shared import as_json, find_app, linked_branch, print_json
 from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic
 from holdfast.domain.task import TaskState
 from holdfast.durable.at_work import at_work
-from holdfast.durable.lock import Holder, read_holder
+from holdfast.durable.lock import Holder, in_words, read_holder
 from holdfast.durable.process import is_stopped
 from holdfast.engine.check import live_owner
 from holdfast.engine.restoring import put_back_config
@@ -106,6 +107,8 @@ def run(
         click.echo(f"{wanted[-1]} is added; the run with pid {holder.pid} takes it in.")
         return
     if detach:
+        if not take_over and (holder := live_owner(app.layout.lock)) is not None:
+            raise RunsAlready(holder=in_words(app.layout.lock, holder))
         _detach(app, ctx, wanted)
         return
     from holdfast.cli.live import view
@@ -116,6 +119,10 @@ def run(
     gc.freeze()
     gc.enable()
     with view(as_json, is_plain) as shown, alone(app), workshop(app, shown.note, take_over=take_over) as shop:
+        if branch := linked_branch(Path.cwd()):
+            shown.note(
+                "", f"work lands on {shop.branch.removeprefix('refs/heads/')}; you are in a worktree of {branch}"
+            )
         for remark in remarks:
             shown.note("", remark)
         _expect_known(shop.board, wanted)
@@ -224,7 +231,8 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
             click.echo("Look with `holdfast status`, follow an agent with `holdfast attach`, end with `holdfast stop`.")
             return
         time.sleep(0.02)
-    raise DetachFailed(path=log_path, code=child.returncode)
+    said = log_path.read_text(errors="replace").strip().splitlines()[-1:]
+    raise DetachFailed(path=log_path, code=child.returncode, said=said[0] if said else "nothing")
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,23 @@ def find_app(ctx: click.Context, **settings: Any) -> App:
 
     data_root = ctx.find_root().obj
     options: Mapping[str, Any] = {**settings, **({"data_root": os.path.abspath(data_root)} if data_root else {})}
-    return App.find(Path.cwd(), options=options)
+    app = App.find(Path.cwd(), options=options)
+    branch = linked_branch(Path.cwd())
+    if branch and app.config.git.target_branch is None:
+        return App.find(Path.cwd(), options={**options, "git.target_branch": branch})
+    return app
+
+
+def linked_branch(folder: Path) -> str:
+    """The branch of the linked worktree that `folder` is in: work lands where the person stands. Empty elsewhere."""
+    try:
+        top = next(each for each in (folder, *folder.parents) if os.path.lexists(each / ".git"))
+        git_dir = top / (top / ".git").read_text().removeprefix("gitdir:").strip()
+        # A submodule has a file for its git folder, too, but shares nothing with another.
+        head = (git_dir / "HEAD").read_text().strip() if (git_dir / "commondir").exists() else ""
+    except (StopIteration, OSError, UnicodeDecodeError):
+        return ""
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
 
 
 def config_here(ctx: click.Context) -> Config:

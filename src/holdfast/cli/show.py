@@ -131,6 +131,9 @@ def _work(task: Task, facts: dict[str, Any]) -> Told:
         how = f" ({facts['cost']})" if facts.get("cost") else ""
         spent = [f"{money(task.usd)}{how}", plural(task.turns, "turn"), plural(task.tokens, "token")]
         yield "spent", ", ".join([*spent, f"{clock(task.seconds)} of work"])
+    if task.outcome.get("kind") == "answer":
+        lines = str(task.outcome.get("answer") or "(it said nothing)").splitlines()
+        yield from (("answer" if not number else "", line) for number, line in enumerate(lines))
     if task.progress:
         yield "says", task.progress
     if task.landed:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from holdfast.cli.add_checks import GATE_WAYS
 from holdfast.cli.overview import Row, look, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.table import print_table
@@ -36,6 +37,8 @@ def init(ctx: click.Context, as_json: bool) -> None:
     click.echo(f"{'Made' if is_new else 'There is already'} the data root {app.layout.root}")
     for path in created:
         click.echo(f"  made {path.relative_to(app.layout.root)}")
+    if not app.config.gates:
+        click.echo(f"note: no gate is set, and what agents make lands unchecked. {GATE_WAYS}", err=True)
     click.echo('Next: `holdfast add "…" --verify "…"` adds a task, `holdfast list` shows all.')
 
 

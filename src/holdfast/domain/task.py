@@ -136,6 +136,28 @@ FOLDER_OF: dict[TaskState, str] = {
 }
 
 
+# What a person meant to do with the task, for the events that people cause.
+_VERBS = {
+    _E.APPROVED: "approved",
+    _E.APPROVAL_GRANTED: "approved",
+    _E.REJECTED: "rejected",
+    _E.APPROVAL_REJECTED: "rejected",
+    _E.MANUAL_CANCEL: "cancelled",
+    _E.RETRY: "tried again",
+    _E.FORCE_REASSIGN: "given to another agent",
+    _E.UNCLAIM: "given back",
+    _E.AGENT_CLAIMS_TASK: "claimed",
+    _E.AGENT_STARTS_WORK: "started",
+    _E.AGENT_REPORTS_SUCCESS: "reported as done",
+    _E.AGENT_REPORTS_FAILURE: "reported as failed",
+}
+
+
+def verb_of(event: str) -> str:
+    """What was to be done with the task, in words."""
+    return next((verb for each, verb in _VERBS.items() if each == event), "moved on")
+
+
 def cancel_event(state: TaskState) -> TaskEvent | None:
     """How a task in this state is cancelled; None where it cannot be."""
     legal = TASK.legal(state)

@@ -108,7 +108,7 @@ class DataLock:
             holder = read_holder(path)
             certain = is_held_by(path, holder)
             if certain or monotonic() > deadline:
-                raise Locked(path=path, holder=_in_words(path, holder), identity=holder, certain=certain)
+                raise Locked(path=path, holder=in_words(path, holder), identity=holder, certain=certain)
             time.sleep(POLL_S)
         return lock._signed(name_run, epoch_min)
 
@@ -129,7 +129,7 @@ class DataLock:
         while (lock := cls._try(path)) is None:
             now = read_holder(path)
             if (now != holder and is_held_by(path, now)) or monotonic() > deadline:
-                reason = f"the lock is now held by {_in_words(path, now)}"
+                reason = f"the lock is now held by {in_words(path, now)}"
                 raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=now)
             time.sleep(POLL_S)
         signed = lock._signed(name_run, epoch_min)
@@ -292,7 +292,7 @@ def _name(holder: Holder) -> str:
     return f"pid {holder.pid} (run {holder.run}, epoch {holder.epoch}) on {holder.host} since {since}"
 
 
-def _in_words(path: Path, holder: Holder | None) -> str:
+def in_words(path: Path, holder: Holder | None) -> str:
     if holder is None:
         return "a process that has not written its name yet"
     if _is_foreign(holder):
@@ -310,7 +310,7 @@ def _kill(path: Path, holder: Holder | None, certain: bool, timeout_s: float) ->
     """Ends the holder and waits until it is gone. One that was `certain`, and has ended or let go since, is spared."""
 
     def refuse(reason: str) -> TakeOverRefused:
-        return TakeOverRefused(path=path, holder=_in_words(path, holder), reason=reason, identity=holder)
+        return TakeOverRefused(path=path, holder=in_words(path, holder), reason=reason, identity=holder)
 
     if holder is None:
         raise refuse("the lock file does not say who it is")

@@ -21,7 +21,7 @@ from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
-from holdfast.domain.task import TASK, TaskEvent, TaskState, cancel_event
+from holdfast.domain.task import TASK, TaskEvent, TaskState, cancel_event, verb_of
 from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
@@ -189,7 +189,7 @@ class Desk:
     def _refuse(self, task: Task, error: IllegalTransition, reason: str) -> MoveRefused:
         refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
         self.append([Record("task_move_refused", refused, actor=self.actor)])
-        return MoveRefused(**{**error.facts, "what": f"The task {task.id}"})
+        return MoveRefused(**{**error.facts, "what": f"The task {task.id}", "verb": verb_of(error.event)})
 
     def _key(self, number: int) -> str:
         return f"{self.key}#{number}" if number else self.key

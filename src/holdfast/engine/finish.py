@@ -17,13 +17,17 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
 from holdfast.durable.entry import Record
-from holdfast.engine import gate_results, merge, pins, refresh, verify
+from holdfast.engine import answers, gate_results, merge, pins, refresh, verify
 from holdfast.engine.effects import carry_out
 from holdfast.engine.land import branch_of, reaches
 from holdfast.engine.lost import settle_rewritten, undone
 from holdfast.engine.standing import expect_result
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import LandingLost, LandingWaits
+
+_UNJUDGED = (
+    "it lands unchecked, because there is no gate: give the task a `verify:`, or set `gates:` in config/settings.yaml"
+)
 
 
 class Finished(StrEnum):
@@ -41,6 +45,11 @@ def finish(shop: Workshop, task: Task) -> Finished:
     if not task.candidate and task.remote and not verify.gates_of(shop.board.worked_on(task), shop.config):
         # There is nothing to land, and nothing that could judge it.
         _close(shop, task, {**task.outcome, "kind": "reported", "attempt": task.attempt})
+        return Finished.CLOSED
+    if answers.is_answer(shop, task):
+        shop.worktrees.remove(task.id, landed=task.candidate or task.base)
+        answer = answers.answer_of(shop, task)
+        _close(shop, task, {"kind": "answer", "answer": answer, "attempt": task.attempt})
         return Finished.CLOSED
     left: list[str] | None = None
     while not task.landed:
@@ -91,7 +100,7 @@ def _verify(shop: Workshop, task: Task) -> Finished | None:
     told = verify.feedback(verdict, shop.blobs)
     shop.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
     for line in gate_results.failed_output(shop.blobs, verdict):
-        shop.note(task.id, f"  | {line}")
+        shop.note(task.id, gate_results.OUTPUT + line)
     return Finished.REJECTED
 
 
@@ -124,7 +133,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
         all(gate.repeatable for gate in gates),
         tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
     )
-    shop.note(task.id, f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate') if gates else 'no gate'}")
+    shop.note(task.id, f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate')}" if gates else _UNJUDGED)
     result = carry_out(shop.ledger, shop.effects, "verify", intended)
     return None if result["passed"] else verify.read_verdict(shop.blobs, result["verdict"])
 
@@ -199,4 +208,6 @@ def _close(shop: Workshop, task: Task, outcome: dict[str, object], branch: str =
     pins.release(shop.repo, shop.layout, [task])
     branch = (branch or shop.branch).removeprefix("refs/heads/")
     without = "closed on its worker's word, with nothing to land" if task.attempt else "closed: its subtasks landed"
+    if outcome.get("kind") == "answer":
+        without = f"closed with an answer, and nothing changed: `holdfast show {task.id}`"
     shop.note(task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else without)

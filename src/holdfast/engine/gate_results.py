@@ -14,6 +14,8 @@ from holdfast.layout import Layout
 # How many of the last lines of a failed gate's output are told where something else is told, too.
 TOLD_LINES = 6
 LINE_CHARS_MAX = 300
+# How a note begins that is a line of output.
+OUTPUT = "  | "
 _NOT_PASSED = ("failed", "timed_out")
 
 

@@ -12,8 +12,8 @@ class IllegalTransition(HoldfastError, exit_code=9):
 
 
 class MoveRefused(IllegalTransition):
-    """{what} in state {state} cannot take the event {event}; the legal moves there: {moves}. It stays as it is. The
-    refusal is on record."""
+    """{what} cannot be {verb}: it is {state}. It stays as it is, and the refusal is on record; `holdfast show` tells
+    what can be done with it."""
 
 
 class TaskUnknown(InputError):

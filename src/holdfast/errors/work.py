@@ -144,7 +144,7 @@ class EffectUnclear(HoldfastError, exit_code=8):
 
 
 class DetachFailed(HoldfastError):
-    """The run in the background ended at once, with code {code}. What it said is at the end of {path}."""
+    """The run in the background ended at once, with code {code}, and said: {said} All of it is at the end of {path}."""
 
 
 class NeverAttempted(InputError):

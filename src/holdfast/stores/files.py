@@ -23,7 +23,7 @@ from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.moments import moment
 from holdfast.domain.state import State, Task
-from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
 from holdfast.durable import checkpoint, process
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, Recovered
@@ -297,7 +297,7 @@ class FileLedger:
         """Puts a move that the table does not have on record; returns the error that says so, to be raised."""
         refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
         self.append(self.epoch, [Record("task_move_refused", refused, actor=actor)])
-        return MoveRefused(**{**error.facts, "what": f"The task {task.id}"})
+        return MoveRefused(**{**error.facts, "what": f"The task {task.id}", "verb": verb_of(error.event)})
 
     def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
         chain, read_to = Chain(self.layout.wal), None

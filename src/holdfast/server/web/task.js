@@ -125,6 +125,7 @@ function paintHead(node, { view, attempts }) {
     waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.progress && h("p", { class: "notice" }, cut(row.progress, 300)),
+    view.outcome && view.outcome.kind === "answer" && h("p", { class: "notice answer" }, String(view.outcome.answer || "").split("\n").map((line) => h("span", {}, line, h("br")))),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     h("div", { class: "buttons" }, buttonsFor(row), h("a", { class: "button plain", href: `#/graph?of=${encodeURIComponent(row.id)}` }, "In the graph"),
       h("a", { class: "button plain", href: `#/journal?task=${encodeURIComponent(row.id)}` }, "In the journal")));

@@ -1,0 +1,28 @@
+"""Tasks that may change nothing: a question, a review. What the agent said is their result."""
+
+from __future__ import annotations
+
+from holdfast.domain.state import Task
+from holdfast.durable import jsonl
+from holdfast.engine.workshop import Workshop
+
+CHARS_MAX = 20_000
+# What a runner says where the agent ended without words of its own.
+_WITHOUT_WORDS = ("", "The agent has finished.", "The command has finished.")
+
+
+def is_answer(shop: Workshop, task: Task) -> bool:
+    """Whether the task may change nothing, and has changed nothing."""
+    is_unchanged = not task.landed and task.candidate in ("", task.base)
+    return is_unchanged and bool(shop.board.worked_on(task).may_change_nothing)
+
+
+def answer_of(shop: Workshop, task: Task) -> str:
+    """The agent's last words: those of its end, or else the last that it said."""
+    told = str(task.outcome.get("detail", "")).strip()
+    if told in _WITHOUT_WORDS:
+        traces = shop.layout.attempt_files(task.attempt).traces
+        records = (line.record for line in jsonl.Ledger(traces).read()) if traces.exists() else ()
+        said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
+        told = said[-1].strip() if said else ""
+    return told if len(told) <= CHARS_MAX else told[:CHARS_MAX] + "…"
