@@ -23,7 +23,7 @@ from holdfast.engine.land import branch_of, reaches
 from holdfast.engine.lost import settle_rewritten, undone
 from holdfast.engine.standing import expect_result
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import LandingLost, LandingWaits
+from holdfast.errors import HoldfastError, LandingLost, LandingWaits
 
 _UNJUDGED = (
     "it lands unchecked, because there is no gate: give the task a `verify:`, or set `gates:` in config/settings.yaml"
@@ -110,8 +110,13 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
     expect_result(shop.worktrees.store, task, task.candidate, task.verified)
     target = merge.newest(shop.repo, branch)
     if shop.last_landed not in ("", target) and not reaches(shop.repo, branch, shop.last_landed):
-        shop.last_landed = ""
-        see_to_lost(shop)
+        missed, shop.last_landed = shop.last_landed, ""
+        try:
+            see_to_lost(shop)
+        except HoldfastError:
+            # It waits for a checkout, say: nothing lands on top before it was seen to.
+            shop.last_landed = missed
+            raise
         target = merge.newest(shop.repo, branch)
     if task.verified and task.verified_on == target:
         return None
