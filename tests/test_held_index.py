@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from engine_support import add, begin, git, holdfast, landed, make_repo, setting
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.engine import effects
+from holdfast.engine.health import git_locks_part
 from holdfast.engine.loop import Loop
 from holdfast.engine.refresh import HOLD_POINTS
 from holdfast.wiring import workshop
@@ -65,6 +67,16 @@ def test_a_killed_run_leaves_a_lock_that_the_next_one_takes_over(repo: Path, poi
     holdfast(repo, "run")
     assert landed(repo) == ["t"] and not is_locked(repo) and git(repo, "status", "--porcelain") == ""
     sound(repo)
+
+
+def test_doctor_says_that_a_run_frees_the_lock_and_not_to_remove_it(repo: Path) -> None:
+    """Who removes it and commits from the old index undoes the landing."""
+    assert begin(repo, HOLDFAST_CRASH_AT="land.swap.after:1").wait() == -signal.SIGKILL
+    lock = repo / ".git" / "index.lock"
+    for age in (0, 3600):
+        os.utime(lock, (lock.stat().st_mtime - age,) * 2)
+        (found,) = git_locks_part(repo).findings
+        assert str(lock) in found.said and found.next == "holdfast run"
 
 
 def test_a_lock_of_a_landing_that_never_comes_goes_at_the_next_start(repo: Path) -> None:

@@ -92,9 +92,15 @@ def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str
 
 def free_own(lock: Path) -> None:
     """Removes a lock that says it was made by a process of ours that is dead."""
+    if is_left_by_us(lock):
+        disk.unlink(lock, missing_ok=True)
+
+
+def is_left_by_us(lock: Path) -> bool:
+    """Whether the lock says that a process of ours made it, which is dead."""
     with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        if not msgspec.json.decode(lock.read_bytes()[:4096], type=process.Identity).is_alive():
-            disk.unlink(lock, missing_ok=True)
+        return not msgspec.json.decode(lock.read_bytes()[:4096], type=process.Identity).is_alive()
+    return False
 
 
 def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:

@@ -18,7 +18,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts, audit_chain, audit_key, filesystems, git_objects
+from holdfast.durable import attempts, audit_chain, audit_key, filesystems, git_locks, git_objects
 from holdfast.durable.attempts import Seen
 from holdfast.durable.entry import Ref
 from holdfast.durable.lock import read_holder
@@ -269,8 +269,15 @@ def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
 
 def git_locks_part(repo: Path) -> Part:
     found = stale_locks(repo)
-    findings = [Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}") for lock in found]
-    return Part("git locks", f"{len(found)} stale", findings)
+    return Part("git locks", f"{len(found)} stale", [_left_lock(lock) for lock in found])
+
+
+def _left_lock(lock: Path) -> Finding:
+    """Ours is not for a person to remove: a `git commit` before the checkout has followed would undo the landing."""
+    if git_locks.is_left_by_us(lock):
+        said = f"{lock} keeps git from committing here: a run died while it landed. Do not remove it; a run finishes that"
+        return Finding(said, "holdfast run")
+    return Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
 
 
 def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | None) -> Part:

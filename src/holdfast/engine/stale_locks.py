@@ -13,14 +13,16 @@ _COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "
 
 
 def stale_locks(repo: Path) -> list[Path]:
-    """Locks in the repository that no living process can have: old, and open nowhere. For `doctor`, and for people."""
+    """Locks in the repository that no living process can have: left by a dead process of ours, or old and open nowhere.
+    For `doctor`, and for people."""
     repository = git.discover(repo)
     top = repository.common_dir
     found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))
     found += sorted(top.glob("worktrees/*/*.lock"))
     places = [place for admin in top.glob("worktrees/*") if (place := place_of(admin)) is not None]
     folders = [repository.worktree, top, *places]
-    return [lock for lock in found if _is_old(lock) and not git_locks.holder(lock, folders)]
+    stale = (lock for lock in found if _is_old(lock) and not git_locks.holder(lock, folders))
+    return sorted({*stale, *filter(git_locks.is_left_by_us, found)}, key=found.index)
 
 
 def _is_old(lock: Path) -> bool:
