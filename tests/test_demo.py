@@ -14,8 +14,11 @@ import pytest
 
 from cli_support import type_in
 from engine_support import wait_for
-from holdfast.demo.lives import AT_A_POINT, AT_A_STEP, FIRST_MAX, MORE_MAX, Lives, Stuck
+from holdfast.app import App
+from holdfast.demo.lives import AT_A_POINT, AT_A_STEP, FIRST_MAX, MORE_MAX, Lives, Stuck, ending
 from holdfast.demo.sample import ALL_STEPS, MAX_AGENTS, STEPS, Sample, Step
+from holdfast.demo.sums import sums
+from holdfast.durable.entry import Ref
 
 
 def test_something_is_left_to_land_for_every_kill_whatever_the_seed() -> None:
@@ -34,8 +37,9 @@ def sample_in(folder: Path) -> Sample:
     return sample
 
 
-def test_a_step_ends_only_when_its_line_is_allowed(tmp_path: Path) -> None:
-    sample = sample_in(tmp_path)
+@pytest.mark.parametrize("name", ["demo", "it's a $HOME of one's own"])
+def test_a_step_ends_only_when_its_line_is_allowed(tmp_path: Path, name: str) -> None:
+    sample = sample_in(tmp_path / name)
     sample.allow(1)
     command = sample._step(1, "true").removeprefix("run ")
     env = {**os.environ, "HOLDFAST_ATTEMPT": "login.1"}
@@ -79,6 +83,36 @@ def test_the_demo_ends_with_what_to_do_next_and_leaves_nothing(tmp_path: Path) -
     assert said.returncode == 0, said.stdout + said.stderr
     assert "1 agent, 1 runner" in said.stdout and "Sound." in said.stdout and "holdfast init" in said.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.crash
+def test_the_sums_tell_what_was_lost_and_what_was_repeated(tmp_path: Path) -> None:
+    sample = sample_in(tmp_path / "a demo")
+    App.find(sample.repo, environ=sample.environment()).init()
+    sample.add_tasks()
+    lives = Lives(sample, random.Random(3), lambda line: None)
+    with ending(lives):
+        assert lives.live_and_die() == 0
+        assert sums(lives, 0.0).problems == []
+        store, (attempt, line) = sample.layout.snapshots, next(lives.turn_lines())
+        snapshot = json.loads(line)["snapshot"]
+        refs = sample.git("for-each-ref", f"--points-at={snapshot}", "--format=%(refname)", cwd=store).splitlines()
+        for ref in refs:
+            sample.git("update-ref", "-d", ref, cwd=store)
+        assert f"lost: the snapshot of turn 1 of {attempt}" in sums(lives, 0.0).problems
+        for ref in refs:
+            sample.git("update-ref", ref, snapshot, cwd=store)
+        lives.seen.add(Ref("000001-gone", 7, "0" * 64))
+        assert "lost: entry 7 of run 000001-gone" in sums(lives, 0.0).problems
+        lives.seen.clear()
+        with (sample.folder / "steps").open("a") as steps:
+            steps.write("login.1 2 1\n")
+        told = sums(lives, 0.0).problems
+        assert any("login.1 was started" in each for each in told) and any("were redone" in each for each in told)
+        (sample.repo / "login.txt").write_text("not what landed\n")
+        sample.git("commit", "-qam", "again", "--trailer", "Holdfast-Task: login")
+        told = sums(lives, 0.0).problems
+        assert "repeated: login landed 2 times" in told and "repeated: login.txt does not hold each step once" in told
 
 
 @pytest.mark.crash

@@ -99,8 +99,7 @@ class Lives:
                 self.allow(EVERYTHING)
             self.await_death(AT_A_POINT[number][0])
         self.start_again()
-        assert self.run is not None
-        return self.run.wait()
+        return self.await_end("the end of the last run")
 
     # -- what is on disk ----------------------------------------------------------------------------------------------
 
@@ -166,6 +165,13 @@ class Lives:
                 raise Stuck(what, f"it has not come within {WAIT_S:.0f} s")
             time.sleep(POLL_S)
 
+    def await_end(self, what: str) -> int:
+        assert self.run is not None
+        try:
+            return self.run.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            raise Stuck(what, f"it has not come within {WAIT_S:.0f} s") from None
+
     # -- killing and starting -----------------------------------------------------------------------------------------
 
     def start(self, point: str = "") -> None:
@@ -198,7 +204,7 @@ class Lives:
 
     def count_death(self, told: str) -> None:
         assert self.run is not None
-        if (code := self.run.wait()) != -signal.SIGKILL:
+        if (code := self.await_end(f"the kill {told}")) != -signal.SIGKILL:
             raise Stuck(f"the kill {told}", f"`holdfast run` ended with code {code} before it")
         self.kills["orchestrator"] += 1
         left = f"{len(self.sample.landed())} landed so far; left at work: {many(len(self.runners()), 'agent')}"
@@ -238,7 +244,8 @@ class Lives:
     def await_replay(self, known: set[str]) -> Entry | None:
         """The entry by which a new life says that it has recovered; None where it ended before."""
         assert self.run is not None
-        while True:
+        deadline = monotonic() + WAIT_S
+        while monotonic() < deadline:
             is_over = self.run.poll() is not None
             for ref, entry in self.entries():
                 if ref.run not in known and entry.decision_type == "wal_replay_completed":
@@ -246,6 +253,7 @@ class Lives:
             if is_over:
                 return None
             time.sleep(POLL_S)
+        raise Stuck("the recovery of a new run", f"it has not ended within {WAIT_S:.0f} s")
 
     def end_all(self) -> None:
         """Nothing of the demo is left alive."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,9 @@ class Sample:
 
     def _step(self, number: int, command: str) -> str:
         """A turn that changes the tree, says so outside, and ends when its line is allowed, or the demo is gone."""
-        line = f"echo $HOLDFAST_ATTEMPT {number} $PPID >> {self._steps}; own=$(wc -l < {self._steps})"
-        wait = f'while read -r most < {self._allowed} && test "$own" -gt "$most" && kill -0 {os.getpid()} 2> /dev/null'
+        steps, allowed = shlex.quote(str(self._steps)), shlex.quote(str(self._allowed))
+        line = f"echo $HOLDFAST_ATTEMPT {number} $PPID >> {steps}; own=$(wc -l < {steps})"
+        wait = f'while read -r most < {allowed} && test "$own" -gt "$most" && kill -0 {os.getpid()} 2> /dev/null'
         return f"run {command}; {line}; {wait}; do sleep 0.05; done"
 
     def allow(self, lines: int) -> None:
