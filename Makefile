@@ -14,10 +14,14 @@ MARKS ?= not crash
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz pythons lock clean
+.PHONY: test test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
+
+# The known ways out of the sandbox and past the limits, each as a test.
+test-walls: $(VENV)/ready
+	$(BIN)/pytest tests/walls -n 2 $(ARGS)
 
 # The real agents, pinned, against a model on loopback: installs them, runs the matrix and prints it. Needs node and npm.
 test-agents: $(VENV)/ready $(AGENTS)/ready

@@ -1,4 +1,4 @@
-"""Confining an agent or a gate with bubblewrap: it reads everything but our secrets, and writes in its worktree and a
+"""Confining an agent or a gate with bubblewrap: it reads everything but our data root, and writes in its worktree and a
 /tmp of its own.
 
     <private>/own/<attempt>/git       the agent's own git dir: its index, HEAD and settings, begun as a copy
@@ -13,9 +13,9 @@ files, so it holds what was committed, too.
 It sees no process but its own, has no capability, and no terminal. Agents that keep conversations below the home need
 `sandbox_writable`; no path named there opens the repository's git dir or the data root.
 
-The tokens of the server (`runtime/secret/`) and the key of the audit log are not there: with an operator's token it
-could have anything done outside. Whole folders are covered, because a file that is replaced outside would show itself
-inside.
+Of the data root only its own attempt and its worktree are there: other attempts' files, blobs, the journal and the
+tokens of the server (`runtime/secret/`) are not, nor is the key of the audit log. With an operator's token it could
+have anything done outside. Whole folders are covered, because a file that is replaced outside would show itself inside.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.durable import audit_key, disk, git
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.submodules import MODULES, Module, is_real, recorded
 from holdfast.errors import NotWritable
-from holdfast.layout import Attempt, Layout
+from holdfast.layout import Attempt
 
 KINDS = ("none", "bwrap")
 PROGRAM = "bwrap"
@@ -40,6 +40,9 @@ _FIXED = (
     # With the terminal in hand it could type for its user.
     "--dev-bind", "/dev/null", "/dev/tty", "--proc", "/proc", "--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp",
 )  # fmt: skip
+# The kernel lets root write here without any capability: `core_pattern` names a program that is run outside.
+_OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "dynamic_debug")
+_READ_ONLY = tuple(part for name in _OF_THE_KERNEL for part in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}"))
 # Sockets of the user's session: who may speak to its manager may start anything.
 _HIDDEN = Path("/run/user")
 
@@ -58,6 +61,18 @@ def missing(kind: str, path: str | None = None) -> str:
     return ""
 
 
+def in_words(kind: str) -> str:
+    """What this sandbox is here, for `doctor`; with what it means where Holdfast is run by root."""
+    if kind == PROGRAM:
+        what = "bwrap: agents and gates write in their worktree only"
+        held = (
+            "which reads every file and every socket inside, too, but has no capability, and no setting of the kernel"
+        )
+    else:
+        what, held = "none: agents and gates may do all that this user may", "so they may do anything on this machine"
+    return what if os.geteuid() != 0 else f"{what}. This is root, {held}; an account of its own is safer"
+
+
 def own_index(order: Order) -> Path | None:
     """The index that a confined agent's git writes; None where it has the worktree's."""
     return None if order.sandbox == "none" else _own(order) / "git" / "index"
@@ -73,13 +88,14 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
     _copy_modules(repository.git_dir, own / "git", modules)
     store = repository.stores[0].resolve()
     binds = [
+        ("--ro-bind", files.root.resolve(), files.root.resolve()),
         ("--bind", own / "git", repository.git_dir),
         ("--ro-bind", store, own / "store"),
         ("--bind", own / "objects", store),
     ]
     if order.launch.has_hook or order.launch.links:
         # A hook speaks to the runner by a file there, and what has links is a home.
-        binds.append(("--bind", files.agent, files.agent))
+        binds.append(("--bind", files.agent.resolve(), files.agent.resolve()))
     return _confined(argv, repository, files.root.parent.parent, order.sandbox_writable, binds, order.audit_key)
 
 
@@ -105,16 +121,21 @@ def _confined(
     worktree = repository.worktree
     # Holdfast itself may be installed below /tmp, which is another one inside.
     home = {Path(sys.prefix), Path(__file__).parent.parent.parent}
-    shut = (repository.common_dir, *repository.stores, root, *(path for path in home if path.is_relative_to("/tmp")))
-    secret = Layout(root).secret
-    disk.mkdir(secret, 0o700)
+    shut = (repository.common_dir, *repository.stores, *(path for path in home if path.is_relative_to("/tmp")))
+    roots = _data_roots(root.resolve())
     binds = [("--bind", path, path) for path in opened]
-    flat = [*_flat(binds), *_without_audit_key(key)]
+    flat = [*_flat(binds), *_without_audit_key(key), *(part for path in roots for part in ("--tmpfs", str(path)))]
     binds = [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
     hidden = ("--tmpfs", str(_HIDDEN)) if _HIDDEN.is_dir() else ()
-    flat += [*_flat(binds), "--tmpfs", str(secret)]
-    return (PROGRAM, *_FIXED, *hidden, *flat, "--chdir", str(worktree), "--", *argv)
+    flat += [*_flat(binds), *(part for path in roots for part in ("--remount-ro", str(path)))]
+    return (PROGRAM, *_FIXED, *_READ_ONLY, *hidden, *flat, "--chdir", str(worktree), "--", *argv)
+
+
+def _data_roots(root: Path) -> list[Path]:
+    """This one, and those of other repositories that share a folder with it."""
+    beside = (found.parent for found in root.parent.glob("+*/format.json"))
+    return [root, *(path for path in beside if path != root)]
 
 
 def _flat(binds: list[tuple[str, Path, Path]]) -> list[str]:

@@ -38,6 +38,7 @@ from holdfast.domain.agent_events import (
     ToolStarted,
 )
 from holdfast.durable import disk
+from holdfast.durable.modes import COMMON_FILE, COMMON_FOLDER
 from holdfast.processes.leaving import leave
 
 TURNS = ("write", "append", "delete", "run", "spawn")
@@ -128,9 +129,9 @@ def _change(verb: str, path: Path, data: bytes) -> None:
     if verb == "delete":
         disk.unlink(path, missing_ok=True)
         return
-    disk.mkdir(path.absolute().parent)
+    disk.mkdir(path.absolute().parent, COMMON_FOLDER)
     before = path.read_bytes() if verb == "append" and path.exists() else b""
-    disk.replace(path, before + data)
+    disk.replace(path, before + data, COMMON_FILE)
 
 
 def _other(verb: str, rest: str) -> int | None:

@@ -109,12 +109,23 @@ def _parts(app: App) -> Iterator[Part]:
     yield health.filesystems_part(layout, app.repo)
     yield health.watches_part()
     yield health.cgroups_part()
+    yield _sandbox_part(app)
     yield health.clock_part(layout, app.clock())
     yield health.lock_part(layout)
     yield _chain_part(app)
     yield from _state_parts(app, has_git)
     yield health.audit_part(layout, key_path=app.audit_key)
     yield health.quarantine_part(layout)
+
+
+def _sandbox_part(app: App) -> Part:
+    """What keeps agents in, and what being root means for that."""
+    from holdfast.agents import sandbox
+    from holdfast.engine.health import Finding, Part
+
+    kind = app.config.sandbox
+    found = [Finding(why, "apt-get install bubblewrap")] if (why := sandbox.missing(kind)) else []
+    return Part("sandbox", sandbox.in_words(kind), found)
 
 
 def _git_part(app: App, name: str) -> Part:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+from holdfast.durable.modes import COMMON_FILE
 from holdfast.errors import AuditKeyUnusable, InputError
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _write_proof(layout: Layout, day: str, seq: int, out: Path | None) -> None:
     if out is None:
         click.echo(proof.document(), nl=False)
     else:
-        disk.create(out.absolute(), proof.document())
+        disk.create(out.absolute(), proof.document(), COMMON_FILE)
         click.echo(f"{out}: record {seq} of {proof.day.file}, against the root {proof.root}")
 
 

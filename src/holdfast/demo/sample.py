@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.durable import disk, git
+from holdfast.durable.modes import COMMON_FILE
 from holdfast.layout import Layout
 
 MAX_AGENTS = 4
@@ -57,7 +58,7 @@ class Sample:
             self.git("config", key, value)
         page = "\n".join(["title", *map(str, range(20)), "footer"]) + "\n"
         for name, text in (("README.md", "A sample project.\n"), (".gitignore", "/.sdd/\n"), ("page.txt", page)):
-            disk.replace(self.repo / name, text.encode())
+            disk.replace(self.repo / name, text.encode(), COMMON_FILE)
         disk.replace(self._steps, b"")
         self.git("add", ".")
         self.git("commit", "-q", "-m", "A page")

@@ -22,6 +22,7 @@ from holdfast.durable.kernel import (
     sync_path,
     write_all,
 )
+from holdfast.durable.modes import OWN_FILE
 from holdfast.errors import DiskError, InUse, Poisoned
 
 
@@ -75,7 +76,7 @@ class Appender:
         if os.path.lexists(self.path):
             return "Another file stands in its place, and was left."
         content = Path(f"/proc/self/fd/{self._fd}").read_bytes()[: self.size]
-        fd = perform("create", self.path, kernel.calls.open, self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        fd = perform("create", self.path, kernel.calls.open, self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_FILE)
         try:
             write_all(fd, content, self.path)
             perform_sync(kernel.calls.fsync, fd, "sync", self.path)
@@ -93,7 +94,7 @@ class Appender:
             close(fd, self.path)
 
 
-def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mode: int = 0o644) -> Appender:
+def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mode: int = OWN_FILE) -> Appender:
     """Opens `path` for appending and makes its entry and that of its folder durable.
 
     `exclusive` demands that it is new. `alone` holds its lock until it is closed, or raises InUse.

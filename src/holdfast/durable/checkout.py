@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.durable import disk, git, git_locks
+from holdfast.durable.modes import COMMON_FOLDER
 from holdfast.durable.submodules import GITLINK
 from holdfast.errors import DiskError, GitLocked
 
@@ -194,13 +195,13 @@ class Checkout:
             disk.sync_file(made)
         if target.is_dir() and not target.is_symlink():
             _remove_empty(target)
-        disk.mkdir(target.parent)
+        disk.mkdir(target.parent, COMMON_FOLDER)
         disk.rename(made, target)
 
     def put_folder(self, path: str) -> None:
         """The empty folder of a submodule that was not fetched; what stands there stays."""
         if not os.path.lexists(self.top / path):
-            disk.mkdir(self.top / path)
+            disk.mkdir(self.top / path, COMMON_FOLDER)
 
     def remove(self, path: str) -> None:
         """Removes a file or a link."""

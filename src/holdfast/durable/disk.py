@@ -37,6 +37,7 @@ from holdfast.durable.kernel import (
     sync_path,
     write_all,
 )
+from holdfast.durable.kernel import close_to_others as close_to_others
 from holdfast.durable.kernel import in_memory as in_memory
 from holdfast.durable.kernel import make_group as make_group
 from holdfast.durable.kernel import open_log as open_log
@@ -44,6 +45,7 @@ from holdfast.durable.kernel import remove_group as remove_group
 from holdfast.durable.kernel import symlink as symlink
 from holdfast.durable.kernel import tell_kernel as tell_kernel
 from holdfast.durable.kernel import touch as touch
+from holdfast.durable.modes import COMMON_FOLDER, OWN_FILE, OWN_FOLDER
 from holdfast.errors import AlreadyExists, DiskError, FileMissing, SyncFailed
 
 _serial = itertools.count()
@@ -86,7 +88,7 @@ def reading(path: Path) -> Iterator[None]:
 class Staged:
     """A temporary file that becomes visible, whole and durable, or not at all. Use as a context manager."""
 
-    def __init__(self, folder: Path, mode: int = 0o644) -> None:
+    def __init__(self, folder: Path, mode: int = OWN_FILE) -> None:
         self.path = folder / temp_name()
         self._fd = perform(
             "create", self.path, kernel.calls.open, self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode
@@ -141,7 +143,7 @@ class Staged:
                 perform("unlink", self.path, kernel.calls.unlink, self.path)
 
 
-def replace(path: Path, data: bytes | Iterable[bytes], mode: int = 0o644) -> None:
+def replace(path: Path, data: bytes | Iterable[bytes], mode: int = OWN_FILE) -> None:
     """Puts `data` at `path`: after a crash it holds the old content or the new, never a part of either."""
     with Staged(path.parent, mode) as staged:
         for piece in [data] if isinstance(data, bytes) else data:
@@ -161,7 +163,7 @@ def replace_together(contents: Mapping[Path, bytes]) -> None:
                 temp.rename(path)
 
 
-def create(path: Path, data: bytes, mode: int = 0o644) -> None:
+def create(path: Path, data: bytes, mode: int = OWN_FILE) -> None:
     """Creates `path` with `data`, or raises AlreadyExists. It appears whole: nobody ever sees it half-written."""
     with Staged(path.parent, mode) as staged:
         staged.write(data)
@@ -188,7 +190,7 @@ class Batch:
         """Makes a folder when it is missing; its entry is durable when the batch is published."""
         if not path.is_dir():
             with contextlib.suppress(AlreadyExists):
-                perform("create the folder", path, kernel.calls.mkdir, path, 0o755)
+                perform("create the folder", path, kernel.calls.mkdir, path, OWN_FOLDER)
         self._grown.add(path.parent)
 
     def publish(self) -> None:
@@ -234,7 +236,7 @@ def rewrite(fd: int, data: bytes, path: Path) -> None:
     perform_sync(kernel.calls.fsync, fd, "sync", path)
 
 
-def open_lock_file(path: Path, mode: int = 0o644) -> int:
+def open_lock_file(path: Path, mode: int = OWN_FILE) -> int:
     """A descriptor to flock: the file is created when missing and never truncated."""
     return perform("open", path, kernel.calls.open, path, os.O_RDWR | os.O_CREAT, mode)
 
@@ -246,7 +248,7 @@ def close_lock_file(fd: int, path: Path) -> None:
 # -- folders and entries ----------------------------------------------------------------------------------------------
 
 
-def mkdir(path: Path, mode: int = 0o755) -> None:
+def mkdir(path: Path, mode: int = OWN_FOLDER) -> None:
     """Creates `path` and what is missing above it; each entry is durable in its parent before the next is made.
 
     A folder that is there already is made certain of too, once in a process: its maker may not have synced it.
@@ -279,10 +281,9 @@ def rename_together(moves: Mapping[Path, Path]) -> None:
 
 
 def unlink(path: Path, *, missing_ok: bool = False) -> None:
-    if missing_ok and not os.path.lexists(path):
-        return
-    with changing(path.parent):
-        perform("unlink", path, kernel.calls.unlink, path)
+    if not missing_ok or os.path.lexists(path):
+        with changing(path.parent):
+            perform("unlink", path, kernel.calls.unlink, path)
 
 
 def rmdir(path: Path) -> None:
@@ -334,9 +335,8 @@ def publish(files: Mapping[Path, Path]) -> None:
     sources = list(files)
     if len(sources) > SYNCED_SINGLY_MAX:
         sync_filesystem(sources[0].parent, sources)
-    else:
-        for source in sources:
-            sync_file(source)
+    for source in sources if len(sources) <= SYNCED_SINGLY_MAX else ():
+        sync_file(source)
     # So many at once that no limit of open files is near.
     for first in range(0, len(sources), _NAMED_AT_ONCE):
         some = {source: files[source] for source in sources[first : first + _NAMED_AT_ONCE]}
@@ -351,7 +351,7 @@ def _give_names(files: Mapping[Path, Path]) -> None:
     """Those that have their name already are passed over; their folders are synced all the same."""
     folders = list(dict.fromkeys(target.parent for target in files.values()))
     for folder in folders:
-        mkdir(folder)
+        mkdir(folder, COMMON_FOLDER)
     with changing(*folders):
         for source, target in files.items():
             if os.path.lexists(source):

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.clock import monotonic
 from holdfast.durable import disk, process
+from holdfast.durable.modes import COMMON_FILE
 from holdfast.errors import AlreadyExists, GitLocked
 
 WAIT_S_MAX = 3.0
@@ -109,7 +110,7 @@ def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str
     deadline = monotonic() + wait_s
     while True:
         try:
-            disk.create(lock, me)
+            disk.create(lock, me, COMMON_FILE)
             return ""
         except AlreadyExists:
             owner = free(lock, folders, max(deadline - monotonic(), 0.0))

@@ -35,6 +35,7 @@ from typing import Any
 from holdfast.clock import wall
 from holdfast.durable import disk, lines
 from holdfast.durable.lines import Line, Skip, ignore
+from holdfast.durable.modes import OWN_FILE
 from holdfast.durable.scrub import Scrubber
 from holdfast.durable.segments import Segment, Segments, newest_end
 from holdfast.errors import DiskError, FileMissing, HoldfastError, Poisoned, RecordUnfit, SegmentDamaged, SyncFailed
@@ -59,7 +60,7 @@ class Ledger:
         retain_bytes_max: int | None = None,
         retain_age_s_max: float | None = None,
         clock: Callable[[], float] = wall,
-        mode: int = 0o644,
+        mode: int = OWN_FILE,
     ) -> None:
         self._mode = mode
         self.path = path

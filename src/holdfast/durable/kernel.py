@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.durable.modes import OWN_FILE, OWN_FOLDER
 from holdfast.errors import AlreadyExists, DiskError, DiskFault, DiskFull, FileMissing, SyncFailed
 
 T = TypeVar("T")
@@ -29,7 +31,7 @@ _settled: set[tuple[Path, int, int]] = set()
 class Kernel:
     """The real calls. `holdfast.testing.recorder` overrides those that last: to record, to fail or to die there."""
 
-    def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
+    def open(self, path: Path, flags: int, mode: int = OWN_FILE) -> int:
         return os.open(path, flags, mode)
 
     def close(self, fd: int) -> None:
@@ -70,7 +72,7 @@ class Kernel:
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 
-    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+    def mkdir(self, path: Path, mode: int = OWN_FOLDER) -> None:
         os.mkdir(path, mode)
 
     def rmdir(self, path: Path) -> None:
@@ -159,7 +161,7 @@ def touch(path: Path) -> None:
 
 def open_log(path: Path) -> int:
     """A descriptor at the end of a file, for what another process prints. Not synced: nothing depends on it."""
-    return perform("open", path, calls.open, path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return perform("open", path, calls.open, path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWN_FILE)
 
 
 def in_memory(data: bytes) -> int:
@@ -184,6 +186,35 @@ def make_group(path: Path) -> None:
 
 def remove_group(path: Path) -> None:
     perform("remove the folder", path, os.rmdir, path)
+
+
+# -- who may read -----------------------------------------------------------------------------------------------------
+
+
+def close_to_others(root: Path, skipped: Container[Path]) -> None:
+    """Takes all below `root`, and at last itself, from everybody but its owner; `skipped` folders are not entered.
+
+    By descriptors, and no link is followed: a process may be at work there. Not synced: the next start does it again.
+    """
+    for parent, folders, files, fd in os.fwalk(root, follow_symlinks=False):
+        folders[:] = [name for name in folders if Path(parent, name) not in skipped]
+        for name in files:
+            with contextlib.suppress(OSError):
+                _close_file(name, fd)
+        if Path(parent) != root:
+            os.fchmod(fd, OWN_FOLDER)
+    perform("close to others", root, os.chmod, root, OWN_FOLDER)
+
+
+def _close_file(name: str, folder: int) -> None:
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    try:
+        found = os.fstat(fd)
+        # One that has other names may be somebody else's.
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            os.fchmod(fd, found.st_mode & OWN_FOLDER)
+    finally:
+        os.close(fd)
 
 
 # -- folders, whose entries are durable once they were synced themselves -----------------------------------------------

@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.durable import disk
+from holdfast.durable.modes import OWN_FOLDER
 from holdfast.errors import (
     AlreadyExists,
     DiskError,
@@ -268,9 +269,18 @@ def _prepare(layout: Layout) -> None:
     _claim(layout.root, missing + 2)
     for folder in folders:
         disk.mkdir(folder)
+    if stat.S_IMODE(layout.root.stat().st_mode) != OWN_FOLDER:
+        # It is of an earlier version, or somebody has opened it. Behind the root's own mode nobody else gets in.
+        disk.close_to_others(layout.root, _of_agents(layout))
     # What is there may have been made by a process that died before it was durable.
     for parent in sorted({folder.parent for folder in folders}):
         disk.sync_folder(parent)
+
+
+def _of_agents(layout: Layout) -> set[Path]:
+    """Folders in which git and agents write, with modes that mean something to them."""
+    own = {layout.worktrees, layout.snapshots, layout.cache / "snapshots"}
+    return own | {layout.attempt_files(path.name).agent for path in layout.attempts.iterdir()}
 
 
 def _claim(root: Path, blocks: int) -> None:

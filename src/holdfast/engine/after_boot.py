@@ -18,6 +18,7 @@ from pathlib import Path
 
 from holdfast.durable import disk, git, git_objects, process
 from holdfast.durable.git_objects import Damaged
+from holdfast.durable.modes import COMMON_FILE, COMMON_FOLDER
 from holdfast.durable.snapshot_store import publish, staging_in
 from holdfast.layout import Layout
 
@@ -74,8 +75,8 @@ def _make_anew(layout: Layout, store: Path, names: Collection[str], hash_name: s
     made = set()
     with staging_in(store) as staging:
         for name, content in git_objects.kept_in(worktrees, names, hash_name):
-            disk.mkdir(staging / name[:2])
-            disk.create(staging / name[:2] / name[2:], content)
+            disk.mkdir(staging / name[:2], COMMON_FOLDER)
+            disk.create(staging / name[:2] / name[2:], content, COMMON_FILE)
             made.add(name)
         publish(staging, store)
     return made

@@ -22,6 +22,7 @@ from holdfast.domain.task import FOLDER_OF
 from holdfast.durable import disk
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.history import is_in_a_branch, is_tracked
+from holdfast.durable.modes import COMMON_FILE, COMMON_FOLDER
 from holdfast.engine.absence import only_away, removed
 from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, DiskError, FileMissing
 from holdfast.layout import Layout
@@ -140,8 +141,8 @@ def hide_from_git(root: Path, repo: Path) -> None:
     lines = [line for line in found if line not in (_MARK, f"/{root.name}/")]
     text = "\n".join([*lines, _MARK, *rules]) + "\n"
     try:
-        disk.mkdir(exclude.parent)
-        disk.replace(exclude, text.encode(errors="surrogateescape"))
+        disk.mkdir(exclude.parent, COMMON_FOLDER)
+        disk.replace(exclude, text.encode(errors="surrogateescape"), COMMON_FILE)
     except DiskError:
         # A `.git` that is not ours to write: `.sdd/.gitignore` still hides the journal.
         return

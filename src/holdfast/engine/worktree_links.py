@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 
 from holdfast.durable import disk
+from holdfast.durable.modes import COMMON_FILE
 
 
 def admin_of(path: Path) -> Path | None:
@@ -34,8 +35,8 @@ def place_of(admin: Path) -> Path | None:
 
 
 def tie(path: Path, admin: Path) -> None:
-    disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"))
-    disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"))
+    disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"), COMMON_FILE)
+    disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"), COMMON_FILE)
 
 
 def tie_again(path: Path, common: Path) -> bool:

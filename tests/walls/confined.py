@@ -1,0 +1,35 @@
+"""What the tests of the sandbox's walls share: a runner with a confined agent, and what its commands printed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner_support import Bench
+
+
+def why_not() -> str:
+    if shutil.which("bwrap") is None:
+        return "bwrap is not installed"
+    words = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "true"]
+    tried = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"bwrap is not permitted here: {tried.stderr.strip()}"
+
+
+needs_bwrap = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.end()
+
+
+def outputs(bench: Bench) -> list[str]:
+    """What each command of the script printed, without the error stream's part."""
+    return [each["output"] for each in bench.records(bench.files.traces) if each["kind"] == "tool"]
