@@ -35,6 +35,7 @@ Price = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 OnOutage = Literal["wait", "next"]
+CommitMessage = Literal["agent", "goal", "template"]
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -134,6 +135,8 @@ class Git(msgspec.Struct, frozen=True):
     author_name: Annotated[Text | None, Meta(description="author of what lands; null: git's own user.name")] = None
     author_email: Annotated[Text | None, Meta(description="its address; null: git's own user.email")] = None
     target_branch: Annotated[Text | None, Meta(description="where work lands; null: the branch checked out")] = None
+    commit_message: Annotated[CommitMessage, Meta(description="agent: as it committed, else the goal")] = "agent"
+    commit_template: Annotated[Text, Meta(description="for `template`: {{title}}, {{message}}, …")] = "{{title}}"
 
 
 class Ledgers(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
 from holdfast.durable import attempts, jsonl, process
 from holdfast.durable.entry import Record
-from holdfast.engine import budget, merge, outages, standing, turns
+from holdfast.engine import budget, merge, messages, outages, standing, turns
 from holdfast.engine.salvage import salvage
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import SnapshotLost
@@ -271,7 +271,7 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
         return
     if ended.snapshot:
         who = merge.identity(shop.repo, shop.config)
-        message = merge.message(task.id, task.attempt, shop.board.worked_on(task))
+        message = messages.of_candidate(shop, task, shop.board.worked_on(task))
         made = merge.candidate(
             store,
             task.base,

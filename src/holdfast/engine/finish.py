@@ -17,7 +17,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
 from holdfast.durable.entry import Record
-from holdfast.engine import answers, gate_results, merge, pins, refresh, verify
+from holdfast.engine import answers, gate_results, merge, messages, pins, refresh, verify
 from holdfast.engine.effects import carry_out
 from holdfast.engine.land import branch_of, reaches
 from holdfast.engine.lost import settle_rewritten, undone
@@ -124,7 +124,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
     if not task.candidate:
         return verify.no_candidate()
     who = merge.identity(shop.repo, shop.config)
-    merged = merge.merge(shop.worktrees.store, target, task.candidate, merge.message(task.id, task.attempt, made), who)
+    merged = merge.merge(shop.worktrees.store, target, task.candidate, messages.of_landing(shop, task, made), who)
     if merged.conflicts:
         return verify.conflict(merged.conflicts)
     gates = verify.gates_of(made, shop.config)

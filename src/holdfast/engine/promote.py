@@ -11,10 +11,14 @@ from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable.entry import Record
+from holdfast.durable.snapshot_store import CANDIDATES
+from holdfast.engine import merge, messages
 from holdfast.engine.decisions import ACTOR, Answer, Desk, Later, expect_decided, refused, resuming
 from holdfast.engine.finish import finish, land_again
 from holdfast.engine.land import branch_of, reaches
 from holdfast.engine.landing_choices import land_as_branch
+
+MENDED = "what stands in its worktree, with your changes there, is what was judged"
 
 
 class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,8 +29,11 @@ class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def promote(desk: Desk, asked: Promotion) -> Answer:
-    """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew."""
-    task = desk.task(asked.task)
+    """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew.
+
+    Where a person has changed something in its worktree since, that is the candidate.
+    """
+    task, said = desk.task(asked.task), ""
     if (told := _told(desk)) is not None:
         return told
     if asked.branch:
@@ -38,19 +45,44 @@ def promote(desk: Desk, asked: Promotion) -> Answer:
         if not desk.has_begun() and task.state not in (TaskState.FAILED, TaskState.DONE):
             raise refused(task, "promoted", _hint(task))
         if task.state is not TaskState.DONE:
-            if not task.candidate or not task.attempt:
+            candidate = _mended(desk, task) or task.candidate
+            if not candidate or not task.attempt:
                 raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
-            desk.append(_done(desk, task))
+            said = MENDED if candidate != task.candidate else ""
+            desk.append(_done(desk, task, candidate))
     if desk.shop is None or desk.is_run:
-        return desk.answer(task, note="the run verifies and lands it")
-    return _apart(desk, task, _finished)
+        return desk.answer(task, note="; ".join(filter(None, ("the run verifies and lands it", said))))
+    return _apart(desk, task, lambda desk, task: _finished(desk, task, said))
 
 
-def _finished(desk: Desk, task: Task) -> Answer:
+def _finished(desk: Desk, task: Task, said: str) -> Answer:
     assert desk.shop is not None
     if task.state is TaskState.DONE:
         finish(desk.shop, task)
-    return desk.answer(task, note=str(task.outcome.get("detail", "")), landed=task.landed)
+    note = "; ".join(filter(None, (str(task.outcome.get("detail", "")), said)))
+    return desk.answer(task, note=note, landed=task.landed)
+
+
+def _mended(desk: Desk, task: Task) -> str:
+    """What stands in the task's worktree as a candidate, where a person has changed it there; empty where nobody has.
+
+    It is saved as the snapshot `promoted`. Nobody is at work there: the task has failed, or is open again.
+    """
+    trees = desk.worktrees
+    if not task.attempt or not task.base or not trees.path(task.id).is_dir() or not trees.is_made(task.id):
+        return ""
+    store = trees.store
+    snapshot = trees.snapshots(task.id, task.base).take(task.attempt, "promoted").commit
+    # As its agent left it: the work of one that failed is nobody's result.
+    if task.tree and not merge.changed(store.seen, task.tree, snapshot):
+        return ""
+    who, message = merge.identity(desk.repo, desk.config), messages.of_candidate(desk, task, desk.definition(task))
+    exclude, modules = trees.exclude, trees.modules
+    made = merge.candidate(store, task.base, snapshot, message, who, exclude=exclude, modules=modules)
+    if made is None or not merge.changed(store.seen, task.candidate or task.base, made):
+        return ""
+    merge.keep(store, CANDIDATES, task.attempt, made)
+    return made
 
 
 # -- beside the loop --------------------------------------------------------------------------------------------------
@@ -83,14 +115,14 @@ def _told(desk: Desk) -> Answer | None:
 # -- what was done or has landed before -------------------------------------------------------------------------------
 
 
-def _done(desk: Desk, task: Task) -> list[Record]:
+def _done(desk: Desk, task: Task, candidate: str) -> list[Record]:
     """What is missing on the way from failed to done, under the same attempt."""
     records = resuming(desk, task)
     if records or task.state is TaskState.OPEN:
         claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": TransitionReason.REQUESTED_BY_PERSON}
         records.append(desk.record("task_claimed", 2, {**claim, "attempt": task.attempt, "agent": ACTOR}))
     done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": TransitionReason.REQUESTED_BY_PERSON}
-    facts = {"attempt": task.attempt, "agent": ACTOR, "candidate": task.candidate}
+    facts = {"attempt": task.attempt, "agent": ACTOR, "candidate": candidate}
     return [*records, desk.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
 
 

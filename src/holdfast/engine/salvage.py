@@ -10,7 +10,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
-from holdfast.engine import merge, verify
+from holdfast.engine import merge, messages, verify
 from holdfast.engine.standing import journalled_turns
 from holdfast.engine.workshop import Workshop
 
@@ -39,7 +39,7 @@ def _candidate(shop: Workshop, task: Task, made: Definition) -> str:
     store, snapshot = shop.worktrees.store, journalled_turns(shop.layout, task.attempt).get(task.stands, "")
     if not snapshot or store.whole(snapshot):
         return ""
-    message = merge.message(task.id, task.attempt, made)
+    message = messages.of_candidate(shop, task, made)
     who = merge.identity(shop.repo, shop.config)
     trees = shop.worktrees
     found = merge.candidate(
