@@ -61,21 +61,6 @@ def test_the_first_commit_is_written_down_as_soon_as_there_is_one(tmp_path: Path
     assert read_format(later.layout).root_commit == first_of(later.repo)
 
 
-def test_an_older_checkout_from_before_it_was_written_down_is_left_clean(tmp_path: Path) -> None:
-    app = make_app(make_repo(tmp_path / "repo"))
-    app.init()
-    git(app.repo, "add", ".")
-    git(app.repo, "add", "-f", str(app.layout.format_file))
-    git(app.repo, "commit", "-q", "-m", "first")
-    git(app.repo, "branch", "before")
-    open_and_close(app)
-    assert read_format(app.layout).root_commit
-    git(app.repo, "commit", "-q", "-a", "-m", "written down")
-    git(app.repo, "checkout", "-q", "before")
-    open_and_close(app)
-    assert read_format(app.layout).root_commit == "" and git(app.repo, "status", "--porcelain") == ""
-
-
 def test_another_repository_at_the_same_path_is_refused_and_nothing_changes(tmp_path: Path) -> None:
     shared, repo = tmp_path / "no" / "shared", make_repo(tmp_path / "repo", "mine")
     app = make_app(repo, shared)
@@ -130,10 +115,10 @@ def test_any_first_commit_of_the_repository_counts_also_on_a_branch_without_it(t
 def test_a_shallow_clone_cannot_tell_and_writes_nothing_down(tmp_path: Path) -> None:
     app = make_app(make_repo(tmp_path / "repo", "mine", "more", "most"))
     app.init()
-    git(app.repo, "add", "-f", str(app.layout.format_file))
-    git(app.repo, "commit", "-q", "-m", "with the data root")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{app.repo}", "shallow")
     clone = make_app(tmp_path / "shallow")
+    clone.layout.root.mkdir()
+    shutil.copy(app.layout.format_file, clone.layout.format_file)
     open_and_close(clone)
     assert read_format(clone.layout).root_commit == first_of(app.repo)
 

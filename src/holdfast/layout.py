@@ -137,6 +137,11 @@ class Layout:
     def worktree(self, task: str) -> Path:
         return self.inside("worktrees", _one_name("The task id", task))
 
+    def within(self, repo: Path) -> tuple[str, ...]:
+        """The root as a path in a repository; none where it lies elsewhere."""
+        root, top = self.root.resolve(), repo.resolve()
+        return (str(root.relative_to(top)),) if root != top and root.is_relative_to(top) else ()
+
     def inside(self, *parts: str) -> Path:
         """Joins relative names below the root, and refuses every one that leads out of it, also through a symlink."""
         names = [name for part in parts for name in part.split("/")]

@@ -49,13 +49,6 @@ def commits_here(repo: Path, commits: Iterable[str]) -> set[str]:
     return {name for name, kind in zip(asked, told.line.split("\n"), strict=True) if kind == "commit"}
 
 
-def has_changed(file: Path) -> bool:
-    """True if git has more than one version of a file."""
-    if not _is_in_repository(file.parent):
-        return False
-    return "\n" in _ask(file.parent, "rev-list", "--ignore-missing", "--all", "--max-count=2", "--", file.name).line
-
-
 def is_in_a_branch(folder: Path, file: Path) -> bool:
     """Whether a branch has, or had, the file. `folder` is where git is asked, and is there."""
     if not _is_in_repository(folder):
@@ -136,7 +129,12 @@ def _stashed(folder: Path, named: Callable[[Iterable[_Change]], Mapping[str, _Ch
 
 def is_tracked(folder: Path) -> bool:
     """Whether git's index has anything below the folder."""
-    return _is_in_repository(folder) and bool(_ask(folder, "ls-files", "-z", "--", ".").out)
+    return bool(tracked(folder))
+
+
+def tracked(folder: Path) -> list[str]:
+    """The files below the folder, by path from there, that git's index has."""
+    return _ask(folder, "ls-files", "-z", "--", ".").fields() if _is_in_repository(folder) else []
 
 
 def as_checked_out(folder: Path) -> set[str]:

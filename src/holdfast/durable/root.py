@@ -34,6 +34,7 @@ from holdfast.errors import (
     InvalidName,
     NewerFormat,
     RootOfAnother,
+    RootTracked,
     RootUnusable,
     SyncFailed,
 )
@@ -77,6 +78,7 @@ def open_root(path: Path, repo: Path | None = None, *, sweeps: bool = True) -> L
     of a crash swept, if not by `sweep` later."""
     layout = read_root(path)
     if repo is not None:
+        expect_own_state(layout, repo)
         expect_repository(layout, repo)
     _prepare(layout)
     if sweeps:
@@ -123,16 +125,26 @@ def expect_repository(layout: Layout, repo: Path) -> None:
         raise RootOfAnother(path=layout.root, file=layout.format_file, recorded=recorded, repo=repo, first=first)
 
 
+# What people write of a data root, and may keep in git.
+CARRIED = (".gitignore", "backlog/", "config/")
+
+
+def expect_own_state(layout: Layout, repo: Path) -> None:
+    """Refuses a root that git brought here: with its journal it would bring what others decided and started."""
+    from holdfast.durable.history import tracked
+
+    known = tracked(layout.root) if layout.within(repo) else ()
+    if found := [name for name in known if not name.startswith(CARRIED)]:
+        import shlex
+
+        command = shlex.join(["git", "-C", str(layout.root), "rm", "-r", "--cached", "--", *found[:3]])
+        raise RootTracked(path=layout.root, file=found[0], command=command, count=len(found))
+
+
 def note_root_commit(layout: Layout, repo: Path) -> None:
     """Writes the root commit down once there is one. Only for the owner of the root."""
-    from holdfast.durable.history import has_changed
-
     known = read_format(layout)
-    if known.root_commit or not (found := _first_commit(repo)):
-        return
-    # Where format.json is in git, with the root commit by now, this is the checkout of an older commit. A change of the
-    # file would only be in the way of going back.
-    if not has_changed(layout.format_file):
+    if not known.root_commit and (found := _first_commit(repo)):
         disk.replace(layout.format_file, _content(Format(known.format, known.repository, found)))
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.domain import paths as path_rules
+from holdfast.domain import reserved
 from holdfast.domain.definition import Definition
 from holdfast.durable import attempts, disk, git, git_objects
 from holdfast.durable.blobs import Blobs
@@ -209,6 +210,9 @@ class Verify:
         if not changed:
             detail = "it changes nothing: the target is already so"
             return Verdict(*names, False, "empty_change", detail)
+        if told := [git.readable(name) for name in reserved.among(changed, self._layout.within(self._repo))]:
+            detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
+            return Verdict(*names, False, "paths_violated", detail, [], told)
         pinned = self._pinned(wanted["gates"])
         if outside := path_rules.outside(changed, pinned.paths):
             told = [git.readable(name) for name in outside]

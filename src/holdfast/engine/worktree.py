@@ -69,11 +69,7 @@ class Worktrees:
     @property
     def exclude(self) -> tuple[str, ...]:
         """The data root as a path in the repository, and caches: never part of a snapshot or a candidate."""
-        try:
-            inside = self._layout.root.resolve().relative_to(self._repo.resolve())
-        except ValueError:
-            return _CACHES
-        return (str(inside), *_CACHES) if inside.parts else _CACHES
+        return (*self._layout.within(self._repo), *_CACHES)
 
     def path(self, task: str) -> Path:
         return self._layout.worktree(task)

@@ -81,6 +81,13 @@ class RootOfAnother(InputError):
     history rewritten, set `root_commit` in {file} to "" and start again."""
 
 
+class RootTracked(InputError):
+    """The data root {path} is not taken: git tracks {file} in it ({count} such), so it may have been made elsewhere,
+    and would bring what others decided to run. Git may carry only its .gitignore, backlog/ and config/. Nothing was
+    changed; if it is yours, take it out of git with `{command}` and the like, and commit that; else name another with
+    --data-root."""
+
+
 class ConfigError(InputError):
     """{place} sets {key} to {value}. Allowed is {allowed}. Nothing was changed; correct it, then start again."""
 
