@@ -276,7 +276,7 @@ def test_a_failure_is_followed_by_the_next_stronger_one_and_the_journal_says_why
     ]
     settings(repo, cascade=cascade)
     (layout(repo).backlog_open / "t.yaml").write_text("goal: Make it good.\nverify: ['test -e good.txt']\n")
-    assert "agent claude, model small, why cascade step 1" in holdfast(repo, "show", "t")
+    assert "goes to    claude, model small" in holdfast(repo, "show", "t")
     holdfast(repo, "run", "--plain")
     assert landed(repo) == ["t"]
     told = holdfast(repo, "history", "t")
