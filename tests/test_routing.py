@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -289,9 +290,9 @@ def test_a_failure_is_followed_by_the_next_stronger_one_and_the_journal_says_why
     assert "--resume" not in calls[0] and "--model large --resume s-1" in calls[1]
     assert calls[2].startswith("codex exec") and "resume" not in calls[2] and "s-1" not in calls[2]
     assert "I looked at the parser." in (repo.parent / "told").read_text()
-    shown = holdfast(repo, "show", "t")
-    assert "worked_by   codex" in shown and "why         cascade step 3 after gate_failed" in shown
-    assert "cost        estimated" in shown
+    shown = json.loads(holdfast(repo, "show", "t", "--json"))
+    assert shown["worked_by"] == "codex" and shown["why"] == "cascade step 3 after gate_failed"
+    assert shown["cost"] == "estimated" and "codex" in holdfast(repo, "show", "t")
     found = state(repo).tasks["t"]
     assert (found.worked_by, found.model, found.session) == ("codex", "gpt-5.4", "c-1")
     sound(repo)
