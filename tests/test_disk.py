@@ -471,10 +471,10 @@ def test_what_somebody_else_removes_meanwhile_is_removed(tmp_path: Path, monkeyp
     (folder / "below" / "file").write_text("x")
     real, others = kernel.calls.unlink, list[Path]()
 
-    def pruned(path: Path) -> None:
+    def pruned(path: Path, within: int | None = None) -> None:
         others.append(path)
         shutil.rmtree(folder)
-        real(path)
+        real(path, within)
 
     monkeypatch.setattr(kernel.calls, "unlink", pruned)
     disk.remove_tree(folder)

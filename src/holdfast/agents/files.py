@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast.agents import environment
 from holdfast.domain.attempt import Launch
 from holdfast.durable import disk
+from holdfast.durable.submodules import is_real
 from holdfast.layout import Attempt, Layout
 
 
@@ -38,7 +39,9 @@ def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
 def remove_secrets(layout: Layout, files: Attempt, launch: Launch) -> None:
     if secret := _secret_files(launch):
         for name in secret:
-            disk.unlink(files.agent / name, missing_ok=True)
+            # Behind a link that the agent has made, it is somebody else's file.
+            if is_real((files.agent / name).parent, files.agent):
+                disk.unlink(files.agent / name, missing_ok=True)
         disk.unlink(_mark(layout, files), missing_ok=True)
 
 

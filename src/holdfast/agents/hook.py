@@ -30,7 +30,8 @@ POLL_S = 0.02
 
 
 def waiting(folder: Path) -> list[Path]:
-    return sorted(folder.glob("call-*.json"))
+    """The calls. A folder of such a name is none: it stays, for nothing is removed below it while its agent lives."""
+    return sorted(path for path in folder.glob("call-*.json") if path.is_symlink() or not path.is_dir())
 
 
 def said_in(call: Path) -> bytes:
@@ -51,9 +52,6 @@ def said_in(call: Path) -> bytes:
 
 
 def answer(call: Path) -> None:
-    """Its agent goes on. A folder of this name is nobody's call: where it cannot be taken away, it stays."""
-    if call.is_dir() and not call.is_symlink():
-        with contextlib.suppress(HoldfastError):
-            disk.remove_tree(call)
-    else:
+    """Its agent goes on, unless it has put a folder in the call's place meanwhile."""
+    with contextlib.suppress(HoldfastError):
         disk.unlink(call, missing_ok=True)

@@ -29,10 +29,13 @@ _settled: set[tuple[Path, int, int]] = set()
 
 
 class Kernel:
-    """The real calls. `holdfast.testing.recorder` overrides those that last: to record, to fail or to die there."""
+    """The real calls. `holdfast.testing.recorder` overrides those that last: to record, to fail or to die there.
 
-    def open(self, path: Path, flags: int, mode: int = OWN_FILE) -> int:
-        return os.open(path, flags, mode)
+    `within`: a descriptor of the folder that `path` is in. The call is made there, wherever the path leads by now.
+    """
+
+    def open(self, path: Path, flags: int, mode: int = OWN_FILE, within: int | None = None) -> int:
+        return os.open(_named(path, within), flags, mode, dir_fd=within)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -69,14 +72,18 @@ class Kernel:
     def symlink(self, target: Path, path: Path) -> None:
         os.symlink(target, path)
 
-    def unlink(self, path: Path) -> None:
-        os.unlink(path)
+    def unlink(self, path: Path, within: int | None = None) -> None:
+        os.unlink(_named(path, within), dir_fd=within)
 
     def mkdir(self, path: Path, mode: int = OWN_FOLDER) -> None:
         os.mkdir(path, mode)
 
-    def rmdir(self, path: Path) -> None:
-        os.rmdir(path)
+    def rmdir(self, path: Path, within: int | None = None) -> None:
+        os.rmdir(_named(path, within), dir_fd=within)
+
+
+def _named(path: Path, within: int | None) -> Path | str:
+    return path if within is None else path.name
 
 
 calls = Kernel()
@@ -276,9 +283,77 @@ def symlink(path: Path, target: Path) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Removes all below `folder`, symbolic links as such, and syncs nothing."""
-    for parent, folders, files in os.walk(folder, topdown=False):
-        for path in (Path(parent, name) for name in [*files, *folders]):
-            remove = calls.rmdir if path.is_dir() and not path.is_symlink() else calls.unlink
+    """Removes all below `folder`, symbolic links as such, and syncs nothing.
+
+    Every folder is opened from the one above it, never through a symbolic link: whoever swaps a folder for a link
+    meanwhile does not lead us elsewhere. Only one is open at a time, so that no depth is too much. The way back up is
+    `..`, and raises where that is another folder than the one that we came from.
+    """
+    try:
+        fd = _open_folder(folder)
+    except FileMissing:
+        return None
+    try:
+        levels = [(folder, _place(fd), _remove_files(fd, folder))]
+        while True:
+            path, _, folders = levels[-1]
+            if folders:
+                inner = folders.pop()
+                deeper = _open_or_remove(inner, fd)
+                if deeper is not None:
+                    fd = _exchange(fd, path, deeper)
+                    levels.append((inner, _place(fd), _remove_files(fd, inner)))
+                continue
+            levels.pop()
+            if not levels:
+                return None
+            try:
+                fd = _exchange(fd, path, _open_folder(path / "..", fd))
+            except FileMissing:
+                # Somebody else has removed it, and perhaps what it was in: once more, from the top.
+                return empty(folder)
+            if _place(fd) != levels[-1][1]:
+                raise DiskError(operation="remove", path=path, reason="it was moved while it was being removed")
             with contextlib.suppress(FileMissing):
-                perform("remove", path, remove, path)
+                perform("remove", path, calls.rmdir, path, fd)
+    finally:
+        close(fd, folder)
+
+
+def _open_folder(path: Path, within: int | None = None) -> int:
+    return perform("open", path, calls.open, path, FOLDER | os.O_NOFOLLOW, 0, within)
+
+
+def _exchange(fd: int, path: Path, other: int) -> int:
+    close(fd, path)
+    return other
+
+
+def _place(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _remove_files(fd: int, folder: Path) -> list[Path]:
+    """Removes what is no folder from an open one; returns its folders."""
+    with os.scandir(fd) as entries:
+        found = [(folder / entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for path in (path for path, is_folder in found if not is_folder):
+        with contextlib.suppress(FileMissing):
+            perform("remove", path, calls.unlink, path, fd)
+    return [path for path, is_folder in found if is_folder]
+
+
+def _open_or_remove(path: Path, within: int) -> int | None:
+    """Opens what was a folder just now; removes it where it is none any more, or cannot be opened and is empty."""
+    try:
+        return _open_folder(path, within)
+    except FileMissing:
+        return None
+    except DiskFault:
+        raise
+    except DiskError:
+        with contextlib.suppress(FileMissing):
+            mode = perform("read", path, lambda: os.stat(path.name, dir_fd=within, follow_symlinks=False)).st_mode
+            perform("remove", path, calls.rmdir if stat.S_ISDIR(mode) else calls.unlink, path, within)
+        return None

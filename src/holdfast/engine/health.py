@@ -275,7 +275,9 @@ def git_locks_part(repo: Path) -> Part:
 def _left_lock(lock: Path) -> Finding:
     """Ours is not for a person to remove: a `git commit` before the checkout has followed would undo the landing."""
     if git_locks.is_left_by_us(lock):
-        said = f"{lock} keeps git from committing here: a run died while it landed. Do not remove it; a run finishes that"
+        said = (
+            f"{lock} keeps git from committing here: a run died while it landed. Do not remove it; a run finishes that"
+        )
         return Finding(said, "holdfast run")
     return Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
 

@@ -149,17 +149,17 @@ class Recorder(Kernel):
 
     # Each override: say what is about to happen (the fault stands before it), do it, note the outcome.
 
-    def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
+    def open(self, path: Path, flags: int, mode: int = 0o666, within: int | None = None) -> int:
         inside = self._relative(path)
         if inside is None:
-            return super().open(path, flags, mode)
+            return super().open(path, flags, mode, within)
         with self._mutex:
             creates = bool(flags & os.O_CREAT) and not os.path.lexists(path)
             if creates:
                 self._before(Call("create", path=inside))
             else:
                 self._before_opening(Call("open", path=inside))
-            fd = super().open(path, flags, mode)
+            fd = super().open(path, flags, mode, within)
             node = self._node(os.fstat(fd), fresh=creates)
             self._fds[fd] = (node, inside)
             if creates:
@@ -247,17 +247,17 @@ class Recorder(Kernel):
         with self._on_entry("link", source, target):
             super().link(source, target)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path, within: int | None = None) -> None:
         with self._on_entry("unlink", path, path):
-            super().unlink(path)
+            super().unlink(path, within)
 
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
         with self._on_entry("mkdir", path, path):
             super().mkdir(path, mode)
 
-    def rmdir(self, path: Path) -> None:
+    def rmdir(self, path: Path, within: int | None = None) -> None:
         with self._on_entry("unlink", path, path):
-            super().rmdir(path)
+            super().rmdir(path, within)
 
     @contextlib.contextmanager
     def _on_file(self, kind: str, fd: int, offset: int = 0, data: bytes = b"") -> Iterator[None]:
