@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.table import echo_wrapped
 from holdfast.cli.terminal import plain
 from holdfast.domain.state import Task
 from holdfast.durable.blobs import Blobs
@@ -66,7 +67,7 @@ def _facts(task: str, attempt: str, verdict: Verdict, blobs: Blobs, full: bool) 
 
 
 def _tell(attempt: str, verdict: Verdict, blobs: Blobs, full: bool) -> None:
-    click.echo(plain(f"{attempt} {'passed' if verdict.passed else 'was not taken'}: {verdict.detail}"))
+    echo_wrapped("", plain(f"{attempt} {'passed' if verdict.passed else 'was not taken'}: {verdict.detail}"))
     width = max((len(plain(each.name)) for each in verdict.results), default=0)
     for each in verdict.results:
         click.echo(plain(f"  {_WORDS[each.outcome]:<9}  {each.name:<{width}}  {_how(each)}"))

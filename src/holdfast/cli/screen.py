@@ -21,6 +21,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from holdfast.cli.live import counted, reasons_to_wait, summary
+from holdfast.cli.table import echo_wrapped
 from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic, wall
 from holdfast.domain.state import Task
@@ -97,7 +98,8 @@ class Screen:
         self._looked_at = 0.0
         self._live.stop()
         for line in summary(loop, left):
-            self._console.print(Text(plain(line)), soft_wrap=True)
+            indent = len(line) - len(line.lstrip())
+            echo_wrapped(" " * indent, plain(line.lstrip()))
 
     # -- painting -----------------------------------------------------------------------------------------------------
 

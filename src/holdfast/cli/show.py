@@ -11,6 +11,7 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, Row, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.table import echo_wrapped
 from holdfast.cli.terminal import plain
 from holdfast.domain.definition import Definition
 from holdfast.domain.moments import moment
@@ -41,7 +42,7 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
         return
     row, known = overview.rows.get(task), overview.view.state.tasks.get(task)
     for label, text in _told(row, known, facts):
-        click.echo(plain(f"  {label:{_LABEL}} {text}".rstrip()) if label or text else "")
+        echo_wrapped(f"  {label:{_LABEL}} ", plain(text))
     if words := _text(overview, task):
         click.echo("\n" + words.rstrip("\n"))
 
@@ -76,10 +77,12 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
 
 
 def _text(overview: Overview, name: str) -> str:
-    """The definition in its author's own words, with the comments."""
+    """The definition in its author's own words, with the comments, and without what Holdfast wrote below."""
     if name not in overview.files:
         return ""
-    return overview.view.backlog.read(name)[1].decode(errors="replace")
+    from holdfast.stores.blocks import without_blocks
+
+    return without_blocks(overview.view.backlog.read(name)[1]).decode(errors="replace")
 
 
 # -- for people -------------------------------------------------------------------------------------------------------

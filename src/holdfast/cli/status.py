@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.overview import Row, look, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.table import echo_wrapped
 from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.moments import moment
@@ -105,7 +106,7 @@ def _tell_waits(rows: list[Row]) -> None:
     if waiting:
         click.echo("\nwaiting")
     for row in waiting[:SHOWN_MAX]:
-        click.echo(plain(f"  {row.id}: {'; '.join(row.waits)}"))
+        echo_wrapped("  ", plain(f"{row.id}: {'; '.join(row.waits)}"))
     _tell_more(len(waiting), "holdfast list")
 
 
@@ -115,8 +116,9 @@ def _tell_asks(rows: list[Row]) -> None:
         click.echo("\nfor you to decide")
     for row in asking[:SHOWN_MAX]:
         why = f" ({row.parked})" if row.parked else f" ({row.waits[-1]})" if row.landing_waits else ""
-        told = f"`holdfast show {row.id}`, then `{row.next_step}`"
-        click.echo(plain(f"  {row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}: {told}"))
+        why = f": {row.reason}" if row.reason else why
+        echo_wrapped("  ", plain(f"{row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}"))
+        echo_wrapped("    next: ", plain(row.next_step))
     _tell_more(len(asking), "holdfast list")
 
 

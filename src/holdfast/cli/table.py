@@ -68,6 +68,17 @@ def wrapped(text: str, width: int, lines_max: int) -> list[str]:
     return [*lines[: lines_max - 1], cut(rest, width)] if len(lines) > lines_max else lines
 
 
+def echo_wrapped(first: str, text: str) -> None:
+    """Prints a text behind `first`; on a terminal it is wrapped between words, and goes on under where it began."""
+    if not sys.stdout.isatty():
+        click.echo(f"{first}{text}".rstrip())
+        return
+    width = max(20, terminal_width() - cell_width(first))
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        click.echo((first if not number else " " * cell_width(first)) + line)
+
+
 def _fitted(columns: Row, rows: Sequence[Row], notes: Sequence[str], drop: list[str], width: int) -> Iterator[str]:
     shown = list(range(len(columns)))
     while drop and width - _taken(columns, rows, shown) < LAST_WIDTH_MIN:
