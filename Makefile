@@ -9,7 +9,7 @@ API ?= build/venv-api
 INSTALL ?= build/venv-install
 KILLS ?= 500
 EXAMPLES ?= 2000
-MARKS ?= not crash
+MARKS ?= not crash and not heavy
 # More at once than two cores have hands: many tests wait for a process, or for time to pass.
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
@@ -17,7 +17,11 @@ VERSIONS ?= 3.11 3.12 3.13
 .PHONY: test test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)" $(ARGS)
+
+# Whole runs that are killed, stopped and continued, each some seconds long.
+test-long:
+	$(MAKE) --no-print-directory test MARKS="heavy and not crash"
 
 # The known ways out of the sandbox and past the limits, each as a test.
 test-walls: $(VENV)/ready
@@ -105,7 +109,7 @@ fuzz: $(VENV)/ready $(API)/ready
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -m "fuzz and not crash" -n 2 --timeout 3600
 	$(MAKE) --no-print-directory test-api EXAMPLES=$$(( $(EXAMPLES) > 160 ? $(EXAMPLES) / 20 : 8 ))
 
-# The tests, but for the heavy ones, on every supported Python that this machine has.
+# The fast tests on every supported Python that this machine has.
 pythons:
 	@for version in $(VERSIONS); do \
 	  found=$$(tools/find-python $$version) || { echo "no Python $$version here"; continue; }; \

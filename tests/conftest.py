@@ -50,13 +50,13 @@ atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True
 # A shell ignores Ctrl-C for what it starts in the background, and whoever is started from there does so, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Whole runs with many kills: what they show does not depend on the version of Python.
+# Whole runs, kills and waits, of which each takes seconds: `make test-long`, and on one version of Python only.
 HEAVY = {
-    "test_attach", "test_auditing", "test_broken_moments", "test_check_work", "test_crash_points",
-    "test_decisions", "test_first_minute", "test_gc", "test_hostile_agents", "test_land", "test_live",
-    "test_points", "test_refresh", "test_requests", "test_routing", "test_runner", "test_runner_agents",
-    "test_sandbox", "test_task_property", "test_turn_commands", "test_two_orchestrators", "test_under_load",
-    "test_verify", "test_worktree",
+    "test_broken_moments", "test_chains", "test_check_work", "test_continues", "test_crash_points", "test_environment",
+    "test_first_minute", "test_gc", "test_held_index", "test_hostile_agents", "test_ledgers", "test_live",
+    "test_metrics", "test_migrate", "test_outages", "test_points", "test_power_traced", "test_restored_journal",
+    "test_reverted_landing", "test_rewritten_landing", "test_runner", "test_runner_agents", "test_sandbox",
+    "test_submodules_init", "test_taken_by_git", "test_time", "test_two_orchestrators", "test_under_load",
 }  # fmt: skip
 
 
