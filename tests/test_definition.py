@@ -31,6 +31,9 @@ command: [make, all]
 script: tools/x.sh
 sandbox: strict
 budget_usd: 3
+budget_tokens: 500
+budget_turns: 5
+budget_seconds: 60
 max_attempts: 3
 max_resumes: 0
 timeout_s: 90.5
@@ -69,7 +72,8 @@ def test_every_key_is_read() -> None:
     assert made == Definition(
         id="parser-2", title="Mend the parser", goal="It must read\nall of it.\n", role="backend", priority=2,
         depends_on=("lexer", "12"), parent="epic", agent="claude", model="opus", command=("make", "all"),
-        script="tools/x.sh", sandbox="strict", budget_usd=3.0, max_attempts=3, max_resumes=0, timeout_s=90.5,
+        script="tools/x.sh", sandbox="strict", budget_usd=3.0, budget_tokens=500,
+        budget_turns=5, budget_seconds=60.0, max_attempts=3, max_resumes=0, timeout_s=90.5,
         subtask_timeout_s=60.0, on_dependency_failed="cancel", paths=("src/parser.py",),
         verify=(Check("pytest -q"), Check(("ruff", "check"), "lint", 60.0, repeatable=False)), approve=True,
         may_change_nothing=True, not_before=1769857200.0, labels=("bug",), forked_from="parser",

@@ -63,6 +63,9 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     script: Text | None = None
     sandbox: Text | None = None
     budget_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    budget_tokens: Count | None = None
+    budget_turns: Count | None = None
+    budget_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
     max_attempts: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_resumes: Count | None = None
     timeout_s: Seconds | None = None

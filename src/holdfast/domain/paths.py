@@ -21,6 +21,18 @@ def outside(changed: Iterable[str], rules: Sequence[str]) -> list[str]:
     return sorted({path for path in changed if not any(pattern.match(path) for pattern in patterns)})
 
 
+def is_narrower(rule: str, rules: Sequence[str]) -> bool:
+    """Whether a rule allows nothing that the others do not. Where that cannot be told by their names, it does not."""
+    return any(rule == each or _is_below(rule, each) for each in rules)
+
+
+def _is_below(rule: str, top: str) -> bool:
+    folder = top.removesuffix("**").removeprefix("./").strip("/")
+    path = rule.removeprefix("./").lstrip("/")
+    is_plain = bool(folder) and not set("*?[\\") & set(folder) and ".." not in path.split("/")
+    return is_plain and path.startswith(f"{folder}/") and path.strip("/") != folder
+
+
 @functools.lru_cache(maxsize=1000)
 def _pattern(rule: str) -> re.Pattern[str]:
     body = rule.removeprefix("./").strip("/")

@@ -84,10 +84,15 @@ def binding(task: Task, definition: Definition, config: Config, state: State, li
 
 
 def caps(config: Config, scope: Scope, definition: Definition | None = None) -> Caps:
-    """The caps that are set. What the task itself says of its dollars wins."""
+    """The caps that are set. What the task itself says wins."""
     found = Caps(*(getattr(config.budgets, f"{name}_per_{scope}") for name in Caps.__struct_fields__))
-    own = definition.budget_usd if definition else None
-    return found if own is None else msgspec.structs.replace(found, usd=float(own))
+    own = {name: _own(definition, name) for name in Caps.__struct_fields__} if definition else {}
+    return msgspec.structs.replace(found, **{name: value for name, value in own.items() if value is not None})
+
+
+def _own(definition: Definition, name: str) -> float | int | None:
+    found = getattr(definition, f"budget_{name}")
+    return float(found) if found is not None and name in ("usd", "seconds") else found
 
 
 def _set_aside(tasks: Iterable[Task]) -> Spend:
@@ -105,5 +110,5 @@ def _used_up(left: Caps) -> str:
 
 
 def _setting(name: str, scope: Scope, definition: Definition | None = None) -> str:
-    own = name == "usd" and definition is not None and definition.budget_usd is not None
-    return f"{_WORDS[name]} ({'budget_usd of the task' if own else f'budgets.{name}_per_{scope}'})"
+    own = definition is not None and _own(definition, name) is not None
+    return f"{_WORDS[name]} ({f'budget_{name} of the task' if own else f'budgets.{name}_per_{scope}'})"

@@ -1,8 +1,13 @@
 """Tokens: who asks, and what they may.
 
 All tokens are made from one secret in `runtime/secret/server.key`, which only its owner can read, and nothing that runs
-in a sandbox: a restart keeps them, and a new generation revokes them. The operator's and the reader's are for people
-and their programs; an agent's names its attempt and claim, and is worth nothing once that claim is over.
+in a sandbox. An agent's names its attempt and claim, survives a restart as the agent does, and is worth nothing once
+that claim is over. The operator's and the reader's are for people and their programs, and are new with each start:
+while no server is alive anybody may take its port, and an open page goes on sending its token there.
+
+So that such a page need not ask a person again, it is given a key by the server that it is signed in to. The key is
+never sent back: after a restart the server proves with it that it is the one, at this very address, and both make the
+new token of it.
 """
 
 from __future__ import annotations
@@ -57,10 +62,18 @@ class Tokens:
         self._path = layout.server_key
         self._secret = load_secret(layout)
         self._state = state
+        self.start = secrets.token_hex(16)
+
+    def key(self, role: str) -> str:
+        """What a page signs itself in with again; the same until it is revoked."""
+        return self._sign("key", role, str(getattr(self._secret, role)))
 
     def of_role(self, role: str) -> str:
-        generation = getattr(self._secret, role)
-        return f"{PREFIX}{ROLES[role]}_{self._sign(role, str(generation))}"
+        return f"{PREFIX}{ROLES[role]}_{_signed(self.key(role), 'token', self.start)}"
+
+    def prove(self, role: str, url: str, nonce: str) -> str:
+        """That we know the role's key, for a page of this address: what is passed on from elsewhere proves nothing."""
+        return _signed(self.key(role), "server", url, nonce, self.start)
 
     def of_agent(self, attempt: str, claim: int) -> str:
         """For the agent of an attempt, while it has this claim of its task."""
@@ -102,7 +115,11 @@ class Tokens:
         return lambda: bool(getattr(self._secret, role) == generation)
 
     def _sign(self, *words: str) -> str:
-        return hmac.new(self._secret.secret.encode(), "\0".join(words).encode(), sha256).hexdigest()[:40]
+        return _signed(self._secret.secret, *words)
+
+
+def _signed(key: str, *words: str) -> str:
+    return hmac.new(key.encode(), "\0".join(words).encode(), sha256).hexdigest()[:40]
 
 
 def _same(one: str, other: str) -> bool:

@@ -53,7 +53,10 @@ class Api:
         self._denied = Denials(self.put_on_record)
         self.is_ending = False
         self.metrics = Metrics(self)
-        self.logs = Log(shop.layout.logs / "server.log", *(self.tokens.of_role(role) for role in ROLES))
+        self.logs = Log(
+            shop.layout.logs / "server.log",
+            *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
+        )
         self.feed.on_drop = lambda: self.logs.write("follower_dropped", "warning", dropped=self.feed.dropped)
         self.counter = Counter(self.desk, shop.ledger, loop.wake, self.fail)
 

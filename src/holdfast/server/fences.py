@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.definition import Definition
+from holdfast.domain.paths import is_narrower
+from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
 from holdfast.engine import budget
 from holdfast.engine.decisions import Desk
@@ -22,7 +24,8 @@ DEPTH_MAX = 4
 DESCENDANTS_MAX = 1000
 # `command`: what a task is worked on with, where that is no agent known by name.
 _SAME = ("command", "sandbox", "verify", "approve", "timeout_s", "max_attempts", "max_resumes")
-_NOT_BY_AGENTS = (*_SAME, "agent", "model", "budget_usd", "script", "forked_from", "parent")
+_BUDGETS = tuple(f"budget_{name}" for name in Caps.__struct_fields__)
+_NOT_BY_AGENTS = (*_SAME, *_BUDGETS, "agent", "model", "script", "forked_from", "parent")
 
 
 def fenced_in(desk: Desk, task: Task, own: Definition, new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -31,29 +34,35 @@ def fenced_in(desk: Desk, task: Task, own: Definition, new: Sequence[dict[str, A
         if named := [name for name in _NOT_BY_AGENTS if name in values]:
             detail = f"An agent cannot say {', '.join(named)} for a subtask: that is as for its own task."
             raise Problem(403, "not_an_agents_to_say", f"{detail} Nothing was changed.")
+        if own.paths and (wide := [rule for rule in values.get("paths", ()) if not is_narrower(rule, own.paths)]):
+            detail = f"{task.id} may change {', '.join(own.paths)}, and {', '.join(wide)} is not surely within that."
+            raise Problem(403, "paths_too_wide", f"{detail} Nothing was changed; name paths below those, or none.")
     _expect_room(desk, task, len(new))
     # Not what its file names: a route chooses by role and label, which are the agent's to say.
     fixed: dict[str, Any] = {"agent": task.worked_by or task.agent, "model": task.model}
     fixed |= {name: value for name, value in msgspec.structs.asdict(own).items() if name in _SAME}
-    if (share := _share(desk, task, own, len(new))) is not None:
-        fixed["budget_usd"] = share
-    return [
-        {**values, **{name: value for name, value in fixed.items() if value not in (None, "", ())}} for values in new
-    ]
+    fixed = {name: value for name, value in fixed.items() if value not in (None, "", ())}
+    fixed |= _shares(desk, task, own, len(new))
+    return [{**values, "paths": tuple(values.get("paths") or own.paths), **fixed} for values in new]
 
 
-def _share(desk: Desk, task: Task, own: Definition, count: int) -> float | None:
+def _shares(desk: Desk, task: Task, own: Definition, count: int) -> dict[str, float | int]:
     """What each may spend: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
-    most = budget.caps(desk.config, "task", own).usd
-    if most is None:
-        return None
     assert desk.shop is not None
     board = desk.shop.board
     with board.lock:
-        earlier = board.graph.subtasks(task.id)
-    given = sum((made.budget_usd or 0.0) for name in earlier if (made := board.definition(name)) is not None)
-    # Rounded down: all of them together are never more than there is.
-    return int(max(0.0, most - task.usd - given) / count * 1e6) / 1e6
+        names = board.graph.subtasks(task.id)
+    earlier = [made for name in names if (made := board.definition(name)) is not None]
+    shares: dict[str, float | int] = {}
+    for name, most in msgspec.structs.asdict(budget.caps(desk.config, "task", own)).items():
+        if most is None:
+            continue
+        given = sum(getattr(made, f"budget_{name}") or 0 for made in earlier)
+        left = max(0, most - getattr(task, name) - given)
+        # Rounded down: all of them together are never more than there is.
+        whole = isinstance(most, int)
+        shares[f"budget_{name}"] = left // count if whole else int(left / count * 1e6) / 1e6
+    return shares
 
 
 def _expect_room(desk: Desk, task: Task, count: int) -> None:

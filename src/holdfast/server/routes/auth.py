@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.durable import disk
 from holdfast.engine.decisions import Desk
@@ -16,6 +17,26 @@ class Me(msgspec.Struct, frozen=True):
     role: Role
     task: str
     attempt: str
+
+
+class Key(msgspec.Struct, frozen=True):
+    """What a page signs itself in with after a restart. It is kept in memory only, and never sent to anybody."""
+
+    role: Role
+    key: str
+
+
+class StartQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    role: Literal["operator", "reader"]
+    nonce: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]
+
+
+class Start(msgspec.Struct, frozen=True):
+    """`proof`: the first 40 hexadecimal digits of HMAC-SHA256 under the role's key over `server`, the server's
+    address, the nonce and `start`, joined by zero bytes; the token ends with the same over `token` and `start`."""
+
+    start: str
+    proof: str
 
 
 class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,6 +52,14 @@ def me(api: Api, ask: Ask) -> Me:
     return Me(ask.principal.role, ask.principal.task, ask.principal.attempt)
 
 
+def key(api: Api, ask: Ask) -> Key:
+    return Key(ask.principal.role, api.tokens.key(ask.principal.role))
+
+
+def start(api: Api, ask: Ask) -> Start:
+    return Start(api.tokens.start, api.tokens.prove(ask.query.role, api.url, ask.query.nonce))
+
+
 def revoke(api: Api) -> Any:
     def function(desk: Desk, ask: Ask) -> Revoked:
         role = ask.body.role
@@ -38,6 +67,7 @@ def revoke(api: Api) -> Any:
         api.shop.put_on_record("tokens_revoked", {"role": role, "by": ask.principal.name})
         api.tokens.revoke(role)
         api.logs.register(api.tokens.of_role(role))
+        api.logs.register(api.tokens.key(role))
         _rewrite_address(api)
         return Revoked(role, "the new token is in runtime/secret/server.json of the data root")
 
@@ -57,6 +87,10 @@ def operations(api: Api) -> list[Operation]:
     return [
         Operation("GET", "/auth/me", "show_me", "Whose token this is.", me, Me, "any", tag="auth",
                   early=True),
+        Operation("GET", "/auth/key", "show_key", "What a page signs itself in with again after a restart.", key, Key,
+                  "read", tag="auth", early=True),
+        Operation("GET", "/auth/start", "prove_start", "Proof that this server knows a role's key.", start, Start,
+                  "public", query=StartQuery, tag="auth", early=True),
         Operation("POST", "/auth/revoke", "revoke_tokens", "Make all tokens of a role worthless; new ones are made.",
                   revoke(api), Revoked, "operate", "loop", body=Revoke, tag="auth"),
     ]  # fmt: skip

@@ -104,6 +104,9 @@ class NewTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     script: str | None = None
     sandbox: str | None = None
     budget_usd: float | None = None
+    budget_tokens: int | None = None
+    budget_turns: int | None = None
+    budget_seconds: float | None = None
     max_attempts: int | None = None
     max_resumes: int | None = None
     timeout_s: float | None = None

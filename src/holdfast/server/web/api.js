@@ -35,6 +35,50 @@ tabs.addEventListener("message", ({ data }) => {
 // Told when the server no longer takes the token.
 export const onRefused = (work) => { ask = work; };
 
+// After a restart the server has other tokens. A page that was signed in makes its new one of a key, once the server has
+// proved that it knows the key, too: whoever took the port meanwhile does not. The key is in memory only, where no other
+// page of this address can read it, and is never sent.
+let key = null;
+let renewing = null;
+
+export async function learnKey() {
+  key = await get("/auth/key");
+}
+
+async function signed(...words) {
+  const bytes = (text) => new TextEncoder().encode(text);
+  const made = await crypto.subtle.importKey("raw", bytes(key.key), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  const found = new Uint8Array(await crypto.subtle.sign("HMAC", made, bytes(words.join("\0"))));
+  return [...found].map((each) => each.toString(16).padStart(2, "0")).join("").slice(0, 40);
+}
+
+async function renew() {
+  const nonce = freshKey();
+  const answer = await fetched(`/auth/start${query({ role: key.role, nonce })}`, {});
+  const told = answer.ok ? await answer.json() : {};
+  if (told.proof !== await signed("server", location.origin, nonce, String(told.start))) return false;
+  setToken(token().slice(0, 4) + await signed("token", told.start));
+  offerToken();
+  return true;
+}
+
+// Whether there is another token than the one that was refused.
+async function renewed(used) {
+  if (token() && token() !== used) return true;
+  // Over plain HTTP from another machine a browser signs nothing.
+  if (!key || !used || !crypto.subtle) return false;
+  renewing = renewing || renew().catch(() => false).finally(() => { renewing = null; });
+  return renewing;
+}
+
+// With the token, and once more where a restart has made another of it.
+export async function authorised(path, more, options) {
+  const used = token();
+  const answer = await fetched(path, { ...options, headers: headers(more) });
+  if (answer.status !== 401 || !await renewed(used)) return answer;
+  return fetched(path, { ...options, headers: headers(more) });
+}
+
 export class Refused extends Error {
   constructor(status, code, detail) {
     super(detail);
@@ -43,7 +87,7 @@ export class Refused extends Error {
   }
 }
 
-export function headers(more) {
+function headers(more) {
   return { Authorization: `Bearer ${token()}`, ...more };
 }
 
@@ -71,7 +115,7 @@ export function query(values) {
 }
 
 export async function get(path, values, signal) {
-  const answer = await fetched(path + query(values), { headers: headers(), signal });
+  const answer = await authorised(path + query(values), {}, { signal });
   if (!answer.ok) throw await refusal(answer);
   const kind = answer.headers.get("content-type") || "";
   return kind.includes("json") ? answer.json() : answer.text();
@@ -82,14 +126,11 @@ const freshKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((each
 
 // A change has one key for all its tries: one that was carried out but not answered is not carried out again.
 export async function change(method, path, body, more) {
-  const key = freshKey();
+  const once = freshKey();
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const answer = await fetched(path, {
-        method,
-        headers: headers({ "Content-Type": "application/json", "Idempotency-Key": key, ...more }),
-        body: JSON.stringify(body || {}),
-      });
+      const sent = { "Content-Type": "application/json", "Idempotency-Key": once, ...more };
+      const answer = await authorised(path, sent, { method, body: JSON.stringify(body || {}) });
       if (answer.ok) return answer.status === 204 ? null : await answer.json();
       const error = await refusal(answer);
       if (answer.status !== 503 || attempt >= TRIES) throw error;

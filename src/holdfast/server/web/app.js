@@ -2,7 +2,7 @@
 
 import { addTask } from "./actions.js";
 import { agents } from "./agents.js";
-import { askTabs, dropToken, offerToken, onRefused, setToken, takeToken, token } from "./api.js";
+import { askTabs, dropToken, learnKey, offerToken, onRefused, setToken, takeToken, token } from "./api.js";
 import { board } from "./board.js";
 import { costs } from "./costs.js";
 import { h, nothing, put, s } from "./dom.js";
@@ -64,6 +64,12 @@ function signIn(words) {
   put(view, h("form", { class: "sign-in", onsubmit: (event) => {
     event.preventDefault();
     if (!input.value.trim()) return;
+    // The server may be elsewhere by now: its token is nothing for whoever answers here.
+    const address = /^https?:\/\/\S+/.exec(input.value.trim());
+    if (address && new URL(address[0]).origin !== location.origin) {
+      location.href = address[0];
+      return;
+    }
     // What was copied may be the whole address.
     setToken((/token=([^&\s]+)/.exec(input.value) || ["", input.value])[1]);
     begin();
@@ -143,6 +149,7 @@ async function begin() {
   try {
     await store.begin();
     offerToken();
+    await learnKey();
   } catch (error) {
     if (error.status === 401) return;
     begun = false;

@@ -1,6 +1,6 @@
 // Server-sent events over fetch, because an EventSource cannot send the token in a header.
 
-import { headers, query, refusal } from "./api.js";
+import { authorised, query, refusal } from "./api.js";
 
 const WAIT_MS_MAX = 15000;
 // The server says something at least every 15 seconds.
@@ -69,7 +69,7 @@ export function follow(path, values, told, start = "") {
     try {
       alive();
       const more = cursor ? { "Last-Event-ID": cursor } : {};
-      const answer = await fetch(path + query(values), { headers: headers(more), signal: abort.signal, cache: "no-store" });
+      const answer = await authorised(path + query(values), more, { signal: abort.signal });
       if (!answer.ok) {
         const error = await refusal(answer);
         if (!told.refused(error)) over = true;
