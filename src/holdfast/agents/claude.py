@@ -19,7 +19,7 @@ from holdfast.agents import hook, prices, resets, said
 from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, has_any, home, mentions, refused, server_as_json
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Launch
+from holdfast.domain.attempt import Can, Home, Launch
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -39,6 +39,13 @@ _USAGE_LIMIT = re.compile(
 
 def is_usage_limit(told: str) -> bool:
     return _USAGE_LIMIT.match(told) is not None
+
+
+# What it keeps beside the conversations, and can do without.
+_FORGOTTEN = (
+    "todos", "tasks", "shell-snapshots", "session-env", "sessions", "file-history", "paste-cache", "debug", "statsig",
+    "telemetry", "cache", "backups", "history.jsonl", "stats-cache.json", ".claude.json.*",
+)  # fmt: skip
 
 
 class Claude(Cli):
@@ -87,6 +94,7 @@ class Claude(Cli):
             has_hook=True,
             stream=self.name,
             model=work.model,
+            homes=(Home(str(home("CLAUDE_CONFIG_DIR", ".claude")), ("projects",), _FORGOTTEN),),
         )
 
     def stream(self) -> ClaudeStream:
@@ -109,7 +117,7 @@ class ClaudeStream:
         self._limit: events.RateLimited | None = None
         self._error = ""
         self._reset = 0.0
-        self._is_finished = False
+        self._is_finished = self._has_result = False
 
     def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = said.line(line)
@@ -211,6 +219,10 @@ class ClaudeStream:
             )
 
     def _result(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
+        """The first one counts: whoever can write to the stream may send another."""
+        if self._has_result:
+            return
+        self._has_result = True
         yield from self._make_even(record)
         told = said.text(record, "result") or said.text(record, "subtype").replace("_", " ")
         status = said.count(record, "api_error_status")
@@ -247,4 +259,4 @@ class ClaudeStream:
         cost = said.number(record, "total_cost_usd") - self._counted_usd
         if used:
             # Also where nothing is left: that says that the estimates were right.
-            yield self._spent(max(tokens_in, 0), max(tokens_out, 0), cost, estimated=False)
+            yield self._spent(max(tokens_in, 0), max(tokens_out, 0), max(cost, 0.0), estimated=False)

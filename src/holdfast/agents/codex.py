@@ -12,7 +12,7 @@ from holdfast.agents import prices, resets, said, words
 from holdfast.agents.cli import Cli, broke_off, has_any, home, mentions, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Launch
+from holdfast.domain.attempt import Can, Home, Launch
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
@@ -26,6 +26,13 @@ _TOOLS = {
 }
 _AGAIN = "Reconnecting"
 _TRIES = re.compile(r"\b(\d{1,4})/\d{1,4}\b")
+
+
+# What it keeps beside the conversations, and can do without.
+_FORGOTTEN = (
+    "*.sqlite*", "log", "logs", "tmp", ".tmp", "cache", "shell_snapshots", "history.jsonl", "session_index.jsonl",
+    "models_cache.json", "version.json", "internal_storage.json", ".sandbox_migration",
+)  # fmt: skip
 
 
 class Codex(Cli):
@@ -66,6 +73,7 @@ class Codex(Cli):
             counted=work.counted,
             stream=self.name,
             model=work.model,
+            homes=(Home(str(home("CODEX_HOME", ".codex")), ("sessions",), _FORGOTTEN),),
         )
 
     def stream(self) -> CodexStream:

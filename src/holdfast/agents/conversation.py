@@ -79,7 +79,8 @@ class Conversation:
             case events.RateLimited():
                 self.rate_limited = event
             case events.Finished():
-                self.finished = event
+                # The first one counts: whoever can write to the stream may send another.
+                self.finished = self.finished or event
         return False
 
     def close(self, event: TurnEvent) -> None:
@@ -137,14 +138,13 @@ def is_deed(event: events.AgentEvent) -> bool:
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,255}")
 
 
-def honest(event: events.AgentEvent, now: float, usd: float = 0.0) -> tuple[events.AgentEvent, str]:
+def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str]:
     """The event as it may be counted, and what was refused of it, as a sentence: no agent earns by its work, and none
     says that a limit lasts for ever. What a conversation is called must be fit for a command line.
 
-    `usd`: what this start has been counted so far, below which no correction goes.
     """
     if isinstance(event, events.Spent):
-        return _honest_spent(event, usd)
+        return _honest_spent(event)
     if isinstance(event, events.SessionBegan) and not _SESSION.fullmatch(event.id):
         # It becomes an argument of the next start.
         return msgspec.structs.replace(event, id=""), f"The conversation cannot be gone on with by {cut(event.id)!r}."
@@ -156,16 +156,14 @@ def honest(event: events.AgentEvent, now: float, usd: float = 0.0) -> tuple[even
     return event, ""
 
 
-def _honest_spent(event: events.Spent, usd: float) -> tuple[events.Spent, str]:
+def _honest_spent(event: events.Spent) -> tuple[events.Spent, str]:
+    """A correction does not lower what was counted, either: a limit was held against that."""
     told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
-    least = {"usd": 0.0 - usd if event.corrects else 0.0}
-    wrong = {name: value for name, value in told.items() if not least.get(name, 0) <= value <= NUMBER_MAX}
+    wrong = {name: value for name, value in told.items() if not 0 <= value <= NUMBER_MAX}
     if not wrong:
         return event, ""
-    # A correction by more than there is takes all that there is.
-    counted = {name: least.get(name, 0) if value < 0 else 0 for name, value in wrong.items()}
-    named = ", ".join(f"{name} {wrong[name]} as {counted[name]:g}" for name in wrong)
-    return msgspec.structs.replace(event, **counted), f"Counted otherwise than told: {named}."
+    named = ", ".join(f"{name} {value} as 0" for name, value in wrong.items())
+    return msgspec.structs.replace(event, **dict.fromkeys(wrong, 0)), f"Counted otherwise than told: {named}."
 
 
 def _together(one: events.Spent, other: events.Spent) -> events.Spent:

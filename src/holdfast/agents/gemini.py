@@ -21,7 +21,7 @@ from holdfast.agents import prices, resets, said, words
 from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, has_any, home, mentions, refused, server_as_json
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Launch
+from holdfast.domain.attempt import Can, Home, Launch
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -85,6 +85,7 @@ class Gemini(Cli):
             counted=work.counted,
             stream=self.name,
             model=work.model,
+            homes=(Home(str(_folder()), ("tmp", "history"), ("projects.json*", "state.json*")),),
         )
 
     def stream(self) -> GeminiStream:

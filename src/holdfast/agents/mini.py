@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents import prices, resets, said, words
 from holdfast.agents.aider import KEYS
-from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, has_any, refused
+from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, has_any, home, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Launch
+from holdfast.domain.attempt import Can, Home, Launch
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -109,7 +109,9 @@ class Mini(Cli):
             "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "5",
         }
         files = {"prompt.md": work.prompt, "holdfast_mini.py": _CLASS}
-        return Launch(tuple(argv), env=env, files=files, stream=self.name, model=work.model)
+        # It makes its folder where there is none.
+        own = Home(str(home("XDG_CONFIG_HOME", ".config") / "mini-swe-agent"))
+        return Launch(tuple(argv), env=env, files=files, stream=self.name, model=work.model, homes=(own,))
 
     def stream(self) -> MiniStream:
         return MiniStream()

@@ -226,7 +226,7 @@ class Runner:
         """`is_waiting`: the agent does nothing until it is told to go on."""
         assert self._record is not None
         now = self._watch.now()
-        event, refused = honest(event, wall(), self._talk.spent.usd)
+        event, refused = honest(event, wall())
         if refused:
             self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": refused})
         has_turned = self._talk.take(event)

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.domain.attempt import Order
+from holdfast.domain.attempt import Home, Order
 from holdfast.durable import audit_key, disk, git
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.submodules import MODULES, Module, is_real, recorded
@@ -96,7 +96,8 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
     if order.launch.has_hook or order.launch.links:
         # A hook speaks to the runner by a file there, and what has links is a home.
         binds.append(("--bind", files.agent.resolve(), files.agent.resolve()))
-    return _confined(argv, repository, files.root.parent.parent, order.sandbox_writable, binds, order.audit_key)
+    root, opened = files.root.parent.parent, order.sandbox_writable
+    return _confined(argv, repository, root, opened, binds, order.audit_key, order.launch.homes)
 
 
 def gate(
@@ -113,6 +114,7 @@ def _confined(
     writable: Sequence[str],
     more: list[tuple[str, Path, Path]],
     key: str,
+    homes: Sequence[Home] = (),
 ) -> tuple[str, ...]:
     """Later ones lie on top of earlier ones: what must stay shut comes after what the settings open, and after /tmp."""
     opened = [Path(os.path.expanduser(name)) for name in writable]
@@ -123,13 +125,36 @@ def _confined(
     home = {Path(sys.prefix), Path(__file__).parent.parent.parent}
     shut = (repository.common_dir, *repository.stores, *(path for path in home if path.is_relative_to("/tmp")))
     roots = _data_roots(root.resolve())
-    binds = [("--bind", path, path) for path in opened]
-    flat = [*_flat(binds), *_without_audit_key(key), *(part for path in roots for part in ("--tmpfs", str(path)))]
+    # Who opens a CLI's whole folder does not open its settings; who names something in it does.
+    inner = [path for path in opened if any(Path(each.folder) in path.parents for each in homes)]
+    flat = _flat([("--bind", path, path) for path in opened if path not in inner])
+    flat += [part for each in homes for part in _home(each)]
+    flat += [*_flat([("--bind", path, path) for path in inner]), *_without_audit_key(key)]
+    flat += [part for path in roots for part in ("--tmpfs", str(path))]
     binds = [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
     hidden = ("--tmpfs", str(_HIDDEN)) if _HIDDEN.is_dir() else ()
     flat += [*_flat(binds), *(part for path in roots for part in ("--remount-ro", str(path)))]
     return (PROGRAM, *_FIXED, *_READ_ONLY, *hidden, *flat, "--chdir", str(worktree), "--", *argv)
+
+
+def _home(home: Home) -> list[str]:
+    """A CLI's own folder: what it needs to write, and no more, so that nothing planted there is run by the next one."""
+    folder = Path(home.folder).resolve()
+    for path in (folder, *(folder / name for name in home.writable)):
+        disk.mkdir(path, 0o700)
+    if home.is_kept:
+        closed = [folder / name for name in home.shut]
+        for path in closed:
+            # A folder that is not there could be made by the agent; a name with a suffix is a file's.
+            if not path.suffix and not os.path.lexists(path):
+                disk.mkdir(path, 0o700)
+        shown = [("--ro-bind", path, path) for path in closed if path.exists()]
+        return ["--bind", str(folder), str(folder), *_flat(shown)]
+    found = [path for path in sorted(folder.iterdir()) if path.exists() and path.name not in home.writable]
+    shown = [("--ro-bind", path, path) for path in found if not any(map(path.match, home.forgotten))]
+    shown += [("--bind", folder / name, folder / name) for name in home.writable]
+    return ["--tmpfs", str(folder), *_flat(shown)]
 
 
 def _data_roots(root: Path) -> list[Path]:

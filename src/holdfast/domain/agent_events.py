@@ -36,7 +36,8 @@ class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended"):
 class Spent(msgspec.Struct, frozen=True, tag="spent"):
     """Since the event of this kind before it. `estimated`: from a table of prices, not said by the agent.
 
-    `corrects`: `usd` makes earlier estimates of this start even with what the agent says it cost, and may be negative.
+    `corrects`: `usd` makes earlier estimates of this start even with what the agent says it cost. It never lowers
+    them.
     """
 
     usd: float = 0.0

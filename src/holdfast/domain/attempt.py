@@ -21,6 +21,22 @@ class Can(msgspec.Struct, frozen=True):
     mcp: bool = False
 
 
+class Home(msgspec.Struct, frozen=True):
+    """A folder of a CLI's own, as a sandbox shows it: read-only, but for `writable`, names of folders in it, which are
+    made where they are missing. What else is written there is gone with the start.
+
+    `forgotten`: patterns of names that are not shown, because the CLI writes them anew and cannot do so read-only.
+    `is_kept`: all of it is writable, because its conversations are in files of their own there; but for `shut`.
+    `shut`: names of folders and files in it that stay read-only: programs, plugins and keys.
+    """
+
+    folder: str
+    writable: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    is_kept: bool = False
+    shut: tuple[str, ...] = ()
+
+
 class Launch(msgspec.Struct, frozen=True):
     """How an agent is called. `env` is set on top of what the allow-list lets through, and holds no secret.
 
@@ -36,6 +52,7 @@ class Launch(msgspec.Struct, frozen=True):
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
+    `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
     """
 
@@ -53,6 +70,7 @@ class Launch(msgspec.Struct, frozen=True):
     stream: str = ""
     model: str = ""
     uses_model: bool = True
+    homes: tuple[Home, ...] = ()
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -123,6 +123,10 @@ def start(desk: Desk, ask: Ask) -> Now:
     return _now(desk, ask)
 
 
+def has_room(api: Api, ask: Ask) -> None:
+    api.quotas.expect_room(ask, ask.body.message)
+
+
 def progress(desk: Desk, ask: Ask) -> Now:
     body: Progress = ask.body
     task = desk.task(ask.task)
@@ -134,6 +138,7 @@ def progress(desk: Desk, ask: Ask) -> Now:
 
 def has_commit(api: Api, ask: Ask) -> bool:
     """Whether the commit that a worker names is here: git is asked before others have to wait for it."""
+    api.quotas.expect_room(ask, ask.body.summary)
     return remote.has_commit(api.shop.repo, ask.body.commit)
 
 
@@ -149,6 +154,7 @@ def complete(desk: Desk, ask: Ask) -> Now:
 
 def keep_reason(api: Api, ask: Ask) -> str:
     """The blob of what the next attempt is told; of an agent that we run, its process says why."""
+    api.quotas.expect_room(ask, ask.body.reason)
     return "" if ask.principal.role == "agent" else remote.keep_reason(api.shop.blobs, ask.body.reason)
 
 
@@ -193,11 +199,11 @@ WORK = [
     Operation("POST", "/tasks/{task}/start", "start_task", "Say that work on a claimed task has begun.", start, Now,
               "work", "counter", body=Hold, problems=(404, 409)),
     Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, Now, "work", "counter",
-              body=Progress, problems=(404, 409)),
+              body=Progress, problems=(404, 409, 429), before=has_room),
     Operation("POST", "/tasks/{task}/complete", "complete_task", "Say that it is done; then it is verified and landed.",
-              complete, Now, "work", "counter", body=Complete, problems=(404, 409), before=has_commit),
+              complete, Now, "work", "counter", body=Complete, problems=(404, 409, 429), before=has_commit),
     Operation("POST", "/tasks/{task}/fail", "fail_task", "Give up on a claimed task.", fail, Now, "work", "counter",
-              body=Fail, problems=(404, 409), before=keep_reason),
+              body=Fail, problems=(404, 409, 429), before=keep_reason),
     Operation("POST", "/tasks/{task}/release", "release_task", "Give a claimed task back.", release, Now, "work",
               "counter", body=Hold, problems=(404, 409)),
 ]  # fmt: skip

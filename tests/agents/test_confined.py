@@ -1,0 +1,60 @@
+"""Each CLI in bwrap, with its home read-only but for the folders that its adapter names."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.kits import Kit
+from agents.site import Site
+from holdfast.domain.task import TaskState
+from model_server import Step
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap")
+BUILD = Path(__file__).parent.parent.parent / "build"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Not below /tmp, nor below /dev: of these a confined agent has others."""
+    BUILD.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="confined-", dir=BUILD))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# Where a hook, a plugin, a program or an instruction would be taken from by the next start, confined or not.
+PLACES = (
+    ".claude/settings.json", ".claude/hooks/x.sh", ".claude/CLAUDE.md", ".claude/commands/x.md", ".claude.json",
+    ".codex/config.toml", ".codex/AGENTS.md", ".codex/rules/x", ".gemini/settings.json", ".gemini/GEMINI.md",
+    ".gemini/extensions/x/gemini-extension.json", ".gemini/.env", ".config/opencode/opencode.json",
+    ".config/opencode/plugin/x.js", ".local/share/opencode/bin/x", ".cache/opencode/node_modules/x.js",
+    ".aider.conf.yml", ".config/mini-swe-agent/.env", ".bashrc", ".ssh/config",
+)  # fmt: skip
+
+
+def test_it_lands_and_goes_on_in_the_sandbox_and_plants_nothing(kit: Kit, place: Path) -> None:
+    """The gate fails once: the second start goes on with the conversation that the first one has written."""
+    if kit.name == "opencode":
+        pytest.skip("its adapter names no folders yet")
+    plant = "; ".join(f"mkdir -p ~/{Path(name).parent}; echo planted > ~/{name}" for name in PLACES)
+    with Site(place, kit, sandbox="bwrap") as site:
+        file = site.add(verify=[{"command": "grep right a.txt"}])
+        if kit.has_tools:
+            wrong = kit.shell(f"echo wrong > a.txt; ({plant}) > /dev/null 2>&1; printf 'marker-%d' 052")
+            right = kit.shell("echo right > a.txt")
+        else:
+            wrong, right = kit.edit(file, "wrong\n"), kit.edit(file, "right\n")
+        # Aider does a message with one answer.
+        ends = [[Step("It is done.")], [Step("Now it is done.")]] if kit.has_tools else [[], []]
+        site.model.then(Step("First.", [wrong]), *ends[0], Step("Oh.", [right]), *ends[1])
+        site.run()
+        assert site.task.state is TaskState.CLOSED and site.landed() == "right" and site.task.attempts == 2
+        if kit.keeps:
+            assert site.model.requests[2].has("marker-42"), "the conversation is not the same"
+        found = [name for name in PLACES if (site.home / name).is_file()]
+        assert [name for name in found if "planted" in (site.home / name).read_text()] == []
