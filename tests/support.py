@@ -130,18 +130,30 @@ def each_fault(
         for index, is_open in steps[::every]:
             for code in codes or (None,):
                 root = base / f"{index}-{code}{'-open' if is_open else ''}"
-                root.mkdir()
-                recorder = Recorder(root)
-                if code is None:
-                    recorder.die_at(index)
-                else:
-                    (recorder.fail_open_at if is_open else recorder.fail_at)(index, code)
-                raised: BaseException | None = None
-                with disk.use_kernel(recorder):
-                    try:
-                        program(recorder)
-                    except (Exception, PowerCut) as error:
-                        raised = error
+                recorder, raised = _struck(root, program, index, code, is_open=is_open)
                 assert recorder.fired, f"the fault at operation {index} never fired"
                 yield recorder, raised
                 shutil.rmtree(root)
+
+
+def _struck(
+    root: Path, program: Callable[[Recorder], object], index: int, code: int | None, *, is_open: bool
+) -> tuple[Recorder, BaseException | None]:
+    """What the program does may depend on the second in which it does it: where it never came so far, it runs again."""
+    for tries_left in reversed(range(5)):
+        root.mkdir()
+        recorder = Recorder(root)
+        if code is None:
+            recorder.die_at(index)
+        else:
+            (recorder.fail_open_at if is_open else recorder.fail_at)(index, code)
+        raised: BaseException | None = None
+        with disk.use_kernel(recorder):
+            try:
+                program(recorder)
+            except (Exception, PowerCut) as error:
+                raised = error
+        if recorder.fired or not tries_left:
+            return recorder, raised
+        shutil.rmtree(root)
+    raise AssertionError("unreachable")

@@ -146,9 +146,9 @@ def test_what_a_killed_agent_left_half_done_is_put_back(kit: Kit, tmp_path: Path
         site.kill_agent()
         site.finished(run)
         assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
-        found = "refs/attempts/T.1/orphan-1"
-        assert git(site.repo, "show", f"{found}:half.txt") == "half", "what was found is not kept"
-        assert git(site.repo, "show", f"{found}:a.txt") == "wrong"
+        found, store = "refs/attempts/T.1/orphan-1", site.layout.snapshots
+        assert git(store, "show", f"{found}:half.txt") == "half", "what was found is not kept"
+        assert git(store, "show", f"{found}:a.txt") == "wrong"
         assert "half.txt" not in git(site.repo, "ls-tree", "--name-only", "main") and site.landed() == "right"
         site.sound()
 
