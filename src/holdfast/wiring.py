@@ -43,8 +43,9 @@ RUNNER = (sys.executable, "-m", "holdfast.agents.runner")
 
 
 def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[str, Effect]:
-    worktrees = Worktrees(repo, layout, config.submodules)
-    confine = functools.partial(sandbox.gate, audit_key=str(configured_path(repo, config.audit.key_path) or ""))
+    key = str(configured_path(repo, config.audit.key_path) or "")
+    worktrees = Worktrees(repo, layout, config.submodules, key)
+    confine = functools.partial(sandbox.gate, audit_key=key)
     return {
         "spawn": Spawn(layout, RUNNER),
         "verify": Verify(
@@ -78,8 +79,8 @@ def workshop(
         known = agents(app.config, mcp.read(layout.mcp_servers))
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
-            Worktrees(app.repo, layout, app.config.submodules), Follower(ledger, layout), sandbox.missing, lost,
-            app.clock, note,
+            Worktrees(app.repo, layout, app.config.submodules, str(app.audit_key or "")), Follower(ledger, layout),
+            sandbox.missing, lost, app.clock, note,
             put_on_record=auditor.record,
         )  # fmt: skip
 

@@ -19,11 +19,12 @@ from holdfast.durable.attempts import PRIVATE, Running, lock_id
 from holdfast.errors import DiskError
 from holdfast.layout import Attempt
 from holdfast.points import point
-from holdfast.processes import cgroups
+from holdfast.processes import cgroups, members
 
 # A process that waits for its vforked child cannot stop, and the child may be stopped by then: so not for ever.
 STOPPING_S_MAX = 0.05
 STOPPING_POLL_S = 0.001
+FREEZING_S_MAX = 1.0
 
 
 class Child:
@@ -34,6 +35,7 @@ class Child:
         """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
         runner = process.current()
 
+        self._stopped: list[members.Known] = []
         self._cgroup = cgroups.make(files, order.attempt, order.start)
         cgroup = str(self._cgroup.path) if self._cgroup is not None else ""
 
@@ -97,13 +99,18 @@ class Child:
         seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
         while os.waitid(os.P_PID, self.pid, seen) is None and monotonic() < deadline:
             time.sleep(STOPPING_POLL_S)
+        # Those too that have left the agent's process group.
         if self._cgroup is not None:
-            # Those too that have left the agent's process group; and nobody wakes them but us.
-            self._cgroup.freeze(STOPPING_S_MAX)
+            self._cgroup.freeze(FREEZING_S_MAX)
+        else:
+            # The runner adopts what they leave behind, so all of them descend from it.
+            self._stopped = members.stop_below(os.getpid(), FREEZING_S_MAX)
 
     def go_on(self) -> None:
         if self._cgroup is not None:
             self._cgroup.thaw()
+        members.wake(self._stopped)
+        self._stopped = []
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -13,13 +13,14 @@ from holdfast.agents import sandbox
 from holdfast.agents.conversation import Conversation
 from holdfast.clock import wall
 from holdfast.domain.attempt import Exit, Order, TurnLine
-from holdfast.durable import disk
+from holdfast.durable import disk, git
 from holdfast.durable.attempts import PRIVATE
 from holdfast.durable.jsonl import Ledger
 from holdfast.durable.snapshot import Snapshot, Snapshots
 from holdfast.errors import DiskError
 from holdfast.layout import Attempt, Layout
 from holdfast.points import point
+from holdfast.processes import confined_git
 
 # A line of turns.jsonl is read by everybody who follows; provenance.jsonl has all of them.
 FILES_IN_A_LINE_MAX = 1000
@@ -39,8 +40,13 @@ class Record:
     def __init__(self, files: Attempt, order: Order) -> None:
         self._files, self._order = files, order
         worktree, private, index = Path(order.worktree), Path(order.private), sandbox.own_index(order)
-        store = Layout(files.root.parent.parent).snapshots
-        self._snapshots = Snapshots(worktree, private, store, order.include, order.exclude, index, order.base)
+        layout, confine = Layout(files.root.parent.parent), None
+        if order.sandbox != "none":
+            shown, opened = [layout.snapshots], [private]
+            confine = confined_git.over(git.discover(worktree), layout.root, order.audit_key, shown, opened)
+        self._snapshots = Snapshots(
+            worktree, private, layout.snapshots, order.include, order.exclude, index, order.base, confine=confine
+        )
         with contextlib.ExitStack() as undo:
             self._turns, self._traces, self._spend, self._provenance, self._events = (
                 undo.enter_context(Ledger(path, mode=PRIVATE))

@@ -254,7 +254,7 @@ class Runner:
     def _end_turn(self, is_waiting: bool) -> Verdict | None:
         assert self._record is not None
         assert self._child is not None
-        if not is_waiting:
+        if stops := not is_waiting or self._order.sandbox != "none":  # Who is confined may only say that it waits.
             self._child.stop()
         try:
             attempts.beat(self._files)
@@ -262,7 +262,7 @@ class Runner:
             line = self._record.turn(self._talk, now - self._turn_began)
             self._talk.next_turn()
         finally:
-            if not is_waiting:
+            if stops:
                 self._child.go_on()
         self._wake()
         self._turn_began = self._watch.now()

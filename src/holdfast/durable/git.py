@@ -14,13 +14,15 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from holdfast.errors import GitFailed, GitFault, GitSyncFailed, GitUnusable, NotAWorktree
 
+# Makes of a command line, to be run in a folder, one that is confined.
+Confine = Callable[[Sequence[str], Path], Sequence[str]]
 # The first with `merge-tree --write-tree`. Older ones without `core.fsync` would take the setting and sync nothing.
 MINIMUM = (2, 38)
 _PASSED_ON = ("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR")
@@ -81,6 +83,7 @@ def run(
     stdin: bytes = b"",
     codes: Collection[int] = (0,),
     inherit: Sequence[int] = (),
+    confine: Confine | None = None,
 ) -> Result:
     """Runs git to its end. Any code but `codes` raises; a code other than 0 comes with the error, not raised.
 
@@ -88,20 +91,27 @@ def run(
     """
     import subprocess
 
+    argv = ["git", *args] if confine is None else confine(["git", *args], cwd)
     try:
-        ended = subprocess.run(
-            ["git", *args], cwd=cwd, env=env, input=stdin, capture_output=True, pass_fds=inherit, check=False
-        )
+        ended = subprocess.run(argv, cwd=cwd, env=env, input=stdin, capture_output=True, pass_fds=inherit, check=False)
     except OSError as error:
         if not cwd.is_dir():
             raise GitFailed(command=" ".join(args), path=cwd, code=-1, stderr="the folder is missing") from error
-        raise GitUnusable(reason=f"`git` cannot be run: {error.strerror}", minimum=_dotted(MINIMUM)) from error
+        raise GitUnusable(reason=f"`{argv[0]}` cannot be run: {error.strerror}", minimum=_dotted(MINIMUM)) from error
     failure = None
     if ended.returncode:
-        failure = _failure(args, cwd, ended.returncode, ended.stderr.decode(errors="replace").strip())
+        said = ended.stderr.decode(errors="replace").strip()
+        failure = _failure(args, cwd, ended.returncode if confine is None else _unwrapped(ended.returncode), said)
+        if confine is not None and said.startswith(f"{argv[0]}: "):
+            raise GitFault(command=" ".join(args), path=cwd, code=ended.returncode, stderr=said, reason=said)
         if ended.returncode not in codes or isinstance(failure, GitFault):
             raise failure
     return Result(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
+
+
+def _unwrapped(code: int) -> int:
+    """A sandbox tells as a code which signal has ended git. Git's own codes end with 129."""
+    return 128 - code if code > 129 else code
 
 
 def _failure(args: Sequence[str], cwd: Path, code: int, stderr: str) -> GitFailed:

@@ -5,12 +5,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.durable import disk
 from holdfast.durable.snapshot_store import keep
 
 _ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
+
+
+_OBJECTS_ONLY = {"cat-file", "commit-tree", "diff-tree", "ls-tree", "rev-list", "write-tree"}
+_LOOKING = {"-i", "-m", "-o"}
+
+
+def reads_files(args: Sequence[str]) -> bool:
+    """Whether git looks at the worktree, and not at objects and the index alone."""
+    return args[0] not in _OBJECTS_ONLY and (args[0] != "ls-files" or bool(_LOOKING & set(args)))
 
 
 def make(folder: Path, hash_name: str, exclude: Path | None = None) -> None:

@@ -37,7 +37,7 @@ import msgspec
 from holdfast.durable import disk, git, process, raw_git
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot_store import Store, clear, keep
-from holdfast.durable.submodules import GITLINK, MODULES, Submodules, is_empty
+from holdfast.durable.submodules import GITLINK, MODULES, Submodules, is_empty, joined
 from holdfast.errors import GitFailed, Locked, PathEscapes
 
 # Of a file that git writes, which it always does by renaming a new one over it; None where there is none.
@@ -79,9 +79,12 @@ class Shadow:
         exclude: Sequence[str],
         index: Path | None = None,
         modules: Path | None = None,
+        confine: git.Confine | None = None,
     ) -> None:
         """`index`: of whoever works there, where it is not the worktree's own; what cannot be read says nothing.
-        `modules`: where git dirs of submodules are looked for first, before the place beside that index."""
+        `modules`: where git dirs of submodules are looked for first, before the place beside that index. `confine`: of
+        git that looks at the files."""
+        self._confine = confine
         self.repository = git.discover(worktree)
         self._their_index = index or self.repository.git_dir / "index"
         self._is_trusted = index is None
@@ -131,9 +134,11 @@ class Shadow:
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> git.Result:
         """Runs git in the shadow; `variables` are set on top of its environment."""
-        env = {**self._env, **variables}
-        folder = Path(env["GIT_WORK_TREE"])
-        return git.run(*args, cwd=folder, env=env, stdin=stdin, codes=codes, inherit=self._inherited())
+        env, confine = {**self._env, **variables}, self._confine if raw_git.reads_files(args) else None
+        if confine is not self._confine:
+            env["GIT_WORK_TREE"] = str(self._git_dir)
+        at, inherit = Path(env["GIT_WORK_TREE"]), self._inherited()
+        return git.run(*args, cwd=at, env=env, stdin=stdin, codes=codes, inherit=inherit, confine=confine)
 
     def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.Result:
         return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
@@ -143,8 +148,8 @@ class Shadow:
         power cut tore says nothing."""
         if not self._is_trusted and (self._their_index.is_symlink() or not self._their_index.is_file()):
             return git.Result(0, b"", None)
-        env = {**self.repository.env, "GIT_INDEX_FILE": str(self._their_index)}
-        return git.run(*args, cwd=self.worktree, env=env, codes=(0, 128), inherit=self._inherited())
+        env, inherit = {**self.repository.env, "GIT_INDEX_FILE": str(self._their_index)}, self._inherited()
+        return git.run(*args, cwd=self.worktree, env=env, codes=(0, 128), inherit=inherit, confine=self._confine)
 
     def _inherited(self) -> tuple[int, ...]:
         """The lock, for git processes of the operation that holds it: another thread may only be looking."""
@@ -256,10 +261,10 @@ class Shadow:
         """Tells git not to look for what a sparse checkout keeps out of the worktree, as long as it is not there."""
         absent = {name: facts for name, facts in self._sparse.items() if not os.path.lexists(self.worktree / name)}
         if back := [name for name in self._held if name not in absent]:
-            self.run("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=_joined(back))
+            self.run("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=joined(back))
         if new := [name for name, facts in absent.items() if self._held.get(name) != facts]:
             self._put(f"{absent[name]}\t{name}" for name in new)
-            self.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=_joined(new))
+            self.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=joined(new))
         self._held = absent
 
     def _stage_ignored(self) -> list[Excluded]:
@@ -273,7 +278,7 @@ class Shadow:
                 wanted.append(name)
         if wanted:
             args = ("add", "-A", "-f", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
-            added = self.run(*args, stdin=_joined(wanted), codes=(0, 1), variables={"GIT_LITERAL_PATHSPECS": "1"})
+            added = self.run(*args, stdin=joined(wanted), codes=(0, 1), variables={"GIT_LITERAL_PATHSPECS": "1"})
             excluded += _unopened(added)
             if added.code:
                 excluded += self._explain(added, [name for name in self.left_out() if _is_below(name, wanted)])
@@ -328,11 +333,11 @@ class Shadow:
 
     def _put(self, entries: Iterable[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
         if lines := list(entries):
-            self.run("update-index", "--add", "-z", "--index-info", stdin=_joined(lines), variables=variables)
+            self.run("update-index", "--add", "-z", "--index-info", stdin=joined(lines), variables=variables)
 
     def _remove(self, names: list[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
         if names:
-            self.run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(names), variables=variables)
+            self.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(names), variables=variables)
 
     def _everything(self) -> list[str]:
         return [":/", *(f":(top,exclude,literal){name}" for name in (*self._exclude, *self._apart))]
@@ -386,10 +391,6 @@ def _is_below(name: str, tops: Collection[str]) -> bool:
     while name and name not in tops:
         name = name.rpartition("/")[0]
     return bool(name)
-
-
-def _joined(names: list[str]) -> bytes:
-    return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
 def _relative(name: str, root: Path) -> str:

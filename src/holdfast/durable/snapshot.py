@@ -33,7 +33,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.clock import wall
-from holdfast.durable import disk, git_objects
+from holdfast.durable import disk, git, git_objects
 from holdfast.durable.git import readable
 from holdfast.durable.shadow import Excluded, Shadow, Stamp, file_stamp
 from holdfast.durable.snapshot_store import ATTEMPTS
@@ -89,7 +89,8 @@ class Snapshots:
 
     `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` and
     `store` never get in either. Both are relative to the worktree. `index`: that of who works there, where it is
-    another than git's. `modules`: where git dirs of its submodules are looked for first.
+    another than git's. `modules`: where git dirs of its submodules are looked for first. `confine`: the sandbox for
+    git that looks at files which a confined agent writes.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class Snapshots:
         index: Path | None = None,
         base: str = "",
         modules: Path | None = None,
+        confine: git.Confine | None = None,
     ) -> None:
-        self._shadow = Shadow(worktree, private, store, include, exclude, index, modules)
+        self._shadow = Shadow(worktree, private, store, include, exclude, index, modules, confine)
         self._repository = self._shadow.repository
         self._store = self._shadow.store
         self._base = base

@@ -44,7 +44,7 @@ class Store:
     def __init__(self, path: Path, repository: git.Repository) -> None:
         self.path = path.absolute()
         self.repository = repository
-        self.objects = self.path / "objects"
+        self.objects, self.work = self.path / "objects", self.path / WORK
         self._packed: dict[Path, frozenset[str]] = {}
         # Descriptors that each git process of the operation under way has to hold.
         self.inherited: Callable[[], tuple[int, ...]] = tuple
@@ -53,7 +53,7 @@ class Store:
 
     def prepare(self) -> Store:
         """Makes what is missing, and names the user's repository where it is now."""
-        for folder in (self.objects / "info", self.objects / "pack", self.path / "refs", self.path / WORK):
+        for folder in (self.objects / "info", self.objects / "pack", self.path / "refs", self.work):
             disk.mkdir(folder)
         name = self.repository.hash_name
         extension = "" if name == "sha1" else f"[extensions]\n\tobjectFormat = {name}\n"
@@ -202,7 +202,7 @@ class Store:
     def working(self) -> Iterator[Path]:
         """A folder of an operation's own, with `objects` in it for git to write into. It goes afterwards."""
         self.prepare()
-        top = self.path / WORK
+        top = self.work
         for name in os.listdir(top):
             if disk.is_leftover(name):
                 disk.remove_tree(top / name)

@@ -234,7 +234,7 @@ class Verify:
         if gates:
             with running.locked(self._place(wanted)) as place:
                 point("verify.scratch.before")
-                self._worktrees.scratch(wanted["merged"])
+                self._worktrees.scratch(wanted["merged"], is_confined=pinned.sandbox != "none")
                 # The worktree's HEAD keeps it from here on; a `git gc` before may have taken it.
                 self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
                 point("verify.scratch.after")

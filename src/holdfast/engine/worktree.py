@@ -18,24 +18,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 
-from holdfast.durable import disk, git, git_locks, git_objects, process
+from holdfast.durable import disk, git, git_locks
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
 from holdfast.durable.snapshot_store import Store
 from holdfast.durable.submodules import MODULES, record, recorded
 from holdfast.engine import submodules
 from holdfast.engine.submodules import INIT, KEEP
-from holdfast.engine.worktree_content import is_tree, rescue, without_own_filters
+from holdfast.engine.worktree_content import is_tree, mend, rescue, scratch_mark, without_own_filters
 from holdfast.engine.worktree_links import admin_of, is_ours, place_of, tie, tie_again
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.layout import Layout
 from holdfast.points import point
+from holdfast.processes import confined_git
 
 LOCK_WAIT_S_MAX = 600.0
 LOCK_POLL_S = 0.05
@@ -58,10 +59,9 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Worktrees:
-    def __init__(self, repo: Path, layout: Layout, submodules: str = KEEP) -> None:
-        """`submodules`: the setting of this name."""
-        self._repo = repo
-        self._layout = layout
+    def __init__(self, repo: Path, layout: Layout, submodules: str = KEEP, audit_key: str = "") -> None:
+        """`submodules`: the setting of this name. `audit_key`: where the settings put that key."""
+        self._repo, self._layout, self._audit_key = repo, layout, audit_key
         self._submodules = submodules
         self._made = layout.worktrees / ".made"
         self._lock_fd = -1
@@ -86,7 +86,18 @@ class Worktrees:
         """`base`: the commit that the task's attempt began with."""
         modules = own / MODULES if (own := self._own(task)) is not None else None
         places = self.path(task), self.private(task), self._layout.snapshots
-        return Snapshots(*places, exclude=self.exclude, base=base, modules=modules)
+        confine = self._confine(self.path(task), [self.private(task)])
+        return Snapshots(*places, exclude=self.exclude, base=base, modules=modules, confine=confine)
+
+    def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
+        """The sandbox for git over a worktree in which whoever was confined has been at work; None: nobody was."""
+        if path == self.scratch_path and not self.is_made(_SCRATCH, scratch_mark(is_confined=True)):
+            return None
+        if path != self.scratch_path and self._own(path.name) is None:
+            return None
+        repository = git.discover(path)
+        shown, opened = [self.store.path], [*opened, repository.git_dir]
+        return confined_git.over(repository, self._layout.root, self._audit_key, shown, opened)
 
     def _own(self, task: str) -> Path | None:
         """The git dir that the last attempt has for itself where it is confined, and has begun."""
@@ -123,7 +134,7 @@ class Worktrees:
             return False
         if not self._is_known(path):
             self._tell_git(path, base)
-        self._mend(path, base)
+        mend(git.discover(path), base, functools.partial(self._git, path))
         return True
 
     def reset(self, task: str, commit: str, tree: str = "") -> None:
@@ -177,18 +188,22 @@ class Worktrees:
         """A path for what is being removed."""
         return self._layout.worktrees / f".gone-{name.strip('.')}-{disk.temp_name().strip('.')}"
 
-    def scratch(self, merged: str) -> Path:
-        """A worktree that is exactly this commit, with nothing beside it."""
+    def scratch(self, merged: str, *, is_confined: bool = False) -> Path:
+        """A worktree that is exactly this commit, with nothing beside it. `is_confined`: so are those who use it. What
+        others have used is made anew: no git that is not confined goes over what a confined gate wrote."""
         path = self.scratch_path
-        mark = f"{process.boot_id()}\n".encode()
+        mark = scratch_mark(is_confined=is_confined)
         with self._locked():
             self._finish_removals()
             point("worktree.scratch.before")
             if not (self.is_made(_SCRATCH, mark) and self._clean(path, merged)):
                 # A crash, a power cut or a gate has left it so that git cannot tidy it: made anew.
                 self._drop(_SCRATCH, path)
-                self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), merged)
+                # A filter may be a program of the commit itself: the files come when it is confined.
+                add = ("worktree", "add", "--detach", "--force", "--force", "--no-checkout", "-q", str(path), merged)
+                self._git(self._repo, *add)
                 self._mark(_SCRATCH, mark)
+                self._git(path, "checkout", "--detach", "--force", "-q", merged)
             self._fill_scratch(path, merged)
             point("worktree.scratch.after")
         return path
@@ -274,8 +289,8 @@ class Worktrees:
 
     def is_spent(self, task: str, *, landed: str) -> bool:
         """Whether `remove` would take it: it holds exactly what has landed. Nothing is changed."""
-        path = self.path(task)
         with self._locked():
+            path = self.path(task)
             return path.is_dir() and self.is_made(task) and self._holds(path, landed)
 
     def orphans(self, known: Collection[str]) -> list[Orphan]:
@@ -305,7 +320,8 @@ class Worktrees:
             return False
         states = self.snapshots(path.name, landed).submodules() if known else {}
         wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
-        return is_tree(repository, wanted, self.store, self._but_data_root(), states)
+        confine = self._confine(path, [self.store.prepare().work])
+        return is_tree(repository, wanted, self.store, self._but_data_root(), states, confine)
 
     def _but_data_root(self) -> list[str]:
         return [":/", *(f":(top,exclude,literal){name}" for name in self.exclude)]
@@ -346,18 +362,6 @@ class Worktrees:
         except (NotAWorktree, GitFailed, FileNotFoundError):
             return False
 
-    def _mend(self, path: Path, base: str) -> None:
-        """An agent's own git syncs nothing: after a power cut its locks are left, its index may be torn, and its last
-        commits may not be there. Then HEAD goes back to the base; its files stay as they stand."""
-        repository = git.discover(path)
-        at = self._git(path, "rev-parse", "-q", "--verify", "HEAD", codes=(0, 1, 128)).line
-        if at != base and not (at and git_objects.is_whole(repository, at, [base])):
-            self._git(path, "update-ref", "--no-deref", "HEAD", base)
-            disk.unlink(repository.git_dir / "index", missing_ok=True)
-        if self._git(path, "ls-files", "-z", codes=(0, 128)).code or not (repository.git_dir / "index").exists():
-            disk.unlink(repository.git_dir / "index", missing_ok=True)
-            self._git(path, "read-tree", "HEAD")
-
     def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.Result:
         settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
         if str(self.scratch_path) in (str(folder), *args):
@@ -368,7 +372,8 @@ class Worktrees:
         if self.store.exists:
             env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.store.alternates()
         with self._freed(folder):
-            return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,))
+            inherit, confine = (self._lock_fd,), self._confine(folder) if folder != self._repo else None
+            return git.run(*args, cwd=folder, env=env, codes=codes, inherit=inherit, confine=confine)
 
     def _freed(self, folder: Path) -> AbstractContextManager[None]:
         """Frees what a dead git left locked in a worktree of ours; `worktree add` makes a git dir of its own."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.clock import wall
-from holdfast.durable import disk, git, git_locks
+from holdfast.durable import disk, git, git_locks, git_objects, process
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.snapshot_store import Store
 from holdfast.durable.submodules import GITLINK, State, is_empty, joined, links_in
@@ -16,7 +16,12 @@ from holdfast.errors import GitFailed
 
 
 def is_tree(
-    repository: git.Repository, wanted: str, store: Store, which: Sequence[str], states: Mapping[str, State]
+    repository: git.Repository,
+    wanted: str,
+    store: Store,
+    which: Sequence[str],
+    states: Mapping[str, State],
+    confine: git.Confine | None = None,
 ) -> bool:
     """Whether the worktree, as `git add` would take it, is this tree. `which`: the paths that are asked. `states`: what
     stands in the submodules that are set up in it."""
@@ -25,7 +30,7 @@ def is_tree(
     env["GIT_INDEX_FILE"] = str(index)
 
     def run(*args: str, stdin: bytes = b"") -> git.Result:
-        return git.run(*args, cwd=path, env=env, stdin=stdin)
+        return git.run(*args, cwd=path, env=env, stdin=stdin, confine=confine)
 
     try:
         # What is compared is written nowhere that lasts.
@@ -70,3 +75,21 @@ def rescue(repository: git.Repository, task: str, path: Path, base: str, quarant
     if found - tracked - {".git"}:
         disk.mkdir(quarantine)
         disk.rename(path, quarantine / f"worktree-{task}-{int(wall())}-{os.getpid()}")
+
+
+def mend(repository: git.Repository, base: str, run: Callable[..., git.Result]) -> None:
+    """An agent's own git syncs nothing: after a power cut its locks are left, its index may be torn, and its last
+    commits may not be there. Then HEAD goes back to the base; its files stay as they stand. `run`: git in there."""
+    index = repository.git_dir / "index"
+    at = run("rev-parse", "-q", "--verify", "HEAD", codes=(0, 1, 128)).line
+    if at != base and not (at and git_objects.is_whole(repository, at, [base])):
+        run("update-ref", "--no-deref", "HEAD", base)
+        disk.unlink(index, missing_ok=True)
+    if run("ls-files", "-z", codes=(0, 128)).code or not index.exists():
+        disk.unlink(index, missing_ok=True)
+        run("read-tree", "HEAD")
+
+
+def scratch_mark(*, is_confined: bool) -> bytes:
+    """Says of the worktree to judge in that it was made whole in this boot, and whether its users are confined."""
+    return f"{process.boot_id()}{' confined' if is_confined else ''}\n".encode()

@@ -75,6 +75,43 @@ def end(signs: Signs, grace_s: float, give_up_s: float | None = None) -> list[in
     return []
 
 
+def stop_below(top: int, wait_s: float) -> list[Known]:
+    """Stops every process that descends from `top`, those too that come while we look; returns all that were seen.
+
+    One that waits for its vforked child cannot stop, so not for ever.
+    """
+    deadline, stopped = Deadline(wait_s, POLL_S), dict[Known, None]()
+    while True:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        seen = {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
+        signs = Signs(lambda _: False, Path("/"), top=top)
+        below = [(pid, stat) for pid, stat in seen.items() if not stat.is_dead and _descends(signs, stat, seen)]
+        running = [(pid, stat.ticks) for pid, stat in below if not stat.is_stopped]
+        if not running or deadline.is_over():
+            return list(stopped)
+        for known in running:
+            _signal_known(known, signal.SIGSTOP)
+            stopped[known] = None
+
+
+def wake(stopped: list[Known]) -> None:
+    for known in stopped:
+        _signal_known(known, signal.SIGCONT)
+
+
+def _signal_known(known: Known, number: signal.Signals) -> None:
+    try:
+        pidfd = os.pidfd_open(known[0])
+    except OSError:
+        return
+    try:
+        stat = stat_of(known[0])
+        if stat is not None and stat.ticks == known[1]:
+            _send(pidfd, number)
+    finally:
+        os.close(pidfd)
+
+
 def find(signs: Signs) -> list[Known]:
     """The cheap signs first: whose descriptors are looked at only where nobody else is left."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -164,6 +201,7 @@ class Stat(msgspec.Struct, frozen=True):
     group: int
     ticks: int
     is_dead: bool
+    is_stopped: bool = False
 
 
 def stat_of(pid: int) -> Stat | None:
@@ -173,7 +211,8 @@ def stat_of(pid: int) -> Stat | None:
         return None
     # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
     fields = text[text.rindex(b")") + 2 :].split(maxsplit=20)
-    return Stat(int(fields[1]), int(fields[2]), int(fields[19]), fields[0] in (b"Z", b"X"))
+    is_dead, is_stopped = fields[0] in (b"Z", b"X"), fields[0] in (b"T", b"t")
+    return Stat(int(fields[1]), int(fields[2]), int(fields[19]), is_dead, is_stopped)
 
 
 def holds(pid: int, lock: Path) -> bool:
