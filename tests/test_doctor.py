@@ -85,7 +85,7 @@ def test_a_lost_landing_names_the_command_that_brings_it_back(repo: Path) -> Non
     # What lands later does not hide it.
     add(repo, "two", "write y hi")
     run = type_in(repo, "run")
-    assert run.returncode == 0 and "landing of one on refs/heads/main is lost" in run.stdout + run.stderr
+    assert run.returncode == 20 and "landing of one on refs/heads/main is lost" in run.stdout + run.stderr
     assert only_finding(repo, "landings") == finding | {"said": only_finding(repo, "landings")["said"]}
     assert type_in(repo, *shlex.split(finding["next"])[1:]).returncode == 0
     assert findings(repo) == {} and (repo / "x").exists() and (repo / "y").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from holdfast.durable import git as git_command
 from holdfast.durable.chain import Chain
 from holdfast.durable.kernel import Kernel
 from holdfast.engine import holds
+from holdfast.engine import workshop as workshop_module
 from holdfast.engine.loop import Loop
 from holdfast.engine.signals import AGENTS
 from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
@@ -173,10 +175,30 @@ def test_a_git_that_dies_costs_no_attempt(
     assert any(told in line for line in said), said
     task = state(repo).tasks["t"]
     assert task.state in (TaskState.OPEN, TaskState.DONE) and task.attempts == 1 and not task.past and not task.parked
+    # The run is over, and why the task waits is still told.
+    assert told in task.cause
+    (row,) = json.loads(holdfast(repo, "list", "--json"))["tasks"]
+    assert told in row["waits"][0] and row["next_step"] == "holdfast run"
+    for command in (("list",), ("status",), ("show", "t")):
+        assert told in " ".join(holdfast(repo, *command).split()), command
+    assert json.loads(holdfast(repo, "status", "--json"))["ready"] == []
+    assert "cause " in holdfast(repo, "history", "t")
     (tmp_path / "mended").touch()
     run(repo)
-    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1 and not state(repo).tasks["t"].cause
     sound(repo)
+
+
+def test_a_journal_without_room_is_spared_the_cause_of_a_fault(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append that fails ends the run, which would otherwise go on trying."""
+    add(repo, "t", "write t.txt x")
+    fired = faulty_git(tmp_path, monkeypatch, '"update-ref -m"*', "kill -KILL $$")
+    monkeypatch.setattr(workshop_module, "ROOM_MIN", 1 << 62)
+    said = run(repo)
+    assert fired.exists() and any("SIGKILL" in line for line in said), said
+    assert state(repo).tasks["t"].state is TaskState.DONE and state(repo).tasks["t"].cause == ""
 
 
 def test_faults_of_the_machine_are_told_from_those_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

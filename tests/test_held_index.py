@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -79,12 +80,29 @@ def test_doctor_says_that_a_run_frees_the_lock_and_not_to_remove_it(repo: Path) 
         assert str(lock) in found.said and found.next == "holdfast run"
 
 
-def test_a_lock_of_a_landing_that_never_comes_goes_at_the_next_start(repo: Path) -> None:
+def test_a_lock_of_a_landing_that_never_comes_goes_with_the_next_owner(repo: Path) -> None:
     assert begin(repo, HOLDFAST_CRASH_AT=f"{HOLD_POINTS[1]}:1").wait() == -signal.SIGKILL
     holdfast(repo, "cancel", "t")
     assert state(repo).tasks["t"].state is TaskState.CANCELLED
-    holdfast(repo, "run")
     assert landed(repo) == [] and not is_locked(repo)
+    assert holdfast(repo, "check").endswith("Sound.\n")
+
+
+def test_a_lock_that_a_landing_still_needs_is_told_until_a_run_has_finished_it(repo: Path) -> None:
+    """Also where the owner in between is no run: the checkout has yet to follow."""
+    add(repo, "other", "write other.txt x", depends_on=["t"])
+    assert begin(repo, HOLDFAST_CRASH_AT="land.swap.after:1").wait() == -signal.SIGKILL
+    lock = repo / ".git" / "index.lock"
+    for _ in range(2):
+        told = holdfast(repo, "check")
+        assert is_locked(repo) and f"pending: {lock} keeps git from committing" in told
+        told = " ".join(holdfast(repo, "status").split())
+        assert str(lock) in told and "holdfast run" in told
+        assert json.loads(holdfast(repo, "status", "--json"))["locks"] == [str(lock)]
+        holdfast(repo, "cancel", "other", code=None)
+    holdfast(repo, "run")
+    assert not is_locked(repo) and "index.lock" not in holdfast(repo, "status") + holdfast(repo, "check")
+    assert json.loads(holdfast(repo, "status", "--json"))["locks"] == []
 
 
 def test_a_lock_of_the_users_own_git_is_waited_for(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

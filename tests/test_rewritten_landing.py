@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -93,6 +94,33 @@ def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again
     holdfast(repo, "run")
     assert state(repo).tasks["u"].landed == amended
     assert "Sound.\n" in holdfast(repo, "check")
+
+
+def test_a_lost_landing_is_told_wherever_a_person_looks(repo: Path) -> None:
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    # What lands on top does not hide it.
+    add(repo, "u", "write u.txt x")
+    told = holdfast(repo, "run", code=20)
+    assert "t is CLOSED, and its landing is lost" in told and "next: holdfast promote t" in told
+    listed, whole = holdfast(repo, "list"), holdfast(repo, "list", "--all")
+    assert "1 closed: `holdfast list --all` shows it" in listed and "is not on main any more" in listed
+    assert "is not on main any more" in whole
+    (row,) = [row for row in json.loads(holdfast(repo, "list", "--json"))["tasks"] if row["lost"]]
+    assert row["id"] == "t" and row["next_step"].startswith("holdfast promote t | ")
+    for command in (("status",), ("show", "t")):
+        told = " ".join(holdfast(repo, *command).split())
+        assert "is not on main any more" in told and "holdfast promote t | holdfast resolve t --rewritten" in told
+    assert [each["task"] for each in json.loads(holdfast(repo, "status", "--json"))["lost"]] == ["t"]
+    holdfast(repo, "resolve", "t", "--dropped")
+    for command in (("status",), ("show", "t"), ("list", "--all")):
+        assert "any more" not in holdfast(repo, *command)
+    holdfast(repo, "run")
+
+
+def test_a_landing_that_was_amended_is_not_told_as_lost(repo: Path) -> None:
+    _amend(repo)
+    assert "any more" not in holdfast(repo, "list", "--all") + holdfast(repo, "show", "t")
+    assert "Sound; the next start has 1 thing to finish, told above as pending." in holdfast(repo, "check")
 
 
 @pytest.mark.parametrize("said", ["rewritten", "dropped"])

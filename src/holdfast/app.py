@@ -146,6 +146,7 @@ class App:
         from holdfast.durable.blobs import Blobs
         from holdfast.engine.intake import project, take_in
         from holdfast.engine.recover import recover
+        from holdfast.engine.refresh import free_left
         from holdfast.engine.turns import catch_up
 
         with self.owned(take_over=take_over, patience_s=patience_s, say=say) as (layout, ledger, _):
@@ -155,6 +156,7 @@ class App:
             effects = self._effects(layout, blobs) if ledger.pairing.open_intents() else {}
             counts, closed = recover(ledger, effects, self.clock(), self.config.replay_age_max_s)
             catch_up(layout, list(ledger.state.tasks.values()))
+            free_left(self.repo, ledger.state.tasks.values())
             yield Session(ledger, backlog, blobs, self.config, counts, closed, report)
             project(ledger, backlog)
 
@@ -337,9 +339,7 @@ def _tell(say: Say, layout: Layout, closed: list[Closed], intake: Report) -> Non
 
 def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
     """False for who has the lock longer than we would wait: that is no short session."""
-    if type(held) is not Locked:
-        return False
-    return held.identity is None or wall() - held.identity.since < patience_s
+    return type(held) is Locked and (held.identity is None or wall() - held.identity.since < patience_s)
 
 
 def repository_of(folder: Path) -> Path:

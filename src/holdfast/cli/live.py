@@ -17,6 +17,7 @@ from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
+from holdfast.engine import lost
 from holdfast.engine.gate_results import OUTPUT, output_of_task
 
 if TYPE_CHECKING:
@@ -69,7 +70,16 @@ class Json:
     def end(self, loop: Loop, left: list[str]) -> None:
         self._tell_states(loop)
         states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
-        self._line({"ts": wall(), "kind": "ended", "ended": True, "states": states, "left": left})
+        self._line(
+            {
+                "ts": wall(),
+                "kind": "ended",
+                "ended": True,
+                "states": states,
+                "left": left,
+                "lost": sorted(loop.shop.lost),
+            }
+        )
 
     def _tell_states(self, loop: Loop) -> None:
         self._looked_at = monotonic()
@@ -110,6 +120,9 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     if ready := len(left) - len(told):
         yield f"  {ready} {'is' if ready == 1 else 'are'} ready"
         yield "    next: holdfast run"
+    for name, sentence in loop.shop.lost.items():
+        yield f"  {name} is {loop.board.task(name).state}, and its landing is lost"
+        yield f"    next: {lost.next_step(name, sentence)}"
     if files := list(dict.fromkeys(f"{each.file}:{each.line}" for each in loop.board.problems)):
         more = f" and {len(files) - LEFT_TOLD_MAX} more" if len(files) > LEFT_TOLD_MAX else ""
         yield f"  {plural(len(files), 'file')} cannot be used: {', '.join(files[:LEFT_TOLD_MAX])}{more}"

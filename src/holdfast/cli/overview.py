@@ -15,7 +15,7 @@ from holdfast.domain.moments import moment
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.errors import TaskUnknown
+from holdfast.errors import HoldfastError, TaskUnknown
 from holdfast.layout import Layout
 from holdfast.stores.remembered import RememberingScanner
 from holdfast.stores.scan import Found, Scan
@@ -48,6 +48,8 @@ class Row(msgspec.Struct, frozen=True):
     next_step: str = ""
     # Why it failed.
     reason: str = ""
+    # What has become of its landing, where that is not on its branch any more.
+    lost: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -68,7 +70,23 @@ def look(app: App) -> Overview:
     scan = RememberingScanner(view.layout.backlog, view.layout.definitions).scan()
     files: dict[str, Found] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
     problems = [*scan.problems, *_absent(view, scan)]
-    return Overview(view, files, _rows(view.state.tasks, files, scan.problems), problems)
+    rows = _rows(view.state.tasks, files, scan.problems)
+    for name, (why, step) in _lost(app, view).items():
+        rows[name] = msgspec.structs.replace(rows[name], lost=why, next_step=step)
+    return Overview(view, files, rows, problems)
+
+
+def _lost(app: App, view: View) -> dict[str, tuple[str, str]]:
+    """Git alone knows whether a landing is still on its branch; where it cannot be asked, nothing is told."""
+    landed = [task for task in view.state.tasks.values() if task.landed]
+    if not landed:
+        return {}
+    from holdfast.engine.lost import shown
+
+    try:
+        return {name: (told.why, told.next_step) for name, told in shown(app.repo, landed, view.layout).items()}
+    except (HoldfastError, OSError):
+        return {}
 
 
 def _absent(view: View, scan: Scan) -> list[Problem]:
@@ -109,6 +127,8 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
         if (start := _not_before(task, file)) > now:
             cause = f": {task.cause}" if task is not None and task.cause and start == task.not_before else ""
             waits.append(f"not before {moment(start)}{cause}")
+        elif task is not None and task.cause and not task.not_before:
+            waits.append(f"held up by a fault of the machine: {task.cause} A run tries it again")
         if task is not None and task.landing_waits:
             waits.append(waiting_words(task.landing_waits))
         rows[name] = _row(name, task, file, waits, now, stuck_behind(graph, name))

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
+from holdfast.domain.wording import plural
 from holdfast.durable.modes import COMMON_FILE
 from holdfast.errors import AuditKeyUnusable, InputError
 
@@ -38,8 +39,8 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     --repair rebuilds only what follows from the journal; the journal itself is never touched. What was damaged is
     kept in quarantine/.
 
-    There are three answers. Sound: exit code 0. Sound, and the next start has to finish what a crash left: exit code 0,
-    and each such thing is listed as pending. Not sound: exit code 4, there are findings. Notes do not count.
+    There are three answers. Sound: exit code 0. Sound, and the next start has something to finish: exit code 0, and
+    each such thing is told as pending. Not sound: exit code 4, there are findings. Notes do not count.
 
     \b
     Examples:
@@ -236,7 +237,7 @@ def _answer(report: CheckReport) -> str:
     if not report.sound:
         return f"Not sound: {findings} finding{'s' if findings > 1 else ''}."
     if report.pending:
-        return f"Sound; the next start has {pending} thing{'s' if pending > 1 else ''} to finish that a crash left."
+        return f"Sound; the next start has {plural(pending, 'thing')} to finish, told above as pending."
     return "Sound."
 
 

@@ -87,7 +87,8 @@ def run(
     """Work on the tasks until nothing is left to do.
 
     Agents outlive this command: end it, kill it, start it again, and it goes on with those that still work;
-    `holdfast stop --agents` ends them. Exit code 0 says that every task is closed, 20 that some are left, and 130 that
+    `holdfast stop --agents` ends them. Exit code 0 says that every task is closed, 20 that some are left
+    or a landing is lost, and 130 that
     Ctrl-C ended it.
     """
     app = find_app(ctx, max_agents=max_agents)
@@ -130,8 +131,13 @@ def run(
         with server(shop, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
             loop.run()
         left = _left(loop, wanted)
+        if shop.lost:
+            from holdfast.engine.lost import settle_rewritten
+
+            # A person may have said meanwhile what has become of one.
+            shop.lost = settle_rewritten(app.repo, shop.ledger, shop.layout, shown.note)
         shown.end(loop, left)
-        is_all = not left and not loop.board.problems
+        is_all = not left and not loop.board.problems and not shop.lost
     ctx.exit(INTERRUPTED if asked.interrupted else 0 if is_all else TASKS_LEFT)
 
 

@@ -61,7 +61,7 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"id": name}
     if row is not None:
         facts |= {"state": row.state, "new": row.new, "ready": row.is_ready, "waits": row.waits}
-        facts |= {"next_step": row.next_step}
+        facts |= {"next_step": row.next_step, "lost": row.lost}
     if task is not None:
         facts |= {key: value for key, value in msgspec.structs.asdict(task).items() if key not in ("id", "definition")}
         facts["pinned"] = task.definition
@@ -112,6 +112,8 @@ def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Told:
         yield "waits", f"for you to decide: {row.parked}"
     for why in row.waits:
         yield "waits", why
+    if row.lost:
+        yield "lost", row.lost
     if row.reason:
         yield "failed", row.reason
         if task is not None and task.again:

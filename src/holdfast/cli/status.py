@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money
 from holdfast.durable.at_work import AtWork, at_work, clock
 from holdfast.durable.lock import Holder, read_holder
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Config
@@ -43,6 +45,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     agents = at_work(view.layout, view.state.tasks.values())
     outages = _outages(view.state, app.config) if view.state.outages else []
     states = Counter(str(row.state) for row in rows)
+    locks = _left_locks(app.repo)
     if as_json:
         facts: dict[str, Any] = {
             "states": dict(sorted(states.items())),
@@ -54,6 +57,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "at_work": agents,
             "outages": outages,
             "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
+            "lost": [{"task": row.id, "why": row.lost, "next": row.next_step} for row in rows if row.lost],
+            "locks": [str(lock) for lock in locks],
             "open_intents": len(view.found.pairing.open_intents()),
             "torn": len(view.found.torn),
             "problems": len(overview.problems),
@@ -67,6 +72,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     click.echo(f"{'owner':21} {_owner(runs)}")
     for each in outages:
         click.echo(plain(f"{'outage':21} {each.text}"))
+    _tell_locks(locks)
     _tell_agents(agents, runs is not None)
     _tell_waits(rows)
     _tell_asks(rows)
@@ -111,12 +117,12 @@ def _tell_waits(rows: list[Row]) -> None:
 
 
 def _tell_asks(rows: list[Row]) -> None:
-    asking = [row for row in rows if row.parked or row.landing_waits or row.state in _ASKS]
+    asking = [row for row in rows if row.parked or row.landing_waits or row.lost or row.state in _ASKS]
     if asking:
         click.echo("\nfor you to decide")
     for row in asking[:SHOWN_MAX]:
         why = f" ({row.parked})" if row.parked else f" ({row.waits[-1]})" if row.landing_waits else ""
-        why = f": {row.reason}" if row.reason else why
+        why = f": {row.reason}" if row.reason else f", and {row.lost}" if row.lost else why
         echo_wrapped("  ", plain(f"{row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}"))
         echo_wrapped("    next: ", plain(row.next_step))
     _tell_more(len(asking), "holdfast list")
@@ -125,6 +131,26 @@ def _tell_asks(rows: list[Row]) -> None:
 def _tell_more(count: int, command: str) -> None:
     if count > SHOWN_MAX:
         click.echo(f"  and {count - SHOWN_MAX} more: `{command}`")
+
+
+def _left_locks(repo: Path) -> list[Path]:
+    """Locks with which a run that died keeps the user's git from committing."""
+    from holdfast.durable import git_locks
+
+    try:
+        return git_locks.left_on_indexes(repo)
+    except (HoldfastError, OSError):
+        return []
+
+
+def _tell_locks(locks: list[Path]) -> None:
+    if not locks:
+        return
+    from holdfast.engine.refresh import left_words
+
+    for lock in locks:
+        echo_wrapped(f"{'locked':21} ", plain(left_words(lock)))
+        echo_wrapped("    next: ", "holdfast run")
 
 
 def _outages(state: State, config: Config) -> list[OutageRow]:

@@ -88,10 +88,10 @@ def list_tasks(
     if as_json:
         print_json({"tasks": rows, "problems": overview.problems})
     else:
-        shown = rows if every or states else [row for row in rows if row.state not in _ENDED]
+        shown = rows if every or states else [row for row in rows if row.state not in _ENDED or row.lost]
         _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
         if len(shown) < len(rows):
-            click.echo(_folded_away(row for row in rows if row.state in _ENDED))
+            click.echo(_folded_away(row for row in rows if row.state in _ENDED and not row.lost))
     tell_problems(overview.view.layout, overview.problems)
 
 
@@ -100,12 +100,16 @@ def list_tasks(
 
 def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
     if rows:
-        notes = [plain("; ".join([*row.waits, *([row.reason] if row.reason else [])])) for row in rows]
+        notes = [plain("; ".join([*row.waits, *filter(None, (row.reason, _lost(row)))])) for row in rows]
         print_table(_COLUMNS, [_cells(row) for row in rows], notes=notes, drop=_DROPPED)
     elif is_empty:
         click.echo('There are no tasks yet; `holdfast add "…"` makes one.')
     elif not hidden:
         click.echo("No task fits.")
+
+
+def _lost(row: Row) -> str:
+    return f"{row.lost}: {row.next_step}" if row.lost else ""
 
 
 def _folded_away(rows: Iterable[Row]) -> str:

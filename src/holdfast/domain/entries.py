@@ -176,7 +176,8 @@ def is_lost(parked: str) -> bool:
 class TaskFlagged(msgspec.Struct, frozen=True):
     """`parked`: why a person must decide, or empty. `not_before`: when it may be tried again, or 0.
 
-    `cause` says, as a sentence, why it is paused until then; the next claim ends both.
+    `cause` says, as a sentence, why it is paused until then; the next claim ends both. Without `not_before` it is a
+    fault of the machine, which holds the task up until its next move.
     `happened`: steps of which a person said that they took place, which are not performed again for this candidate:
     `refresh`, or `gate:` and the name of a gate.
     `anew`: the next attempt begins without what the ones before left.

@@ -158,7 +158,7 @@ class State:
     turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
     """
 
-    version = 13
+    version = 14
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -263,7 +263,7 @@ class State:
         task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
         task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
         task.state, task.changed_at, task.tree = target, entry.timestamp, moved.tree or task.tree
-        task.outcome, task.landing_waits = moved.outcome, ()
+        task.outcome, task.landing_waits, task.cause = moved.outcome, (), task.cause if task.not_before else ""
         if moved.rest != _NOTHING:
             task.used += moved.rest
             self.spend(task, moved.rest, entry.timestamp)
@@ -281,7 +281,7 @@ class State:
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self.known(flagged.task)
-        if task.cause and not flagged.not_before:
+        if task.cause and task.not_before and not flagged.not_before:
             outage.fold_release(self.outages, task)
         before.flag(task, flagged)
 

@@ -104,6 +104,16 @@ def is_left_by_us(lock: Path) -> bool:
     return False
 
 
+def left_on_indexes(repo: Path) -> list[Path]:
+    """The locks that dead processes of ours left on the indexes of the repository's checkouts."""
+    common = repo / ".git"
+    if not common.is_dir():
+        from holdfast.durable import git
+
+        common = git.discover(repo).common_dir
+    return list(filter(is_left_by_us, (common / "index.lock", *common.glob("worktrees/*/index.lock"))))
+
+
 def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
     """Makes the lock ours, as git would; otherwise says who has it."""
     me = msgspec.json.encode(process.current())

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.domain.attempt import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
-from holdfast.durable import git, git_objects, jsonl
+from holdfast.durable import git, git_locks, git_objects, jsonl
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot import ROOT, reference
 from holdfast.durable.snapshot_store import Store
@@ -19,7 +19,7 @@ from holdfast.engine import leftovers, turns
 from holdfast.engine.land import branch_of, lost_landings, reaches
 from holdfast.engine.lost import recognised, undone
 from holdfast.engine.recorded import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
-from holdfast.engine.refresh import expect_not_reverted
+from holdfast.engine.refresh import expect_not_reverted, left_words
 from holdfast.engine.section import REPAIR, RESTORE, RUN, Draft
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.layout import Attempt, Layout
@@ -200,6 +200,7 @@ def landings(state: State, repo: Path, layout: Layout) -> Draft:
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
     _lost(draft, state, repo, lost_landings(repo, landed, layout.snapshots))
     draft.findings += _reverted(state, repo)
+    draft.pending += [f"{left_words(lock)}: `holdfast run`" for lock in git_locks.left_on_indexes(repo)]
     if landed:
         repository = git.discover(repo)
         commits = sorted(git_objects.present(repository, {task.landed for task in landed}))

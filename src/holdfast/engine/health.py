@@ -28,6 +28,7 @@ from holdfast.engine import after_boot, auditing, merge, witnesses
 from holdfast.engine.check import live_owner
 from holdfast.engine.garbage import is_left_by_cancelling
 from holdfast.engine.land import lost_landings
+from holdfast.engine.refresh import left_words
 from holdfast.engine.stale_locks import stale_locks
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
@@ -273,12 +274,8 @@ def git_locks_part(repo: Path) -> Part:
 
 
 def _left_lock(lock: Path) -> Finding:
-    """Ours is not for a person to remove: a `git commit` before the checkout has followed would undo the landing."""
     if git_locks.is_left_by_us(lock):
-        said = (
-            f"{lock} keeps git from committing here: a run died while it landed. Do not remove it; a run finishes that"
-        )
-        return Finding(said, "holdfast run")
+        return Finding(left_words(lock), "holdfast run")
     return Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
 
 

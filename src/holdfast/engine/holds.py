@@ -73,6 +73,7 @@ def take_foreign(shop: Workshop, holds: Holds, name: str, error: HoldfastError, 
     elif is_environment(error):
         # Where it was the journal that could not be written, this says so.
         shop.append()
+        shop.note_fault(shop.board.task(name), str(error))
         holds.pause(name, str(error), stays=stays)
     elif isinstance(error, (DefinitionLost, SnapshotLost)):
         shop.park(shop.board.task(name), str(error))

@@ -102,7 +102,8 @@ class Loop:
             # Who asked just before the end is answered, too.
             self._do_asked()
         if self.at_work:
-            self.shop.note("", f"stopped; {len(self.at_work)} agents go on working, and the next run goes on with them")
+            agents = "1 agent goes" if len(self.at_work) == 1 else f"{len(self.at_work)} agents go"
+            self.shop.note("", f"stopped; {agents} on working, and the next run takes over")
 
     def wake(self) -> None:
         """Has the loop look again, from any thread."""

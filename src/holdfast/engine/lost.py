@@ -52,6 +52,34 @@ def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[
     return lost
 
 
+class Told(msgspec.Struct, frozen=True):
+    """A lost landing as it is shown: what is the matter, and what to type."""
+
+    why: str
+    next_step: str
+
+
+def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, Told]:
+    """The landings that are not on their branch any more, but for those that the next run recognises as rewritten."""
+    by_name, found = {task.id: task for task in tasks}, {}
+    lost = lost_landings(repo, tasks, layout.snapshots)
+    again = {task.id for task in undone(repo, [by_name[name] for name in lost])} if lost else set()
+    for name, sentence in lost.items():
+        task = by_name[name]
+        if recognised(repo, task)[0]:
+            continue
+        why = f"its landing {task.landed[:12]} is not on {branch_of(task).removeprefix('refs/heads/')} any more"
+        found[name] = Told(why, "holdfast run" if name in again else next_step(name, sentence))
+    return found
+
+
+def next_step(name: str, sentence: str) -> str:
+    """What to type, of what the sentence about a lost landing offers."""
+    first = (sentence.split("`")[1::2] or ["git fetch --all"])[0]
+    settles = f"holdfast resolve {name} --rewritten COMMIT | --dropped"
+    return settles if first.startswith(f"holdfast resolve {name}") else f"{first} | {settles}"
+
+
 def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
     """Those whose landing went with a move that nobody asked for, in the order in which they landed."""
     found: list[Task] = []

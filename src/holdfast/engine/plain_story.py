@@ -127,7 +127,7 @@ def _flagged(inputs: dict[str, Any]) -> str:
     if inputs.get("parked"):
         return f"Parked: {_cut(compact(inputs['parked']))}"
     if not inputs.get("not_before"):
-        return "Free to go on"
+        return f"Held up: {_cut(compact(inputs['cause']))}" if inputs.get("cause") else "Free to go on"
     return "Put off to later" + (f": {_cut(compact(inputs['cause']))}" if inputs.get("cause") else "")
 
 

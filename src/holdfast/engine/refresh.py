@@ -170,9 +170,13 @@ def free_left(repo: Path, tasks: Iterable[Task]) -> None:
     """
     if any(task.state is TaskState.DONE and task.landed and not task.parked for task in tasks):
         return
-    common = git.discover(repo).common_dir
-    for lock in (common / "index.lock", *common.glob("worktrees/*/index.lock")):
+    for lock in git_locks.left_on_indexes(repo):
         git_locks.free_own(lock)
+
+
+def left_words(lock: Path) -> str:
+    """Not for a person to remove: a `git commit` before the checkout has followed would undo the landing."""
+    return f"{lock} keeps git from committing here: a run died while it landed. Do not remove it; a run finishes that"
 
 
 def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:

@@ -86,7 +86,8 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
             raise
         if is_environment(error):
             outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt}
-            shop.move(task, TaskEvent.UNCLAIM, AbortReason.ENVIRONMENT, outcome=outcome)
+            back = shop.moved(task, TaskEvent.UNCLAIM, AbortReason.ENVIRONMENT, outcome=outcome)
+            shop.append(back, shop.held_up(task, str(error)))
             return Held(str(error), fault=True)
         shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, AbortReason.NOT_STARTED, "not_started", str(error))
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,9 @@ from holdfast.layout import Layout
 from holdfast.ports import Agent, Effect, Ledger
 
 Note = Callable[[str, str], None]
+
+# With less room on the disk nothing is journalled that can be done without.
+ROOM_MIN = 1 << 18
 
 
 def _say_nothing(task: str, text: str) -> None:
@@ -109,6 +113,15 @@ class Workshop:
         told = {"task": task.id, "parked": task.parked, "not_before": not_before, "cause": cause}
         flag = [Record("task_flagged", told, actor="loop")] if not_before else []
         self.append(*flag, self.moved(task, event, reason, **more))
+
+    def held_up(self, task: Task, cause: str) -> Record:
+        """A fault of the machine, shown until the task moves on, also when the run is over."""
+        return Record("task_flagged", {"task": task.id, "parked": task.parked, "cause": cause}, actor="loop")
+
+    def note_fault(self, task: Task, cause: str) -> None:
+        """Journals what holds the task up, once, and not where an append might fail: that would end the run."""
+        if task.cause != cause and not task.not_before and shutil.disk_usage(self.layout.root).free >= ROOM_MIN:
+            self.append(self.held_up(task, cause))
 
     def append(self, *records: Record) -> None:
         self.ledger.append(self.ledger.epoch, records)

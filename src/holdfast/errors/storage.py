@@ -161,7 +161,7 @@ class TakeOverFailed(Locked):
 
 
 class StaleEpoch(HoldfastError, exit_code=7):
-    """This owner's epoch {epoch} is over: epoch {current} owns the data root now. Nothing was written."""
+    """This owner's epoch {epoch} is over: {current} owns the data root now. Nothing was written."""
 
 
 class ClaimRefused(HoldfastError, exit_code=9):

@@ -141,7 +141,7 @@ class FileLedger:
     def expect_owned(self) -> None:
         """Raises StaleEpoch where the lock file is gone or another's: then somebody else may own the data root."""
         if not self._lock.is_intact():
-            raise StaleEpoch(epoch=self.epoch, current="of somebody else")
+            raise StaleEpoch(epoch=self.epoch, current="somebody else")
 
     @property
     def state(self) -> State:
@@ -159,7 +159,7 @@ class FileLedger:
         with self._mutex:
             self._expect_usable()
             if epoch != self.epoch or (self._staged is None and not self._lock.is_intact()):
-                raise StaleEpoch(epoch=epoch, current=self.epoch if epoch != self.epoch else "of somebody else")
+                raise StaleEpoch(epoch=epoch, current=f"epoch {self.epoch}" if epoch != self.epoch else "somebody else")
             self._now = self._clock()
             self._try(records)
             synced, last = self._journal.position().ref.seq, self._end
