@@ -58,7 +58,7 @@ def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_lock_file_that_is_gone_ends_the_epoch(tmp_path: Path) -> None:
     ledger = reopen(tmp_path, Clock())
     ledger.layout.lock.unlink()
-    with pytest.raises(errors.StaleEpoch):
+    with pytest.raises(errors.StaleEpoch, match="is over: somebody else owns the data root now"):
         ledger.append(ledger.epoch, [added("a")])
     crash(ledger)
 
