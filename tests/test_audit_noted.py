@@ -75,6 +75,26 @@ def test_a_deleted_log_is_told_and_is_not_signed_anew(repo: Path) -> None:
     assert "2 decisions and landings" in holdfast(repo, "check", code=4)
 
 
+def test_a_deleted_log_is_told_by_every_run_and_by_doctor_until_a_person_knows(repo: Path) -> None:
+    delete_log(repo)
+    for _ in range(2):
+        assert "the journal has noted" in holdfast(repo, "run")
+        said = holdfast(repo, "doctor", code=None)
+        assert "the journal has noted" in said and "holdfast resolve --audit-lost" in said
+        assert "the journal has noted" in holdfast(repo, "check", code=4)
+    # It was told on record once, and the log goes on: also with what a kill kept out of it.
+    add(repo, "two", "write two.txt x")
+    point = "append.task_land_confirmed.after"
+    holdfast(repo, "run", code=None, env={"HOLDFAST_CRASH_AT": f"{point}:1"})
+    assert landed(repo) == ["one", "two"] and "landed" not in events(repo)
+    holdfast(repo, "run")
+    assert events(repo).count("records_missing") == 1 and events(repo).count("landed") == 1
+    holdfast(repo, "resolve", "--audit-lost")
+    assert "the journal has noted" not in holdfast(repo, "run")
+    assert "the journal has noted" not in holdfast(repo, "doctor", code=None)
+    sound(repo)
+
+
 def test_a_loss_that_a_person_has_accepted_is_no_finding_any_more(repo: Path) -> None:
     delete_log(repo)
     holdfast(repo, "resolve", "--audit-lost")

@@ -221,8 +221,8 @@ class App:
         `is_restored`: a person says that a newer journal is lost, and what only that knew is let go. `is_audit_lost`:
         so are records of the audit log. `seals_log`: that is sealed at the end, not only where it was not for a day.
         """
-        from holdfast.engine import witnesses
-        from holdfast.engine.auditing import Auditor, note_log, noted_now, running
+        from holdfast.engine import audit_noted, witnesses
+        from holdfast.engine.auditing import Auditor, running
         from holdfast.engine.ledgers import following
         from holdfast.engine.migrate import migrate_older
         from holdfast.engine.restoring import hide_from_git, keep_config
@@ -234,7 +234,7 @@ class App:
 
         def judge(state: State, end: Ref | None, before: Holder | None) -> dict[str, Any]:
             nonlocal noted
-            noted, found = state.audit, noted_now(layout)
+            noted, found = state.audit, audit_noted.to_note(layout, None if is_audit_lost else state.audit)
             facts: dict[str, Any] = {"audit": found} if found is not None else {}
             if is_restored:
                 facts["restored"] = witnesses.contradictions(layout, state, end, before, self.repo)
@@ -268,7 +268,7 @@ class App:
                     yield layout, ledger, auditor
                 # Where that cannot be, the next run notes it when it begins.
                 with contextlib.suppress(HoldfastError):
-                    note_log(layout, ledger)
+                    audit_noted.note_log(layout, ledger)
 
     @property
     def audit_key(self) -> Path | None:

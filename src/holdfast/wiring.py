@@ -18,7 +18,7 @@ from holdfast.durable.audit_key import configured_path
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.root import sweep
 from holdfast.engine import after_boot, pins
-from holdfast.engine.auditing import note_log
+from holdfast.engine.audit_noted import note_log
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land
 from holdfast.engine.lost import settle_rewritten

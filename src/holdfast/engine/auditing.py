@@ -8,8 +8,9 @@ or doubled can be told, and whoever next owns the data root begins with what is 
 entry that the log names. The end of a run has no entry of its own, and names the last one; where a run was killed, its
 end is put on record when the next begins.
 
-The journal notes in turn how far the log reached, in `audit_noted` and in each `run_started`. Where such a record is
-gone, the log was cut, which no kill does. That is told, and what was on record is not signed once more with a new time.
+The journal notes in turn how far the log reached (engine/audit_noted.py). Where such a record is gone, the log was cut,
+which no kill does. Every run says so until a person knows, and what was on record is not signed once more with a new
+time.
 
 The work never waits for this log to be usable: where it cannot be written, that is said once, and what is missing
 comes later.
@@ -20,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +28,16 @@ import msgspec
 
 from holdfast.clock import wall
 from holdfast.domain.entries import AuditNoted
-from holdfast.domain.state import State
-from holdfast.durable import checkpoint, disk, process, seals
-from holdfast.durable import entry as journalled
+from holdfast.durable import disk, process, seals
 from holdfast.durable.audit import Log
 from holdfast.durable.audit_chain import Record, day_files, in_order, moment, name_of, parse
 from holdfast.durable.audit_key import Key, load_key
 from holdfast.durable.chain import Chain, find
 from holdfast.durable.entry import Entry, Ref
 from holdfast.durable.journal import RUN_STARTED, Position
-from holdfast.errors import DiskError, FileMissing, HoldfastError, InputError
+from holdfast.engine.audit_noted import WAY_BACK, content, cut, holds, noted_in
+from holdfast.errors import DiskError, HoldfastError, InputError
 from holdfast.layout import Layout
-from holdfast.ports import Ledger
 
 RUN_ENDED = "run_ended"
 _WITHOUT_RUN = ("gc", "repair")
@@ -116,10 +114,13 @@ class Auditor:
         try:
             self._key = key = load_key(self._layout.root, self._key_path)
             self._log = Log(self._layout.audit, key, clock=self._clock)
-            if is_lost or (noted is not None and not holds(self._layout, noted)):
+            is_cut = noted is not None and not holds(self._layout, noted)
+            if is_lost or (is_cut and not self._is_on_record(noted)):
                 self._go_on_after_loss(known, noted, is_lost)
             else:
                 self._catch_up(key, known)
+            if is_cut and not is_lost and noted is not None:
+                self._say(f"{cut(self._layout, noted)} {WAY_BACK}")
         except HoldfastError as error:
             self._give_up(error)
 
@@ -201,10 +202,15 @@ class Auditor:
             self._last, self._ended = at.ref, at.ref.run
         facts = {"noted": noted, "accepted": is_lost}
         self._append("records_missing", process.user(), facts, at.ref if at else None)
-        if not is_lost and noted is not None:
-            self._say(f"{cut(self._layout, noted)} {WAY_BACK}")
         for run, entry in Chain(self._layout.wal).entries(at):
             self.take(run, entry)
+
+    def _is_on_record(self, noted: AuditNoted | None) -> bool:
+        """Whether the log has gone on since that record was lost, and says that it was."""
+        texts = (content(self._layout.audit / name) for name in day_files(self._layout.audit))
+        records = (parse(line, self._key) for text in texts for line in text.splitlines())
+        told = (each.details.get("noted") for each in records if each is not None and each.event == "records_missing")
+        return msgspec.to_builtins(noted) in told
 
     def settle(self) -> None:
         """Puts the end of the last run on record, for who owns the data root without a run of its own."""
@@ -303,79 +309,27 @@ def ref_of(record: Record) -> Ref | None:
         return None
 
 
-WAY_BACK = "Put it back from a backup or, where it is lost, type `holdfast resolve --audit-lost`."
-
-
-def noted_now(layout: Layout) -> AuditNoted | None:
-    """The log's end and its newest seal, as they are on disk; None where there is no record, or none can be read."""
-    try:
-        for name in reversed(in_order(layout.audit, None)):
-            lines = _content(layout.audit / name).splitlines()
-            record = next((found for line in reversed(lines) if (found := parse(line, None)) is not None), None)
-            if record is not None:
-                seal = (seals.seal_files(layout.audit) or [""])[-1]
-                digest = sha256(_content(layout.seals / seal)).hexdigest() if seal else ""
-                return AuditNoted(name, record.seq, record.hmac, seal, digest)
-    except DiskError:
-        # Whoever writes to it says what is wrong.
-        return None
-    return None
-
-
 def has_news(layout: Layout) -> bool:
     """Whether a record behind the newest seal tells more than that a run began or ended."""
     try:
         names = seals.seal_files(layout.audit)
-        newest = seals.parse_seal(_content(layout.seals / names[-1]), None) if names else ""
+        newest = seals.parse_seal(content(layout.seals / names[-1]), None) if names else ""
         if not isinstance(newest, seals.Seal):
             return True
         last = newest.days[-1]
         behind = [name for name in day_files(layout.audit) if name >= last.file]
-        texts = [_content(layout.audit / name)[last.size if name == last.file else 0 :] for name in behind]
+        texts = [content(layout.audit / name)[last.size if name == last.file else 0 :] for name in behind]
     except DiskError:
         return True
     records = [parse(line, None) for text in texts for line in text.splitlines()]
     return any(record is None or record.event not in _ROUTINE for record in records)
 
 
-def _content(path: Path) -> bytes:
-    with disk.reading(path):
-        return path.read_bytes()
-
-
-def note_log(layout: Layout, ledger: Ledger) -> None:
-    """Has the journal note how far the log reaches, so that nobody cuts it back unseen."""
-    found = noted_now(layout)
-    if found is not None and found != ledger.state.audit:
-        ledger.append(ledger.epoch, [journalled.Record("audit_noted", msgspec.to_builtins(found), actor="audit")])
-
-
-def noted_in(layout: Layout) -> AuditNoted | None:
-    """What the journal says of the log, for who has not read it."""
-    files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
-    state, _ = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
-    assert isinstance(state, State)
-    return state.audit
-
-
-def holds(layout: Layout, noted: AuditNoted) -> bool:
-    """Whether the record that the journal has noted is still there."""
-    ending = b',"hmac":"%s"}' % noted.hmac.encode()
-    try:
-        return any(line.endswith(ending) for line in _content(layout.audit / noted.file).splitlines())
-    except FileMissing:
-        return False
-
-
-def cut(layout: Layout, noted: AuditNoted) -> str:
-    return f"Record {noted.seq} of {layout.audit / noted.file}, which the journal has noted, is not there any more."
-
-
 def named_entries(layout: Layout) -> set[str]:
     """The hashes of all journal entries that have a record."""
     found = set()
     for name in day_files(layout.audit):
-        records = (parse(line, None) for line in _content(layout.audit / name).splitlines())
+        records = (parse(line, None) for line in content(layout.audit / name).splitlines())
         found |= {ref.entry_hash for each in records if each is not None and (ref := ref_of(each)) is not None}
     return found
 

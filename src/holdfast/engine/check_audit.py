@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from holdfast.durable import seals
 from holdfast.durable.audit_key import Key
-from holdfast.engine import auditing
+from holdfast.engine import audit_noted, auditing
 from holdfast.engine.reading import Reading
 from holdfast.engine.section import RESTORE, RUN, Draft
 from holdfast.layout import Layout
@@ -32,22 +32,22 @@ def audit(reading: Reading, layout: Layout, key: Key | None) -> Draft:
 def _against_journal(draft: Draft, reading: Reading, layout: Layout) -> None:
     """Each decision and landing has a record, but for the last ones, which a kill may have kept out of the log."""
     noted = reading.state.audit
-    is_cut = noted is not None and not auditing.holds(layout, noted)
+    is_cut = noted is not None and not audit_noted.holds(layout, noted)
     if is_cut and noted is not None:
-        draft.findings.append(f"{auditing.cut(layout, noted)} {auditing.WAY_BACK}")
+        draft.findings.append(f"{audit_noted.cut(layout, noted)} {audit_noted.WAY_BACK}")
     for name, digest in reading.seals_noted.items():
         path = layout.seals / name
         if any(str(path) in finding for finding in draft.findings):
             continue
         if not path.exists():
-            draft.findings.append(f"the journal has noted the seal {path}, which is gone. {auditing.WAY_BACK}")
+            draft.findings.append(f"the journal has noted the seal {path}, which is gone. {audit_noted.WAY_BACK}")
         elif sha256(path.read_bytes()).hexdigest() != digest:
-            draft.findings.append(f"{path} is not the seal that the journal has noted. {auditing.WAY_BACK}")
+            draft.findings.append(f"{path} is not the seal that the journal has noted. {audit_noted.WAY_BACK}")
     named, entries = auditing.named_entries(layout), list(reading.told.items())
     last = max((place for place, (digest, _) in enumerate(entries) if digest in named), default=-1)
     gone = [words for digest, words in entries[: len(entries) if is_cut else last] if digest not in named]
     if gone:
         what = f"{len(gone)} decisions and landings of the journal have no audit record, the first is {gone[0]}"
-        draft.findings.append(f"{what}. {auditing.WAY_BACK}")
+        draft.findings.append(f"{what}. {audit_noted.WAY_BACK}")
     if not is_cut:
         draft.pending += [f"{words} has no audit record yet; {RUN}" for _, words in entries[last + 1 :]]

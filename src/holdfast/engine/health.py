@@ -24,7 +24,7 @@ from holdfast.durable.entry import Ref
 from holdfast.durable.lock import read_holder
 from holdfast.durable.process import boot_id
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine import after_boot, auditing, merge, witnesses
+from holdfast.engine import after_boot, audit_noted, merge, witnesses
 from holdfast.engine.check import live_owner
 from holdfast.engine.garbage import is_left_by_cancelling
 from holdfast.engine.land import lost_landings
@@ -287,8 +287,8 @@ def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | N
             f"The journal is older than what lies beside it: {witnesses.in_short(found)}. Put the newer journal back."
         )
         findings.append(Finding(f"{said} If it is lost:", "holdfast resolve --journal-restored"))
-    if state.audit is not None and not auditing.holds(layout, state.audit):
-        said = f"{auditing.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
+    if state.audit is not None and not audit_noted.holds(layout, state.audit):
+        said = f"{audit_noted.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
         findings.append(Finding(said, "holdfast resolve --audit-lost"))
     return Part("witnesses", "differ from the journal" if findings else "agree with the journal", findings)
 
