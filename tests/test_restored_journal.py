@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.domain.attempt import Ending, Exit, TurnLine
 from holdfast.durable import attempts, disk
 from holdfast.durable.attempts import Seen
@@ -95,8 +95,9 @@ def test_a_whole_data_root_put_back_is_refused_by_what_landed_in_git(repo: Path)
     assert "refs/holdfast/landed/" in holdfast(repo, "check", code=4) and "older than" in holdfast(repo, "gc", code=4)
     assert "refs/holdfast/landed/" in holdfast(repo, "resolve", "--journal-restored")
     assert git(repo, "for-each-ref", "refs/holdfast/landed") == ""
-    settings(repo, max_attempts=1)
-    assert "it changes nothing" in holdfast(repo, "run", code=20)
+    # t6 was cancelled before the backup, t5 landed after it.
+    assert "is its landing" in holdfast(repo, "run") and git(repo, "rev-parse", "main") == at
+    assert state(repo).tasks["t5"].landed == at
     sound(repo)
 
 
@@ -137,9 +138,8 @@ def test_what_the_lost_journal_knew_is_set_aside_once_a_person_says_so(repo: Pat
     assert "t5.1/start-1" in out and (layout(repo).quarantine / "t5.1.1" / "exit.json").exists()
     started = [entry.inputs for _, entry in Chain(layout(repo).wal).entries() if entry.decision_type == "run_started"]
     assert any("t5.1/start-1" in words for words in started[-1]["restored"])
-    # The work is on the branch already: done again, it changes nothing there.
-    settings(repo, max_attempts=1)
-    assert "it changes nothing" in holdfast(repo, "run", code=20)
+    # The work is on the branch already.
+    assert "is its landing" in holdfast(repo, "run")
     assert git(repo, "show", "main:a.txt") == "a" and git(repo, "show", "main:b.txt") == "b"
     sound(repo)
 
@@ -160,8 +160,7 @@ def test_what_a_fault_kept_out_of_the_audit_log_is_added_once_the_journal_is_acc
     accepted = {entry.entry_hash for _, entry in Chain(layout(repo).wal).entries() if entry.inputs.get("restored")}
     assert len(accepted) == 2 and not accepted & auditing.named_entries(layout(repo))
     holdfast(repo, "resolve", "--journal-restored")
-    settings(repo, max_attempts=1)
-    holdfast(repo, "run", code=20)
+    holdfast(repo, "run")
     assert accepted <= auditing.named_entries(layout(repo))
     sound(repo)
 
@@ -302,6 +301,5 @@ def test_a_journal_put_back_to_the_middle_of_an_attempt_takes_nothing_of_the_los
     holdfast(repo, "resolve", "--journal-restored")
     assert starts_in(files) == {1} and not files.start(2).exists()
     assert "t.1/start-2" not in git(store, "for-each-ref") and "t.1/start-1" in git(store, "for-each-ref")
-    settings(repo, max_attempts=1)
-    assert "it changes nothing" in holdfast(repo, "run", code=20)
+    assert "is its landing" in holdfast(repo, "run") and landed(repo) == ["t"]
     sound(repo)

@@ -17,7 +17,7 @@ from holdfast.config import mcp
 from holdfast.durable.audit_key import configured_path
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.root import sweep
-from holdfast.engine import after_boot, pins
+from holdfast.engine import after_boot, landed_before, pins
 from holdfast.engine.audit_noted import note_log
 from holdfast.engine.board import Board
 from holdfast.engine.land import Land
@@ -102,6 +102,7 @@ def workshop(
             began = time.perf_counter()
             shop.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
             shop.recovery_s = time.perf_counter() - began
+            landed_before.settle(shop)
             free_left(app.repo, list(ledger.state.tasks.values()))
             catch_up(layout, list(ledger.state.tasks.values()))
             for each in closed:

@@ -81,7 +81,8 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
     history there, and that could not be recognised.
 
     --journal-restored is about no task: the journal is older than what lies beside it, and you have no newer one. What
-    only the lost journal knew is moved to quarantine/, and the next run goes on from the journal as it is.
+    only the lost journal knew is moved to quarantine/, and the next run goes on from the journal as it is. Work that
+    had landed meanwhile is recognised on the branch; where that is in doubt, the task waits for you.
 
     --audit-lost is about no task either: the audit log lacks what the journal has noted of it. The journal says from
     now on that you know.

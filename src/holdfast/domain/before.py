@@ -69,6 +69,7 @@ def seems_lost(task: Task) -> bool:
 def flag(task: Task, flagged: TaskFlagged) -> None:
     task.parked, task.not_before, task.cause = flagged.parked, flagged.not_before, flagged.cause
     task.happened += flagged.happened
+    task.restored = task.restored and bool(flagged.parked or flagged.happened)
     if flagged.anew:
         task.continues, task.session, task.left, task.made = False, "", None, task.at
 
@@ -94,6 +95,7 @@ def claim(task: Task, moved: TaskMoved) -> None:
     task.claims, task.started, task.remote, task.progress = task.claims + 1, False, moved.remote, ""
     task.attempt, task.agent = moved.attempt, moved.agent
     task.not_before, task.cause, task.endpoint = 0.0, "", moved.endpoint
+    task.restored = task.restored and not moved.remote
 
 
 def claimed(task: Task, agent: str, model: str = "") -> Task:
@@ -130,7 +132,7 @@ def undo(task: Task, undone: TurnUndone) -> None:
 def intend(task: Task, spawn: SpawnIntended, moment: float) -> None:
     task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
     task.begun = task.begun or spawn.tree
-    task.reserved, task.used, task.began = spawn.reserved, Spend(), moment
+    task.reserved, task.used, task.began, task.restored = spawn.reserved, Spend(), moment, False
 
 
 def _end(task: Task, one: Past) -> None:

@@ -57,7 +57,8 @@ class AuditNoted(msgspec.Struct, frozen=True):
 
 
 class RunStarted(msgspec.Struct, frozen=True):
-    """`audit`: the audit log as it was found. `audit_lost`: a person says that what it had before is lost."""
+    """`audit`: the audit log as it was found. `audit_lost`: a person says that what it had before is lost. `restored`:
+    so is a newer journal, to which these bore witness."""
 
     previous: Reference | None
     format: int
@@ -65,6 +66,7 @@ class RunStarted(msgspec.Struct, frozen=True):
     holdfast: str
     audit: AuditNoted | None = None
     audit_lost: bool = False
+    restored: list[str] = []
 
 
 class ReplayCompleted(msgspec.Struct, frozen=True):

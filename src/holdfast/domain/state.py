@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain import before, entries, landing, outage
+from holdfast.domain import before, entries, landing, outage, runs
 from holdfast.domain.before import Left, Past, Undos
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
@@ -42,6 +42,7 @@ class Task(msgspec.Struct):
     its file and blob are on disk. `progress` is what its worker said last. `cause`: why it is paused until
     `not_before`. `endpoint` is where `worked_by` finds its model, if that is known. `assigned`: whom a person gave it.
     `tree` is the snapshot that this attempt's next start goes on with, or else `begun`, the commit it begins with.
+    `restored`: the journal was put back from a backup, and it has not been started since: it may have landed already.
     """
 
     id: str
@@ -103,6 +104,7 @@ class Task(msgspec.Struct):
     intent: str = ""
     cause: str = ""
     endpoint: str = ""
+    restored: bool = False
 
     @property
     def stands(self) -> int:
@@ -158,7 +160,7 @@ class State:
     turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
     """
 
-    version = 14
+    version = 15
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -219,11 +221,7 @@ class State:
 
     def _start_run(self, entry: EntryLike, started: entries.RunStarted) -> None:
         self.epoch, self._run = started.epoch, nothing()
-        if started.audit is not None or started.audit_lost:
-            self.audit = started.audit
-
-    def _note_audit(self, entry: EntryLike, noted: entries.AuditNoted) -> None:
-        self.audit = noted
+        runs.start(self, started)
 
     def _add(self, entry: EntryLike, added: entries.TaskAdded) -> None:
         if added.task in self.tasks:
@@ -383,7 +381,7 @@ def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
 
 _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] = {
     entries.RunStarted: State._start_run,
-    entries.AuditNoted: State._note_audit,
+    entries.AuditNoted: runs.note_audit,
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,

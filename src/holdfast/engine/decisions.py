@@ -26,7 +26,7 @@ from holdfast.durable import attempts, process
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry, Record
-from holdfast.engine import leftovers, lost_turns, verify
+from holdfast.engine import landed_before, leftovers, lost_turns, verify
 from holdfast.engine.turns import Follower
 from holdfast.engine.workshop import Workshop
 from holdfast.engine.worktree import Worktrees
@@ -289,11 +289,11 @@ def _resolution(desk: Desk, task: Task, decision: str) -> list[Record]:
     """The move that the decision asks for, if any, and then the flag: a crash between leaves the task parked still."""
     if decision in lost_turns.CHOICES:
         return lost_turns.records(desk, task, decision)
-    legal, event = TASK.legal(task.state), None
-    if decision == "abandon":
-        event = next((each for each in _GIVE_UP if each in legal), None)
-    elif decision == "happened" and task.parked.startswith("task_land_"):
-        event = next((each for each in (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if each in legal), None)
+    if decision == "happened" and landed_before.is_doubt(task.parked):
+        return landed_before.closing(desk, task)
+    has_landed = decision == "happened" and task.parked.startswith("task_land_")
+    events = _GIVE_UP if decision == "abandon" else (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if has_landed else ()
+    event = next((each for each in events if each in TASK.legal(task.state)), None)
     has_begun, moves = desk.has_begun(), []
     if event is not None and not has_begun:
         end_attempt(desk, task)

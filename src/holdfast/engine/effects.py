@@ -49,6 +49,22 @@ def carry_out(
     return result
 
 
+def acknowledge(
+    ledger: Ledger, effects: Mapping[str, Effect], kind: str, intended: entries.EffectIntended
+) -> dict[str, Any]:
+    """Puts on record what took place without this journal's knowledge. Performs nothing; empty where it did not."""
+    intent = _intend(ledger, kind, intended)
+    match _look(effects[kind], kind, intent):
+        case Happened(found):
+            _close(ledger, intent, "confirmed", "it was found done", found)
+            return found
+        case DidNotHappen():
+            _close(ledger, intent, "failed", "it was not found", {})
+        case InDoubt(doubt):
+            _close(ledger, intent, "parked", doubt, {})
+    return {}
+
+
 def _look(effect: Effect, kind: str, intent: OpenIntent) -> Verdict:
     try:
         return effect.reconcile(intent)

@@ -17,7 +17,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
 from holdfast.durable.entry import Record
-from holdfast.engine import answers, gate_results, merge, messages, pins, refresh, verify
+from holdfast.engine import answers, gate_results, landed_before, merge, messages, pins, refresh, verify
 from holdfast.engine.effects import carry_out
 from holdfast.engine.land import branch_of, reaches
 from holdfast.engine.lost import settle_rewritten, undone
@@ -56,6 +56,8 @@ def finish(shop: Workshop, task: Task) -> Finished:
         verdict = _verify(shop, task)
         if verdict is not None:
             return verdict
+        if _has_landed(task):
+            break
         if shop.board.worked_on(task).approve and not task.approved:
             shop.move(task, TaskEvent.APPROVAL_REQUESTED, TransitionReason.APPROVAL_REQUIRED, agent=task.agent)
             shop.note(task.id, "waits for `holdfast approve`")
@@ -71,6 +73,10 @@ def finish(shop: Workshop, task: Task) -> Finished:
     shop.worktrees.remove(task.id, landed=task.candidate)
     _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left}, branch)
     return Finished.CLOSED
+
+
+def _has_landed(task: Task) -> bool:
+    return bool(task.landed)
 
 
 def _note_wait(shop: Workshop, task: Task, branch: str, paths: list[str]) -> None:
@@ -92,9 +98,9 @@ def land_on(shop: Workshop, task: Task, branch: str) -> verify.Verdict | None:
 
 
 def _verify(shop: Workshop, task: Task) -> Finished | None:
-    """None when the commit that would land has passed; it is then in `task.verified`."""
+    """None when the commit that would land has passed, and is in `task.verified`; or has landed, unknown to us."""
     verdict = judge(shop, task)
-    if verdict is None:
+    if verdict is None or (verdict.kind == "empty_change" and landed_before.recognise(shop, task)):
         return None
     reason = AbortReason.LANDING_CONFLICT if verdict.kind == "conflict" else AbortReason.VERIFICATION_FAILED
     told = verify.feedback(verdict, shop.blobs)

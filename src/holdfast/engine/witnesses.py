@@ -12,7 +12,7 @@ journal must have every entry that these name:
 
 All of them are written only once the entry is on stable storage, so no crash leaves one that is ahead. A person may say
 that the newer journal is lost (`holdfast resolve --journal-restored`): `run_started` then says so in `restored`, and
-what the journal does not know is moved to `quarantine/`.
+what the journal does not know is moved to `quarantine/`. What landed meanwhile is found by engine/landed_before.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,212 @@
+"""Landings that the branch has and the journal does not: it was put back from a backup, and they came after that.
+
+A landed commit names its task and its attempt, and so does a colleague's of the same names. So trailers alone decide
+nothing. A commit is taken for a task's landing only after a person said that the newer journal is lost, for a task that
+this journal has not ended, with an attempt that could have come next, and where the audit log or git's own log of the
+branch says that it was landed here. Then it is journalled as landed, and nothing of it runs again. Where that is not
+so, the task waits for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from holdfast.domain.entries import MOVE_TO, LandIntended
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.durable import git
+from holdfast.durable.audit_chain import day_files, parse
+from holdfast.durable.chain import Chain, find
+from holdfast.durable.entry import Record
+from holdfast.engine import landed_refs, merge
+from holdfast.engine.audit_noted import content
+from holdfast.engine.auditing import ref_of
+from holdfast.engine.effects import acknowledge
+from holdfast.engine.rewritten import COMMITS_MAX
+from holdfast.engine.workshop import Workshop
+from holdfast.layout import Layout
+
+if TYPE_CHECKING:
+    from holdfast.engine.decisions import Desk
+
+_DOUBT = "It may have landed already: "
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+_TRAILERS = "Holdfast-Task: ", "Holdfast-Attempt: "
+# What leads a task to DONE in the attempt that has landed: from where it is in that attempt, and in another one.
+# No move says that a runner has ended: what it left went with the lost journal.
+_WAY: dict[TaskState, TaskEvent] = {
+    TaskState.PLANNED: TaskEvent.APPROVED,
+    TaskState.FAILED: TaskEvent.RETRY,
+    TaskState.BLOCKED: TaskEvent.DEPENDENCY_RESOLVED,
+    TaskState.OPEN: TaskEvent.AGENT_CLAIMS_TASK,
+    TaskState.WAITING_FOR_SUBTASKS: TaskEvent.ALL_SUBTASKS_COMPLETED,
+    TaskState.CLAIMED: TaskEvent.FAST_COMPLETION,
+    TaskState.IN_PROGRESS: TaskEvent.CRASH,
+    TaskState.ORPHANED: TaskEvent.PARTIAL_WORK_MERGED,
+    TaskState.PENDING_APPROVAL: TaskEvent.APPROVAL_GRANTED,
+}
+_WAY_FROM_ANOTHER: dict[TaskState, TaskEvent] = {
+    **_WAY,
+    TaskState.CLAIMED: TaskEvent.UNCLAIM,
+    TaskState.ORPHANED: TaskEvent.REQUEUED_FOR_RETRY,
+    TaskState.PENDING_APPROVAL: TaskEvent.APPROVAL_REJECTED,
+    TaskState.DONE: TaskEvent.VERIFICATION_REJECTED,
+}
+_GOES_ON = {*_WAY_FROM_ANOTHER} - {TaskState.PLANNED, TaskState.FAILED, TaskState.BLOCKED, TaskState.OPEN}
+
+
+def settle(shop: Workshop) -> None:
+    """Journals what has landed of the tasks that had not ended when the journal was put back; parks those in doubt."""
+    tasks = [task for task in shop.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
+    tasks = [task for task in tasks if not task.landed and not is_doubt(task.parked)]
+    named = _named(git.discover(shop.repo), shop.branch) if tasks else {}
+    witnessed = _witnessed(shop, named.keys()) if named else {}
+    for task in tasks:
+        of_task = [attempt for attempt in named if attempt.rpartition(".")[0] == task.id]
+        sure = [each for each in of_task if each in witnessed and _can_be(task, each)]
+        if sure:
+            how = f"its message names the task and {sure[0]}, and {witnessed[sure[0]]} says that it landed here"
+            _take(shop, task, sure[0], named[sure[0]], how)
+        elif of_task:
+            _park(shop, task, of_task[0], named[of_task[0]])
+
+
+def recognise(shop: Workshop, task: Task) -> bool:
+    """Whether the branch got a commit since the attempt began that names it: a candidate that is in there has landed.
+
+    Then it is journalled as landed.
+    """
+    named = _named(git.discover(shop.repo), shop.branch, *([f"^{task.base}"] if task.base else []))
+    if task.attempt not in named:
+        return False
+    _take(shop, task, task.attempt, named[task.attempt], f"its message names the task and {task.attempt}")
+    return bool(task.landed)
+
+
+def is_doubt(parked: str) -> bool:
+    return parked.startswith(_DOUBT)
+
+
+def closing(desk: Desk, task: Task) -> list[Record]:
+    """A person says that it has landed: the moves to its end. What the branch has of it is in the outcome."""
+    branch = merge.target_branch(desk.repo, desk.config)
+    named = _named(git.discover(desk.repo), branch)
+    attempt = next((each for each in named if each.rpartition(".")[0] == task.id), task.attempt or f"{task.id}.1")
+    records, state, at = list[Record](), task.state, task.attempt
+
+    def move(event: TaskEvent, **more: Any) -> None:
+        nonlocal state, at
+        at, state = more.get("attempt", at), TASK.next(state, event)
+        reason = TransitionReason.RESOLVED_BY_PERSON
+        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": at, **more}
+        records.append(desk.record(MOVE_TO[state], len(records) + 2, inputs))
+
+    while state is not TaskState.DONE or at != attempt:
+        event = (_WAY if at == attempt else _WAY_FROM_ANOTHER)[state]
+        move(event, **_facts(task, event, attempt, named.get(attempt, "")))
+    outcome = {"commit": named.get(attempt, ""), "branch": branch, "attempt": attempt, "left": []}
+    move(TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome=outcome)
+    told = {"decision": "happened", "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
+    return [*records, desk.record("task_flagged", 0, {"task": task.id, "parked": ""}, told)]
+
+
+# -- what is there ----------------------------------------------------------------------------------------------------
+
+
+def _named(repository: git.Repository, branch: str, *since: str) -> dict[str, str]:
+    """Each attempt that a commit of the branch names together with its task, and the newest such commit."""
+    asked = ("log", f"--max-count={COMMITS_MAX}", "-z", "--format=%H%x01%B", f"--grep=^{_TRAILERS[0]}", branch, *since)
+    found: dict[str, str] = {}
+    for field in repository.run(*asked, "--", codes=(0, 128)).fields():
+        commit, _, message = field.strip("\n").partition("\x01")
+        for attempt in _attempts_in(message):
+            found.setdefault(attempt, commit)
+    return found
+
+
+def _attempts_in(message: str) -> list[str]:
+    # In a squash the lines stand in the middle of the message, where git calls them no trailers.
+    lines = [line.strip() for line in message.splitlines()]
+    tasks, names = ([line.removeprefix(key) for line in lines if line.startswith(key)] for key in _TRAILERS)
+    return [each for each in names if each.rpartition(".")[0] in tasks and each.rpartition(".")[2].isdigit()]
+
+
+def _witnessed(shop: Workshop, named: Collection[str]) -> dict[str, str]:
+    """Those of the attempts that were landed from here, each with what says so."""
+    found = dict.fromkeys(_in_branch_log(shop) & set(named), "git's log of the branch")
+    return found | dict.fromkeys(_in_audit_log(shop.layout, named), "the audit log")
+
+
+def _in_audit_log(layout: Layout, named: Collection[str]) -> set[str]:
+    """By a record whose journal entry is lost: a landing that this journal has is none of the lost ones."""
+    chain, found = Chain(layout.wal), set[str]()
+    for name in day_files(layout.audit):
+        for line in content(layout.audit / name).splitlines():
+            record = parse(line, None)
+            if record is None or record.event != "landed" or record.details.get("attempt") not in named:
+                continue
+            if (ref := ref_of(record)) is not None and find(chain, ref) is None:
+                found.add(str(record.details["attempt"]))
+    return found
+
+
+def _in_branch_log(shop: Workshop) -> set[str]:
+    """By how the branch was moved in this repository. Where another data root lands here too, it may have been that."""
+    repository = git.discover(shop.repo)
+    refs = repository.run("for-each-ref", "--format=%(refname)", landed_refs.LANDED).line.splitlines()
+    if set(refs) - landed_refs.found(shop.repo, shop.layout).keys():
+        return set()
+    asked = ("log", "--walk-reflogs", f"--max-count={COMMITS_MAX}", "-z", "--format=%gs%x01%B", shop.branch, "--")
+    found = set[str]()
+    for field in repository.run(*asked, codes=(0, 128)).fields():
+        words, _, message = field.strip("\n").partition("\x01")
+        moved = words.removeprefix("holdfast: ")
+        found |= {each for each in _attempts_in(message) if words != moved == each.rpartition(".")[0]}
+    return found
+
+
+def _can_be(task: Task, attempt: str) -> bool:
+    """Whether what came after this journal could have been the attempt: the one that goes on, or a later one."""
+    goes_on = task.continues or task.state in _GOES_ON
+    return int(attempt.rpartition(".")[2]) >= task.attempts + (not goes_on)
+
+
+# -- what is journalled -----------------------------------------------------------------------------------------------
+
+
+def _facts(task: Task, event: TaskEvent, attempt: str, commit: str) -> dict[str, Any]:
+    if event is TaskEvent.AGENT_CLAIMS_TASK:
+        return {"attempt": attempt, "agent": task.worked_by or "unknown", "why": "its landing is on the branch"}
+    is_made = event in (TaskEvent.FAST_COMPLETION, TaskEvent.PARTIAL_WORK_MERGED)
+    return {"candidate": commit} if is_made else {}
+
+
+def _take(shop: Workshop, task: Task, attempt: str, commit: str, how: str) -> None:
+    """Step by step, each on disk before the next: after a kill the next start goes on where this one stopped."""
+    while task.state is not TaskState.DONE or task.attempt != attempt:
+        event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
+        shop.move(task, event, TransitionReason.LANDED, **_facts(task, event, attempt, commit))
+    # Its checkouts have followed long since, and may have gone on.
+    flag = {"task": task.id, "parked": "", "happened": ["refresh"]}
+    shop.append(Record("task_flagged", flag, actor="recover"))
+    repository = git.discover(shop.repo)
+    old = repository.run("rev-parse", "--verify", "--quiet", f"{commit}^", codes=(0, 1, 128)).line
+    wanted = LandIntended(task.id, attempt, shop.branch, old or "0" * len(commit), commit)
+    if acknowledge(shop.ledger, shop.effects, "land", wanted):
+        short = shop.branch.removeprefix("refs/heads/")
+        shop.note(task.id, f"{commit[:12]} on {short} is its landing ({how}): nothing of it runs again")
+
+
+def _park(shop: Workshop, task: Task, attempt: str, commit: str) -> None:
+    if task.parked:
+        # A person decides about it in any case.
+        return
+    short = shop.branch.removeprefix("refs/heads/")
+    told = (
+        f"{_DOUBT}the journal was put back from a backup, and {commit[:12]} on {short} names {attempt}, but nothing "
+        f"shows that it was landed from here. Look at it with `git show {commit[:12]}`. If it is this task's work, "
+        f"type `holdfast resolve {task.id} --happened`; `--retry` lets the task run, `--abandon` gives it up"
+    )
+    shop.park(task, told)
