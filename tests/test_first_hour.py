@@ -298,6 +298,17 @@ def test_a_question_ends_closed_with_its_answer(tmp_path: Path) -> None:
     assert git(repo, "log", "--format=%s") == "first"
 
 
+def test_what_changed_nothing_and_has_failed_is_told_what_helps(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    add(repo, "asks", "say It sorts twice.", more="max_attempts: 1\n")
+    said = type_in(repo, "run").stdout
+    offered = "holdfast cancel asks | holdfast edit asks --may-change-nothing, then holdfast retry asks"
+    assert f"next: {offered}" in said, said
+    for command in offered.partition(" | ")[2].split(", then "):
+        assert type_in(repo, *command.split()[1:]).returncode == 0, command
+    assert "closed with an answer" in type_in(repo, "run").stdout
+
+
 def test_a_question_that_changes_something_is_judged_like_any_task(tmp_path: Path) -> None:
     repo = make_work(tmp_path / "repo")
     add(repo, "asks", "write x", more="may_change_nothing: true\nmax_attempts: 1\nverify: ['false']\n")

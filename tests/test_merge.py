@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from holdfast.durable.git import discover
 from holdfast.engine import merge
 from holdfast.engine.merge import Identity, Merged
 from holdfast.engine.worktree import Worktrees
-from holdfast.errors import NoIdentity, NoTarget
+from holdfast.errors import NestedRepository, NoIdentity, NoTarget
 from holdfast.layout import Layout
 from snapshot_support import git, repository, user_state, with_files
 
@@ -165,13 +166,16 @@ def test_line_ends_and_filters_are_the_repositorys(tmp_path: Path) -> None:
     assert bench.trees.remove("T-1", landed=made)
 
 
-def test_a_submodule_stays_untouched_and_a_nested_repository_stays_out(repo: Path, tmp_path: Path) -> None:
+def test_a_submodule_stays_untouched_and_a_nested_repository_is_refused(repo: Path, tmp_path: Path) -> None:
     inner = with_files(repository(tmp_path / "inner"), i="i")
     git(repo, "submodule", "add", "-q", str(inner), "sub")
     git(repo, "commit", "-q", "-m", "submodule")
     bench = Bench(repo)
     (bench.path / "a").write_text("work\n")
     with_files(repository(bench.path / "nested"), n="n")
+    with pytest.raises(NestedRepository, match=r"of its own in nested, .* remove nested/\.git"):
+        bench.made()
+    shutil.rmtree(bench.path / "nested")
     made = bench.made()
     assert changes(repo, bench.base, made) == "M\ta"
     (repo / "c").write_text("theirs\n")

@@ -55,6 +55,14 @@ def test_a_change_below_a_submodule_is_refused_with_a_sentence(repo: Path, is_in
     sound(repo)
 
 
+def test_a_change_below_a_submodule_that_stays_names_the_setting(repo: Path) -> None:
+    add(repo, "t", "write lib/inner.txt mine", max_attempts=1)
+    said = holdfast(repo, "run", code=20)
+    refused = next(line for line in said.splitlines() if "which is a submodule or below one" in line)
+    assert "`submodules: init` in config/settings.yaml" in refused
+    assert "next: set `submodules: init` in config/settings.yaml" in said
+
+
 def test_a_submodule_that_is_taken_out_with_its_entry_goes(repo: Path) -> None:
     add(repo, "t", "run git rm -qf lib")
     holdfast(repo, "run")

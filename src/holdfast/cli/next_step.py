@@ -23,6 +23,13 @@ _FIRST = {
     "auth_missing": "sign in (`holdfast agents` tells how)",
     "gate_failed": "holdfast gates {task}",
     "gate_timed_out": "holdfast gates {task}",
+    "submodule": "set `submodules: init` in config/settings.yaml or change the goal (`holdfast edit {task}`)",
+    "submodule_ahead": "bring the work in its submodule into that submodule's repository",
+    "nested_repository": "remove the inner .git in its worktree or list its folder in .gitignore",
+}
+# Where another try of the same would come to the same.
+_INSTEAD = {
+    "empty_change": "holdfast cancel {task} | holdfast edit {task} --may-change-nothing, then holdfast retry {task}",
 }
 
 
@@ -57,16 +64,21 @@ def next_step(
         others = f"holdfast promote {task} --branch NAME | holdfast retry {task} --reason WHY | holdfast cancel {task}"
         return f"{commit}, or type holdfast {others.removeprefix('holdfast ')}"
     if stuck and state in (TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):
-        return " | ".join(dict.fromkeys(_unstick(task, node) for node in stuck[:3]))
+        return " | ".join(dict.fromkeys(way for node in stuck[:3] for way in _unstick(task, node)))
+    if state is TaskState.FAILED and kind in _INSTEAD:
+        return _INSTEAD[kind].format(task=task)
     if state is TaskState.FAILED and kind in _FIRST:
         return f"{_FIRST[kind]}, then {_NEXT[state]}".format(task=task)
     return _NEXT.get(state, "holdfast show {task}" if is_held else "holdfast run").format(task=task)
 
 
-def _unstick(task: str, node: Node) -> str:
+def _unstick(task: str, node: Node) -> list[str]:
     if node.state is TaskState.CANCELLED or node.number < 0:
-        return f"holdfast edit {task} --depends-on OTHER | holdfast cancel {task}"
-    return next_step(node.id, node.state, node.parked)
+        return [f"holdfast edit {task} --depends-on OTHER", f"holdfast cancel {task}"]
+    if node.state is TaskState.FAILED and not node.parked:
+        # Cancelling that one would leave this one waiting for ever.
+        return [f"holdfast retry {node.id}", f"holdfast cancel {task}"]
+    return [next_step(node.id, node.state, node.parked)]
 
 
 def stuck_behind(graph: Graph, name: str) -> list[Node]:

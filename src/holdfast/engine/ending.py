@@ -7,7 +7,7 @@ is touched, under a name of its own that is never written twice: doing this agai
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.domain.attempt import Ending, Exit
@@ -16,7 +16,7 @@ from holdfast.domain.spend import Spend
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
-from holdfast.durable import attempts, jsonl, process
+from holdfast.durable import attempts, git, jsonl, process
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge, messages, outages, standing, turns
 from holdfast.engine.salvage import salvage
@@ -266,6 +266,9 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
         shop.note(task.id, str(error))
         return
     store, modules = shop.worktrees.store, shop.worktrees.modules
+    if ended.snapshot and (inner := merge.nested(store, task.base, ended.snapshot, shop.worktrees.exclude)):
+        _refuse_nested(shop, task, ended, [git.readable(path) for path in inner])
+        return
     if ended.snapshot and (found := merge.below_submodules(store, task.base, ended.snapshot, modules)):
         _refuse_submodules(shop, task, ended, found)
         return
@@ -300,18 +303,34 @@ def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, found: Mapping[s
     """What was done elsewhere is kept in the attempt's turns, and the next attempt begins with it."""
     paths = ", ".join([path for each in found.values() for path in each][:5])
     if shop.worktrees.modules is None:
-        detail = f"it changes {paths}, which is a submodule or below one: only its own repository has that"
+        kind = "submodule"
+        detail = f"it changes {paths}, which is a submodule or below one: only its own repository has that. Agents get "
+        detail += "the files of submodules, and may move them to other commits, with `submodules: init` in "
+        detail += "config/settings.yaml; it is `keep` now"
         way = "Leave submodules as they are, and change only this repository"
     else:
-        names, one = ", ".join(found), next(iter(found))
+        kind, names, one = "submodule_ahead", ", ".join(found), next(iter(found))
         detail = f"it leaves work in the submodule {names} ({paths}) that the repository's own copy does not have; "
         detail += f"it is kept in the turns of {task.attempt}"
         way = f"Leave the submodule as it was, or check out a commit that is in its repository already: `git -C {one} "
         way += "log --all`. New work in it goes to its own repository first, and a person types `git fetch` in it here"
-    told = f"Your work was not taken: {detail}. {way}."
+    _refuse(shop, task, ended, kind, detail, f"Your work was not taken: {detail}. {way}.")
+
+
+def _refuse_nested(shop: Workshop, task: Task, ended: Exit, paths: Sequence[str]) -> None:
+    """The repositories stay in the worktree, where the next attempt finds them."""
+    one, top = paths[0], shop.worktrees.path(task.id)
+    detail = (
+        f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which only the commit is saved. Remove "
+    )
+    detail += f"{one}/.git in {top} if its files are to land, or list {one}/ in .gitignore to keep it out"
+    _refuse(shop, task, ended, "nested_repository", detail, f"Your work was not taken: {detail}.")
+
+
+def _refuse(shop: Workshop, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
     more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
     reason = AbortReason.VERIFICATION_FAILED
-    shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, "submodule", detail, told, **more)
+    shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, told, **more)
 
 
 def _limit(shop: Workshop, task: Task, ended: Exit) -> None:

@@ -165,8 +165,10 @@ class Collector:
         """Saves what stands in a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
         taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED).commit
         who = merge.Identity("holdfast", "holdfast@localhost")
-        exclude = self._trees.exclude
-        return merge.candidate(self._trees.store, task.base, taken, "cancelled", who, exclude=exclude) or task.base
+        # A worktree with a nested repository is not the same tree, and so it is kept.
+        store, exclude = self._trees.store, self._trees.exclude
+        made = merge.candidate(store, task.base, taken, "cancelled", who, exclude=exclude, leaves_nested=True)
+        return made or task.base
 
     # -- removing -----------------------------------------------------------------------------------------------------
 

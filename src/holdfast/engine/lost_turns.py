@@ -31,8 +31,8 @@ def records(desk: Desk, task: Task, decision: str) -> list[Record]:
     if decision == "anew":
         return [*opened, desk.record("task_flagged", 0, flag, told)]
     left = task.left if task.left is not None and not task.starts else None
-    attempt, turn = (left.attempt, left.turn) if left is not None else (task.attempt, task.stands)
-    found, commit = newest_whole(desk.layout, desk.worktrees.store, attempt, turn)
+    attempt, turn, base = (left.attempt, left.turn, left.base) if left else (task.attempt, task.stands, task.base)
+    found, commit = newest_whole(desk.layout, desk.worktrees, attempt, turn, base)
     if not found:
         hint = f"`holdfast resolve {task.id} --anew` begins anew, and `--abandon` gives it up."
         raise DecisionRefused(task=task.id, verb="gone on with", reason=f"no turn of {attempt} is there", hint=hint)

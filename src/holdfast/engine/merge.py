@@ -29,7 +29,7 @@ from holdfast.durable.snapshot import files_below
 from holdfast.durable.snapshot_store import CANDIDATES, MERGED, Store
 from holdfast.durable.submodules import GITLINK, has_commit
 from holdfast.engine import submodules
-from holdfast.errors import NoIdentity, NoTarget
+from holdfast.errors import NestedRepository, NoIdentity, NoTarget
 
 TITLE_MAX = 72
 # The data root's place unless it is configured.
@@ -153,20 +153,25 @@ def candidate(
     exclude: Sequence[str] = DATA_ROOT,
     modules: Path | None = None,
     attempt: str = "",
+    leaves_nested: bool = False,
 ) -> str | None:
     """The snapshot as a commit on top of `base`; None when nothing has changed.
 
     `exclude`: paths that stay as `base` has them, as the data root. Submodules do, unless `.gitmodules` drops them, or
     the snapshot has another commit that the submodule's own git dir below `modules` has, too.
-    `attempt`: whose ref is to keep the commit.
+    `attempt`: whose ref is to keep the commit. `leaves_nested`: nested repositories stay where they stand; without it,
+    one is refused, because its files are in no snapshot.
     """
     repository = store.seen
     git_objects.require_whole(repository, snapshot_commit, [base])
     changed = _changes(repository, base, snapshot_commit)
+    inner = _nested(repository, snapshot_commit, changed, exclude)
+    if inner and not leaves_nested:
+        raise NestedRepository(paths=", ".join(map(git.readable, inner)), first=git.readable(inner[0]))
     kept = [*exclude, *_submodules(repository, snapshot_commit, changed, modules)]
-    found = [(entry, path) for entry, path in changed if not _below(path, kept)]
+    found = [(entry, path) for entry, path in changed if not _below(path, [*kept, *inner])]
     with _private(store, base) as run:
-        _apply(run, repository, snapshot_commit, found)
+        _apply(run, found)
         tree = run("write-tree").line
         if tree == _tree(repository, base):
             return None
@@ -189,6 +194,20 @@ def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Pat
             inside = submodules.differing(store, modules / listed[top], was[top], f"{snapshot_commit}:{top}")
             found[top] = [f"{top}/{path}" for path in inside] or [top]
     return {top: paths for top, paths in found.items() if paths}
+
+
+def nested(store: Store, base: str, snapshot_commit: str, exclude: Sequence[str]) -> list[str]:
+    """The repositories that stand in the snapshot and are no submodules: their files are in the worktree alone."""
+    return _nested(store.seen, snapshot_commit, _changes(store.seen, base, snapshot_commit), exclude)
+
+
+def _nested(
+    repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]], exclude: Sequence[str]
+) -> list[str]:
+    found = [path for entry, path in changed if entry.mode == GITLINK and not _below(path, exclude)]
+    listed = submodules.names(repository.run, snapshot) if found else {}
+    # What is below a submodule is for that to say.
+    return [path for path in found if not _below(path, list(listed))]
 
 
 def _submodules(
@@ -309,12 +328,10 @@ def _private(store: Store, tree: str) -> Iterator[_Run]:
         yield run
 
 
-def _apply(run: _Run, repository: git.Repository, snapshot: str, found: Sequence[tuple[_Entry, str]]) -> None:
+def _apply(run: _Run, found: Sequence[tuple[_Entry, str]]) -> None:
     """Brings the differences into the index, each file as `git add` would."""
     gone = [path for entry, path in found if not entry.mode]
-    modules = submodules.names(repository.run, snapshot)
-    # A nested repository that is no submodule has its content nowhere but in the worktree.
-    links = [(e, p) for e, p in found if e.mode == GITLINK and (e.old_mode == GITLINK or p in modules)]
+    links = [(entry, path) for entry, path in found if entry.mode == GITLINK]
     files = [(entry, path) for entry, path in found if entry.mode not in ("", GITLINK)]
     run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(gone))
     # Rules of attributes count as the snapshot has them, before the first file is looked at.

@@ -22,7 +22,7 @@ from holdfast.engine import ending, merge
 from holdfast.engine.decisions import Answer, Desk, expect_decided, refused
 from holdfast.engine.intake import DEFINITION_TYPE
 from holdfast.engine.plan import AT_WORK
-from holdfast.engine.standing import expect_whole, journalled_turns
+from holdfast.engine.standing import expect_nested, expect_whole, journalled_turns
 from holdfast.errors import TaskExists, TurnUnknown
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
@@ -105,6 +105,7 @@ def undo(desk: Desk, asked: Turn) -> Answer:
         _expect_undoable(desk, task)
         commit = snapshot_of(desk.layout, task.attempt, asked.turn)
         expect_whole(desk.worktrees.store, task.id, task.attempt, asked.turn, commit)
+        expect_nested(desk.worktrees, task.id, task.attempt, asked.turn, task.base, commit)
         desk.worktrees.mend(task.id, task.base)
         snapshots = desk.worktrees.snapshots(task.id, task.base)
         number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1

@@ -39,6 +39,9 @@ def _candidate(shop: Workshop, task: Task, made: Definition) -> str:
     store, snapshot = shop.worktrees.store, journalled_turns(shop.layout, task.attempt).get(task.stands, "")
     if not snapshot or store.whole(snapshot):
         return ""
+    if merge.nested(store, task.base, snapshot, shop.worktrees.exclude):
+        # It would be salvaged without files of it.
+        return ""
     message = messages.of_candidate(shop, task, made)
     who = merge.identity(shop.repo, shop.config)
     trees = shop.worktrees

@@ -7,12 +7,16 @@ stands in the folder by then is saved first, as the attempt's snapshot `found-<n
 
 from __future__ import annotations
 
+import os
+
 from holdfast.domain.state import Task
+from holdfast.durable import git
 from holdfast.durable.chain import Chain
 from holdfast.durable.snapshot import ROOT
 from holdfast.durable.snapshot_store import Store
+from holdfast.engine import merge
 from holdfast.engine.worktree import Worktrees
-from holdfast.errors import ResultLost, SnapshotLost
+from holdfast.errors import NestedLost, ResultLost, SnapshotLost
 from holdfast.layout import Layout
 
 
@@ -41,17 +45,32 @@ def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) 
         raise SnapshotLost(task=task, attempt=attempt, turn=turn, commit=commit, store=store.path, reason=reason)
 
 
+def expect_nested(worktrees: Worktrees, task: str, attempt: str, turn: int, base: str, commit: str) -> None:
+    """Before a start goes on with a snapshot: the repositories that were made inside the worktree stand there still."""
+    if gone := nested_gone(worktrees, task, base, commit):
+        raise NestedLost(task=task, attempt=attempt, turn=turn, folder=worktrees.path(task) / git.readable(gone[0]))
+
+
+def nested_gone(worktrees: Worktrees, task: str, base: str, commit: str) -> list[str]:
+    """The nested repositories of a snapshot that are not in the task's worktree: nobody else has their files."""
+    inner, top = merge.nested(worktrees.store, base, commit, worktrees.exclude), worktrees.path(task)
+    return [path for path in inner if not os.path.lexists(top / path / ".git")]
+
+
 def expect_result(store: Store, task: Task, *commits: str) -> None:
     """Before what an attempt came to is taken, judged or landed."""
     for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
         raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
 
 
-def newest_whole(layout: Layout, store: Store, attempt: str, turn: int) -> tuple[int, str]:
+def newest_whole(layout: Layout, worktrees: Worktrees, attempt: str, turn: int, base: str) -> tuple[int, str]:
     """The newest turn up to this one whose tree is there, with its commit; (0, "") where none is."""
     turns = {number: commit for number, commit in journalled_turns(layout, attempt).items() if number <= turn}
-    lost = store.incomplete(set(turns.values()))
-    return max(((number, commit) for number, commit in turns.items() if commit not in lost), default=(0, ""))
+    lost, task = worktrees.store.incomplete(set(turns.values())), attempt.rpartition(".")[0]
+    for number, commit in sorted(turns.items(), reverse=True):
+        if commit not in lost and not nested_gone(worktrees, task, base, commit):
+            return number, commit
+    return 0, ""
 
 
 def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str) -> None:

@@ -21,7 +21,7 @@ from holdfast.durable.snapshot_store import Store
 from holdfast.engine import merge
 from holdfast.engine.prompt import Tree, Words, prompt
 from holdfast.engine.rework import snapshot_of, snapshots_of
-from holdfast.engine.standing import expect_whole, journalled_turns, tree_of
+from holdfast.engine.standing import expect_nested, expect_whole, journalled_turns, tree_of
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
@@ -65,6 +65,7 @@ def ready(room: Room, task: Task, made: Definition, agent: Agent) -> Ready:
         base, begin, snapshot = task.base, task.begun, tree_of(room.layout, task)
         if snapshot:
             expect_whole(room.store, task.id, task.attempt, task.stands, snapshot)
+            expect_nested(room.worktrees, task.id, task.attempt, task.stands, base, snapshot)
         found = _interrupted(room, task)
     else:
         base = merge.newest(room.repo, room.branch)
@@ -106,9 +107,12 @@ def _candidate(room: Room, task: Task, left: Left) -> str:
     store = room.store
     snapshot = snapshot_of(room.layout, left.attempt, left.turn)
     expect_whole(store, task.id, left.attempt, left.turn, snapshot)
-    message = f"Turn {left.turn} of {left.attempt}\n"
     trees = room.worktrees
-    made = merge.candidate(store, left.base, snapshot, message, who, exclude=trees.exclude, modules=trees.modules)
+    expect_nested(trees, task.id, left.attempt, left.turn, left.base, snapshot)
+    message = f"Turn {left.turn} of {left.attempt}\n"
+    # A nested repository stays in the worktree, for the agent to see to.
+    more = (store, left.base, snapshot, message, who)
+    made = merge.candidate(*more, exclude=trees.exclude, modules=trees.modules, leaves_nested=True)
     return made or left.base
 
 
