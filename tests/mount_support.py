@@ -45,7 +45,8 @@ def mounts(test: Callable[P, None]) -> Callable[P, None]:
         name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
         again = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "", name]
         top = Path(__file__).parent.parent
-        env = {**os.environ, _INSIDE: "1", "PYTEST_ADDOPTS": ""}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+        env = {**kept, _INSIDE: "1", "PYTEST_ADDOPTS": ""}
         done = subprocess.run([*command, *again], cwd=top, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 

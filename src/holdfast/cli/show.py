@@ -120,6 +120,8 @@ def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Told:
             yield "", "another attempt follows by itself"
     elif task is not None and task.state is TaskState.OPEN and task.attempts and (last := task.outcome.get("detail")):
         yield "last try", str(last)
+    elif task is not None and task.state is TaskState.CANCELLED and (last := task.outcome.get("detail")):
+        yield "because", str(last)
     output = facts.get("gate_output") or []
     yield from (("", f"| {line}") for line in output)
     if output:
