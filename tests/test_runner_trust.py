@@ -96,9 +96,11 @@ def paid(usd: float, tokens: int) -> str:
     return line(type="result", subtype="success", result="Done.", total_cost_usd=usd, modelUsage=used)
 
 
-@pytest.mark.parametrize(("reported", "counted"), [(0.5, 0.5), (4.0, 4.0), (0.0, 0.0)])
-def test_what_the_agent_reports_is_what_it_cost(bench: Bench, reported: float, counted: float) -> None:
-    """The table says 1.5 dollars, before the turn and before the end."""
+@pytest.mark.parametrize(("reported", "counted"), [(0.5, 1.5), (4.0, 4.0), (0.0, 1.5)])
+def test_what_the_agent_reports_is_what_it_cost_and_never_less_than_was_counted(
+    bench: Bench, reported: float, counted: float
+) -> None:
+    """The table says 1.5 dollars, before the turn and before the end. What an agent prints may be made up."""
     script = (
         BEGIN + answer(100_000) + began("1") + "echo 1 > one\n" + hooked("1") + result("1") + paid(reported, 100_000)
     )
