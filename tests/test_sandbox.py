@@ -273,8 +273,9 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     runner.wait(60)
     starts.end_all(bench.files, "T.1", 1, 0.1)
     until(lambda: not _sleepers(), "the stray's end")
-    seen = attempts.look(bench.files, 1)
-    assert seen is (Seen.ENDED if who == "agent" else Seen.DEAD) and not bench.agent().is_alive()
+    # A runner that is asked to end may be quick enough to say how its agent ended.
+    wanted = {"runner": {Seen.DEAD}, "agent": {Seen.ENDED}, "all": {Seen.DEAD, Seen.ENDED}}
+    assert attempts.look(bench.files, 1) in wanted[who] and not bench.agent().is_alive()
 
 
 def _sleepers() -> list[str]:
