@@ -11,7 +11,7 @@ import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,11 +49,15 @@ class Request:
 class Wire:
     """One connection that is kept."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: Callable[[], str]) -> None:
         at = urlsplit(url)
-        self._host, self._port = at.hostname, at.port
-        self._head = f"Host: {self._host}:{self._port}\r\nAuthorization: Bearer {token}\r\n"
+        self._host, self._port, self._token = at.hostname, at.port, token
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    @property
+    def _head(self) -> str:
+        """Each start of the server has a token of its own."""
+        return f"Host: {self._host}:{self._port}\r\nAuthorization: Bearer {self._token()}\r\n"
 
     async def ask(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, bytes]:
         content = b"" if body is None else json.dumps(body).encode()
@@ -66,7 +70,11 @@ class Wire:
             writer.write(head.encode() + content)
             is_sent = True
             status, length = await _read_head(reader)
-            return status, await reader.readexactly(length)
+            content = await reader.readexactly(length)
+            if status == 401:
+                # The server is newer than the token: refused, and nothing was done.
+                raise CutOffError(False)
+            return status, content
         except (OSError, asyncio.IncompleteReadError) as error:
             self.close()
             raise CutOffError(is_sent) from error
@@ -77,6 +85,8 @@ class Wire:
         try:
             writer.write(f"GET {path} HTTP/1.1\r\n{self._head}Last-Event-ID: {after}\r\n\r\n".encode())
             status, _ = await _read_head(reader)
+            if status == 401:
+                raise ConnectionError("the server is newer than the token")
             assert status == 200, status
             text = b""
             while size := int(await reader.readuntil(b"\r\n"), 16):
@@ -106,7 +116,7 @@ class Load:
     """Clients that add and work on tasks, and followers, until `over`. What they met is counted and kept."""
 
     url: str
-    token: str
+    token: Callable[[], str]
     seed: str
     over: bool = False
     pending: set[Request] = field(default_factory=set)

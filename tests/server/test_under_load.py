@@ -99,7 +99,12 @@ class Round:
         wait_for(lambda: self.log.read_text() != "" and read_address(layout(self.repo)) is not None, "a server")
         address = read_address(layout(self.repo))
         assert address is not None
-        self.load = Load(address.url, address.token, self.seed)
+
+        def token() -> str:
+            found = read_address(layout(self.repo))
+            return found.token if found is not None else ""
+
+        self.load = Load(address.url, token, self.seed)
         begun = journal(self.repo)[0][0]
         self.seen = [[begun] for _ in range(FOLLOWERS)]
         asyncio.run(self.all(first))
