@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from confined_support import bench as bench
+from confined_support import needs_bwrap
 from engine_support import add, begin, holdfast, layout, make_repo, settings, state
 from holdfast.domain.attempt import Ending, Launch, Limits
 from holdfast.durable import attempts
@@ -21,23 +21,7 @@ from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git, repository
 from verify_support import effect, intent
 
-
-def _why_not() -> str:
-    if shutil.which("bwrap") is None:
-        return "bwrap is not installed"
-    words = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "true"]
-    tried = subprocess.run(words, capture_output=True, text=True, check=False)
-    return "" if tried.returncode == 0 else f"bwrap is not permitted here: {tried.stderr.strip()}"
-
-
-pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "-")
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
+pytestmark = needs_bwrap
 
 
 def commit(repo: Path, files: dict[str, str]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from confined_support import bench as bench
+from confined_support import needs_bwrap
 from holdfast.domain.attempt import Ending
 from holdfast.engine.worktree import Worktrees
 from runner_support import Bench
 from snapshot_support import git
-from walls.confined import bench as bench
-from walls.confined import needs_bwrap
 
 pytestmark = needs_bwrap
 

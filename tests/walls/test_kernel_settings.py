@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from confined_support import bench as bench
+from confined_support import needs_bwrap, outputs
 from engine_support import holdfast, make_repo, settings
 from holdfast.domain.attempt import Ending
 from runner_support import Bench
-from walls.confined import bench as bench
-from walls.confined import needs_bwrap, outputs
 
 pytestmark = [needs_bwrap, pytest.mark.skipif(os.geteuid() != 0, reason="only root may write there at all")]
 

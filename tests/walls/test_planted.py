@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from confined_support import bench as bench
+from confined_support import needs_bwrap
 from holdfast.domain.attempt import Ending, Home, Launch
 from runner_support import Bench
-from walls.confined import bench as bench
-from walls.confined import needs_bwrap
 
 pytestmark = needs_bwrap
 

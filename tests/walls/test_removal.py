@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from confined_support import bench as bench
+from confined_support import needs_bwrap
 from holdfast.domain.attempt import Ending, Launch
 from holdfast.durable import disk
 from holdfast.durable.kernel import Kernel
 from holdfast.errors import DiskError
 from holdfast.testing.recorder import PowerCut, Recorder
 from runner_support import Bench
-from walls.confined import bench as bench
-from walls.confined import needs_bwrap
 
 
 def victim(folder: Path, names: list[str]) -> Path:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from confined_support import bench as bench
+from confined_support import needs_bwrap
 from holdfast.agents.record import Record
 from holdfast.durable import attempts
 from holdfast.durable import git as our_git
@@ -16,8 +18,6 @@ from holdfast.processes import confined_git, members
 from runner_support import Bench
 from snapshot_support import git
 from support import wait_for
-from walls.confined import bench as bench
-from walls.confined import needs_bwrap
 
 
 @needs_bwrap

@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from confined_support import bench as bench
+from confined_support import needs_bwrap, outputs
 from engine_support import add, holdfast, layout, make_repo, state
 from holdfast.domain.attempt import Ending
 from holdfast.durable import disk
@@ -13,8 +15,6 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.root import create_root, open_root
 from runner_support import Bench
 from snapshot_support import git
-from walls.confined import bench as bench
-from walls.confined import needs_bwrap, outputs
 
 
 @needs_bwrap

@@ -26,25 +26,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.domain.attempt import Home, Order
-from holdfast.durable import audit_key, disk, git
+from holdfast.durable import disk, git
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.submodules import MODULES, Module, is_real, recorded
 from holdfast.errors import NotWritable
 from holdfast.layout import Attempt
+from holdfast.processes import bwrap
 
 KINDS = ("none", "bwrap")
-PROGRAM = "bwrap"
 OWN = "own"
-_FIXED = (
-    "--die-with-parent", "--unshare-pid", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
-    # With the terminal in hand it could type for its user.
-    "--dev-bind", "/dev/null", "/dev/tty", "--proc", "/proc", "--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp",
-)  # fmt: skip
-# The kernel lets root write here without any capability: `core_pattern` names a program that is run outside.
-_OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "dynamic_debug")
-_READ_ONLY = tuple(part for name in _OF_THE_KERNEL for part in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}"))
-# Sockets of the user's session: who may speak to its manager may start anything.
-_HIDDEN = Path("/run/user")
 
 
 def missing(kind: str, path: str | None = None) -> str:
@@ -55,15 +45,15 @@ def missing(kind: str, path: str | None = None) -> str:
         return ""
     import shutil  # slow to import, and most runners need none
 
-    if shutil.which(PROGRAM, path=path) is None:
+    if shutil.which(bwrap.PROGRAM, path=path) is None:
         way_out = "install bubblewrap (on Debian `apt-get install bubblewrap`), or set `sandbox: none`"
-        return f"There is no program `{PROGRAM}` for the sandbox. Nothing was started; {way_out}."
+        return f"There is no program `{bwrap.PROGRAM}` for the sandbox. Nothing was started; {way_out}."
     return ""
 
 
 def in_words(kind: str) -> str:
     """What this sandbox is here, for `doctor`; with what it means where Holdfast is run by root."""
-    if kind == PROGRAM:
+    if kind == bwrap.PROGRAM:
         what = "bwrap: agents and gates write in their worktree only"
         held = (
             "which reads every file and every socket inside, too, but has no capability, and no setting of the kernel"
@@ -124,18 +114,17 @@ def _confined(
     # Holdfast itself may be installed below /tmp, which is another one inside.
     home = {Path(sys.prefix), Path(__file__).parent.parent.parent}
     shut = (repository.common_dir, *repository.stores, *(path for path in home if path.is_relative_to("/tmp")))
-    roots = _data_roots(root.resolve())
+    roots = bwrap.data_roots(root.resolve())
     # Who opens a CLI's whole folder does not open its settings; who names something in it does.
     inner = [path for path in opened if any(Path(each.folder) in path.parents for each in homes)]
     flat = _flat([("--bind", path, path) for path in opened if path not in inner])
     flat += [part for each in homes for part in _home(each)]
-    flat += [*_flat([("--bind", path, path) for path in inner]), *_without_audit_key(key)]
+    flat += [*_flat([("--bind", path, path) for path in inner]), *bwrap.without_audit_key(key)]
     flat += [part for path in roots for part in ("--tmpfs", str(path))]
     binds = [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
-    hidden = ("--tmpfs", str(_HIDDEN)) if _HIDDEN.is_dir() else ()
     flat += [*_flat(binds), *(part for path in roots for part in ("--remount-ro", str(path)))]
-    return (PROGRAM, *_FIXED, *_READ_ONLY, *hidden, *flat, "--chdir", str(worktree), "--", *argv)
+    return (bwrap.PROGRAM, *bwrap.SHUT, *bwrap.without_sessions(), *flat, "--chdir", str(worktree), "--", *argv)
 
 
 def _home(home: Home) -> list[str]:
@@ -157,30 +146,8 @@ def _home(home: Home) -> list[str]:
     return ["--tmpfs", str(folder), *_flat(shown)]
 
 
-def _data_roots(root: Path) -> list[Path]:
-    """This one, and those of other repositories that share a folder with it."""
-    beside = (found.parent for found in root.parent.glob("+*/format.json"))
-    return [root, *(path for path in beside if path != root)]
-
-
 def _flat(binds: list[tuple[str, Path, Path]]) -> list[str]:
     return [str(part) for bind in binds for part in bind]
-
-
-def _without_audit_key(configured: str) -> list[str]:
-    """Its folder, and the file itself where a link leads elsewhere. Before the data root: that may lie below it.
-
-    Of a key that the settings put elsewhere only the file is covered: its folder may be one that the agent needs.
-    """
-    path = audit_key.default_path(os.environ)
-    folder, key = path.parent.resolve(), path.resolve()
-    covered = ["--tmpfs", str(folder)] if folder.is_dir() else []
-    if key.is_file() and not key.is_relative_to(folder):
-        # Bound without its device: it cannot even be opened.
-        covered += ["--ro-bind", "/dev/null", str(key)]
-    if configured and (other := Path(configured).resolve()).is_file() and not other.is_relative_to(folder):
-        covered += ["--ro-bind", "/dev/null", str(other)]
-    return covered
 
 
 def _own(order: Order) -> Path:

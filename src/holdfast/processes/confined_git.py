@@ -8,19 +8,11 @@ the worktree and in the few folders that it is given.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.durable import audit_key, git
-
-PROGRAM = "bwrap"
-_FIXED = (
-    "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
-    "--dev-bind", "/dev/null", "/dev/tty", "--proc", "/proc", "--ro-bind-try", "/proc/sys", "/proc/sys",
-    "--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp",
-)  # fmt: skip
-_SESSIONS = Path("/run/user")
+from holdfast.durable import git
+from holdfast.processes import bwrap
 
 
 def over(
@@ -29,21 +21,14 @@ def over(
     """Makes of git's command line one that is confined. `root`: the data root, of which only the worktree is there,
     `shown` to read, and `opened` to write. `key`: where the settings put the key of the audit log."""
 
+    covered = [*bwrap.without_audit_key(key), *bwrap.without_sessions()]
+    covered += [part for path in bwrap.data_roots(root.resolve()) if path.is_dir() for part in ("--tmpfs", str(path))]
+
     def confine(argv: Sequence[str], folder: Path) -> list[str]:
-        return [PROGRAM, *_FIXED, *covered, *_binds(repository, shown, opened), "--chdir", str(folder), "--", *argv]
+        binds = _binds(repository, shown, opened)
+        return [bwrap.PROGRAM, *bwrap.SHUT, "--unshare-ipc", *covered, *binds, "--chdir", str(folder), "--", *argv]
 
-    covered = _covered(root.resolve(), key)
     return confine
-
-
-def _covered(root: Path, key: str) -> list[str]:
-    beside = (found.parent for found in root.parent.glob("+*/format.json"))
-    default = audit_key.default_path(os.environ)
-    folders = [default.parent.resolve(), *({_SESSIONS} if _SESSIONS.is_dir() else ()), root, *beside]
-    keys = (path for path in (default.resolve(), *([Path(key).resolve()] if key else [])) if path.is_file())
-    # Bound without its device, a file cannot even be opened.
-    files = [part for path in keys for part in ("--ro-bind", "/dev/null", str(path))]
-    return [*files, *(part for path in folders if path.is_dir() for part in ("--tmpfs", str(path)))]
 
 
 def _binds(repository: git.Repository, shown: Sequence[Path], opened: Sequence[Path]) -> list[str]:
