@@ -48,9 +48,14 @@ def build(repo: Path) -> Layout:
     app = App.find(repo, environ={})
     app.init()
     backlog = Backlog(app.layout.backlog)
-    for name in ("waits", "works", "lands", "fails"):
+    added = [
         backlog.add(f"# {name}\ntitle: {name}\ngoal: do it\n".encode(), name)
-    backlog.add(b"title: from a tracker\ngoal: do it\n", "tracked", "issues")
+        for name in ("waits", "works", "lands", "fails")
+    ]
+    added.append(backlog.add(b"title: from a tracker\ngoal: do it\n", "tracked", "issues"))
+    # The clock of a file system is too coarse to tell their order.
+    for second, found in enumerate(added, 1):
+        os.utime(found.path, (second, second))
     with app.session() as session:
         ledger = session.ledger
         for name, event, outcome in (
@@ -216,7 +221,7 @@ DAMAGES: dict[str, tuple[Callable[[Layout], object], str, str]] = {
     "newest run cut": (_cut_the_last_line, "chain", "on which the checkpoint stands, is missing or another"),
     "tasks damaged": (lambda at: flip(at.tasks, -5), "tasks", "SHA-256"),
     "tasks edited": (lambda at: _resign(at.tasks, b'"IN_PROGRESS"', b'"OPEN"'), "tasks", "its line 4 is not"),
-    "tasks renamed": (lambda at: _resign(at.tasks, b'{"id":"tracked"', b'{"id":"x"'), "tasks", "its line 6 is not"),
+    "tasks renamed": (lambda at: _resign(at.tasks, b'{"id":"tracked"', b'{"id":"x"'), "tasks", "its line 7 is not"),
     "index damaged": (lambda at: flip(at.uncommitted, 3), "intents", "SHA-256"),
     "index edited": (lambda at: _resign(at.uncommitted, b'"open":[]', b'"open":[1]'), "intents", "does not read"),
     "index with an intent too many": (_add_an_open_intent, "intents", "its open intents are not"),
