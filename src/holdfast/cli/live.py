@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 import msgspec
 
-from holdfast.cli.next_step import next_step, stuck_behind
+from holdfast.cli.next_step import is_faulted, next_step, stuck_behind
 from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
@@ -111,9 +111,16 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
         if task.state is TaskState.FAILED:
             yield from (f"      | {line}" for line in output_of_task(loop.shop.layout, loop.shop.blobs, task))
         stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
-        waits = task.landing_waits
-        kind, is_held = str(task.outcome.get("kind") or ""), name in loop.holds
-        step = next_step(name, task.state, task.parked, is_held=is_held, landing_waits=waits, stuck=stuck, kind=kind)
+        step = next_step(
+            name,
+            task.state,
+            task.parked,
+            is_held=name in loop.holds,
+            faulted=is_faulted(task),
+            landing_waits=task.landing_waits,
+            stuck=stuck,
+            kind=str(task.outcome.get("kind") or ""),
+        )
         yield f"    next: {step}"
     if len(told) > LEFT_TOLD_MAX:
         yield f"  and {len(told) - LEFT_TOLD_MAX} more; `holdfast list` shows all"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
+from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 
 _NEXT = {
@@ -38,19 +39,26 @@ def waiting_words(paths: Sequence[str]) -> str:
     return f"its landing waits: you have changed {', '.join(paths[:5])} in your checkout"
 
 
+def is_faulted(task: Task | None) -> bool:
+    """Whether a fault of the machine keeps its next step from being done; any run tries that again."""
+    return task is not None and bool(task.cause) and not task.not_before
+
+
 def next_step(
     task: str,
     state: TaskState,
     parked: str = "",
     *,
     is_held: bool = False,
+    faulted: bool = False,
     landing_waits: Sequence[str] = (),
     stuck: Sequence[Node] = (),
     kind: str = "",
 ) -> str:
     """The command that brings the task on.
 
-    `is_held`: something named beside it stands in the way, so look first. `stuck`: what it depends on and that does not
+    `is_held`: something named beside it stands in the way, so look first. `faulted`: a fault of the machine kept its
+    next step from being done; a run tries that again, whatever its state. `stuck`: what it depends on and that does not
     go on by itself; a run would do nothing for it. `kind`: how it failed.
     """
     if parked == STOPPED:
@@ -63,6 +71,8 @@ def next_step(
         commit = f"commit or put away your changes in {', '.join(landing_waits[:5])}"
         others = f"holdfast promote {task} --branch NAME | holdfast retry {task} --reason WHY | holdfast cancel {task}"
         return f"{commit}, or type holdfast {others.removeprefix('holdfast ')}"
+    if faulted:
+        return "holdfast run"
     if stuck and state in (TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):
         return " | ".join(dict.fromkeys(way for node in stuck[:3] for way in _unstick(task, node)))
     if state is TaskState.FAILED and kind in _INSTEAD:

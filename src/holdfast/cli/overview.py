@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from holdfast.app import App, View
-from holdfast.cli.next_step import next_step, stuck_behind, waiting_words
+from holdfast.cli.next_step import is_faulted, next_step, stuck_behind, waiting_words
 from holdfast.clock import wall
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.moments import moment
@@ -127,7 +127,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
         if (start := _not_before(task, file)) > now:
             cause = f": {task.cause}" if task is not None and task.cause and start == task.not_before else ""
             waits.append(f"not before {moment(start)}{cause}")
-        elif task is not None and task.cause and not task.not_before:
+        elif task is not None and is_faulted(task):
             waits.append(f"held up by a fault of the machine: {task.cause} A run tries it again")
         if task is not None and task.landing_waits:
             waits.append(waiting_words(task.landing_waits))
@@ -169,6 +169,7 @@ def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now
             name,
             state,
             task.parked if task else "",
+            faulted=is_faulted(task),
             landing_waits=task.landing_waits if task else (),
             stuck=stuck,
             kind=str(task.outcome.get("kind") or "") if task else "",

@@ -56,6 +56,10 @@ class Holds(dict[str, Hold]):
         wait_s = min(PAUSE_S_MAX, TRY_AGAIN_S * 2 ** min(self.failures[name] - 1, 10))
         self.hold(name, reason, soon=True, wait_s=wait_s)
 
+    def is_left(self, name: str) -> bool:
+        """Whether a task is left to the next run."""
+        return name in self and self[name].until is None
+
     def release(self) -> None:
         """Forgets what is over by now."""
         now = monotonic()

@@ -133,9 +133,14 @@ class Loop:
 
     def _held(self) -> list[Task]:
         tasks = (self.board.task(name) for name in sorted(self.board.active))
-        held = [task for task in tasks if task.state in AT_WORK]
+        return [task for task in tasks if task.state in AT_WORK and self._is_at_work(task)]
+
+    def _is_at_work(self, task: Task) -> bool:
+        # One whose step could not be done is left to the next run: it is nobody's once its process is gone.
+        is_left = not task.remote and self.holds.is_left(task.id)
         # Looked for only where it counts.
-        return [task for task in held if is_at_work(task, self.shop.spawn.look(task) if task.parked else None)]
+        seen = self.shop.spawn.look(task) if task.parked or is_left else None
+        return is_at_work(task, seen) and (not is_left or seen is Seen.ALIVE)
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
