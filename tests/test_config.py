@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.config.layers import combine, explain, load, value_of
+from holdfast.config.new_file import DEFAULT_SETTINGS, as_yaml
 from holdfast.config.settings import (
     AGENT_KEYS,
-    DEFAULT_SETTINGS,
     GATE_KEYS,
     KEYS,
     PRICE_KEYS,
@@ -30,7 +30,6 @@ from holdfast.config.settings import (
     DeclaredAgent,
     Gate,
     Key,
-    as_yaml,
 )
 from holdfast.config.sources import NOT_SETTINGS, Layer, command_line, environment
 from holdfast.layout import Layout, slug

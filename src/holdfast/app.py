@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.clock import monotonic, wall
 from holdfast.config.layers import Loaded, load
-from holdfast.config.settings import DEFAULT_SETTINGS, Config
+from holdfast.config.new_file import DEFAULT_SETTINGS
+from holdfast.config.settings import Config
 from holdfast.domain.state import State
 from holdfast.durable import disk, place
 from holdfast.durable.chain import Chain

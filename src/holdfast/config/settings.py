@@ -369,31 +369,3 @@ STEP_KEYS: dict[str, Key] = {key.name: key for key in _keys(Step)}
 PRICE_KEYS: dict[str, Key] = {key.name: key for key in _keys(ModelPrice)}
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}
 VARIABLES: dict[str, str] = {key.variable: key.name for key in KEYS.values()}
-
-
-# -- a new settings file ----------------------------------------------------------------------------------------------
-
-
-def _default_settings() -> str:
-    """Every setting with its default, commented out: what a person does not decide follows the program."""
-    lines = ["# Settings of Holdfast. Take the # off a line to set it; the environment and the command line win.", ""]
-    section = ""
-    for key in KEYS.values():
-        if key.name == "data_root":
-            continue
-        head, _, name = key.name.rpartition(".")
-        if head != section:
-            lines += ["", f"{head}:"] if head else [""]
-            section = head
-        indent = "  " if head else ""
-        words = (f"# {key.description}", f"# allowed: {key.allowed}", f"#{name}: {as_yaml(key.default)}")
-        lines += [indent + each for each in words]
-    return "\n".join(lines) + "\n"
-
-
-def as_yaml(value: Any) -> str:
-    """A value as it is written in the settings file, on one line."""
-    return msgspec.json.encode(value).decode().removesuffix(".0")
-
-
-DEFAULT_SETTINGS = _default_settings()
