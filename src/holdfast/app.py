@@ -64,8 +64,7 @@ _GITIGNORES_BEFORE = (b"/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n",)
 Say = Callable[[str], None]
 
 # How long a short session waits for another, and how often it looks.
-PATIENCE_S = 5.0
-LOCK_POLL_S = 0.02
+PATIENCE_S, LOCK_POLL_S = 5.0, 0.02
 
 # How the variables begin that tell git where a repository is, or what it is set to.
 _GIT_PLACES = ("DIR", "WORK_TREE", "COMMON_DIR", "CEILING", "DISCOVERY", "IMPLICIT", "OBJECT", "CONFIG")
