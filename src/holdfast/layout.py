@@ -105,6 +105,7 @@ class Layout:
     secret = Entry("runtime/secret/", "ephemeral", on_demand=True)
     server = Entry("runtime/secret/server.json", "ephemeral")
     server_key = Entry("runtime/secret/server.key", "ephemeral")
+    server_page = Entry("runtime/secret/open.html", "ephemeral")
     server_port = Entry("runtime/server.port", "ephemeral")
     traces = Entry("runtime/traces.json", "ephemeral")
     # One empty file for each attempt whose agent's files hold a secret.

@@ -162,17 +162,17 @@ def test_a_body_that_comes_after_its_answer_keeps_the_connection(server: Server)
 
 
 def test_a_crowd_that_says_nothing_leaves_the_run_its_files(tmp_path: Path) -> None:
+    """The newest of them has a place, the oldest had to go for it."""
     repo = make_repo(tmp_path)
     with served(repo, HOLDFAST_SERVER__FOLLOWERS_MAX="1") as server:
         crowd = [_connected(server) for _ in range(300)]
         try:
-            last = crowd[-1].recv(65536)
-            assert last.startswith(b"HTTP/1.1 503 ") and b"too_many_connections" in last
+            with contextlib.suppress(ConnectionResetError):
+                assert crowd[0].recv(65536) == b""
+            server.operator.post("/tasks", {"id": "t", "goal": "x"})
         finally:
             for each in crowd:
                 each.close()
-        wait_for(lambda: server.nobody.ask("GET", "/health/live").status == 200, "room again")
-        server.operator.post("/tasks", {"id": "t", "goal": "x"})
     sound(repo)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import click
@@ -56,7 +57,7 @@ def dashboard(ctx: click.Context, opens: bool, as_json: bool) -> None:
     """Tell where the dashboard is, with the token that lets you in."""
     app = find_app(ctx)
     app.expect_initialised()
-    from holdfast.server.serving import read_address
+    from holdfast.server.serving import make_page, read_address
 
     address = read_address(app.layout)
     if address is None:
@@ -66,5 +67,11 @@ def dashboard(ctx: click.Context, opens: bool, as_json: bool) -> None:
         print_json({"url": address.url, "token": address.token, "reader_token": address.reader_token})
     else:
         click.echo(url)
-    if opens:
-        click.launch(url)
+    if opens and not _opened(make_page(app.layout, address)):
+        click.echo("holdfast: no browser could be started here; open the address yourself", err=True)
+
+
+def _opened(page: Path) -> bool:
+    import webbrowser
+
+    return click.launch(page.as_uri()) == 0 or webbrowser.open(page.as_uri())

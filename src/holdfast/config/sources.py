@@ -12,6 +12,8 @@ import msgspec
 from holdfast.config.settings import KEYS, PREFIX, SECTIONS, VARIABLES
 from holdfast.errors import ConfigError, ConfigUnreadable, SettingTwice, SettingUnknown
 
+# Of a settings file, with the document itself; none needs more than a few.
+DEPTH_MAX = 20
 # Variables that begin like settings and are none: secrets, what an agent is told, and the sizes of test campaigns.
 NOT_SETTINGS = frozenset(
     PREFIX + name
@@ -107,7 +109,9 @@ def _read_yaml(path: Path, lines: dict[str, int], place: Callable[[str], str]) -
     import yaml
 
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _expect_shallow(path, yaml.parse(text, Loader=kind))
+        loader = kind(text)
         top = loader.get_single_node()
         _number(top, "", lines, place)
         yield from _settings(top, "", loader, place)
@@ -117,6 +121,16 @@ def _read_yaml(path: Path, lines: dict[str, int], place: Callable[[str], str]) -
         raise _unreadable(where, error.problem or error.context or "it is not YAML") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _unreadable(str(path), str(error)) from None
+
+
+def _expect_shallow(path: Path, events: Iterator[Any]) -> None:
+    """Whoever builds the nodes goes down one call for each level, and dies where there is no end of them."""
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > DEPTH_MAX:
+            raise _unreadable(f"{path}, line {event.start_mark.line + 1}", f"it is nested more than {DEPTH_MAX} deep")
 
 
 def _sets_nothing(text: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -34,9 +34,11 @@ def most_connections(followers_max: int) -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """`most`: how many there may be at the same time."""
+    """`most`: how many there may be at the same time. `waiting`: those from which something has to come next, the
+    longest first: when a further one comes they make room, so that nobody shuts others out by saying nothing."""
 
     most = ROOM
+    waiting: ClassVar[dict[Connection, None]] = {}
     _head_bytes = 0
     _is_in_head = False
     _is_in_body = False
@@ -45,13 +47,40 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._begin_head()
-        if len(self.connections) > self.most:
+        if len(self.connections) > self.most and not self._make_room():
             detail = f"{self.most} connections are open, and no more may be. Try again when one has gone."
             self._refuse(503, "too_many_connections", detail)
+        else:
+            self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.waiting.pop(self, None)
         self._end_head()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Whoever was asked does not read the answer."""
+        self._wait()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.waiting.pop(self, None)
+        super().resume_writing()
+
+    def _wait(self) -> None:
+        self.waiting.pop(self, None)
+        self.waiting[self] = None
+
+    def _make_room(self) -> bool:
+        """Lets one go that has asked nothing, or was answered, or does not read; else one whose body is on its way."""
+        idle = (each for each in self.waiting if not each._is_in_body)
+        found = next(idle, None) or next(iter(self.waiting), None)
+        if found is None:
+            return False
+        del self.waiting[found]
+        found.transport.abort()
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -79,9 +108,13 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._is_in_body = False
         self._expect_by(None)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.waiting.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        if not self.pipeline and not self.transport.is_closing():
+            self._wait()
         super().on_response_complete()
         if self._is_in_body and not self.pipeline:
             # A refusal, mostly. Each further byte would keep the connection, and none of them is wanted.
@@ -130,7 +163,7 @@ class Connection(HttpToolsProtocol):
 
 def connection_type(most: int) -> type[asyncio.Protocol]:
     """The protocol of a server that keeps so many connections."""
-    return type("Connection", (Connection,), {"most": most})
+    return type("Connection", (Connection,), {"most": most, "waiting": {}})
 
 
 def _problem(status: int, code: str, detail: str) -> bytes:

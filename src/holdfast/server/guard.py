@@ -21,17 +21,21 @@ class Guard:
         self._names = {*LOOPBACK, *(name.lower() for name in names)} - {*ANYWHERE}
 
     def check(self, request: Request) -> None:
+        self.check_name(request)
         host = request.headers.get("host", "")
-        if host_of(host) not in self._names:
-            detail = "This server does not answer to the name in the Host header. Ask by 127.0.0.1, localhost or the "
-            detail += "address that it listens on; other names belong into the setting `server.names`."
-            raise Problem(421, "host_unknown", detail)
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{request.url.scheme}://{host}":
             detail = "The request comes from a page of another origin. Nothing was changed."
             raise Problem(403, "origin_foreign", detail)
         if origin is None and request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             raise Problem(403, "origin_foreign", "The request comes from a page of another site. Nothing was changed.")
+
+    def check_name(self, request: Request) -> None:
+        """For pages, to which a link may lead from anywhere."""
+        if host_of(request.headers.get("host", "")) not in self._names:
+            detail = "This server does not answer to the name in the Host header. Ask by 127.0.0.1, localhost or the "
+            detail += "address that it listens on; other names belong into the setting `server.names`."
+            raise Problem(421, "host_unknown", detail)
 
 
 def host_of(host: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import logging
 import socket
 import ssl
@@ -11,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -58,6 +60,16 @@ def read_address(layout: Layout) -> Address | None:
     return found if found.process.is_alive() else None
 
 
+def make_page(layout: Layout, address: Address) -> Path:
+    """A page for this user alone that leads on to the dashboard with its token in it: other users of the machine see
+    with which arguments a browser is started. It is there as long as the token."""
+    url = html.escape(f"{address.url}/#token={address.token}")
+    content = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={url}">\n'
+    content += f'<title>Holdfast</title><a href="{url}">To the dashboard</a>\n'
+    disk.replace(layout.server_page, content.encode(), 0o600)
+    return layout.server_page
+
+
 @contextlib.contextmanager
 def serving(shop: Workshop, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
     """Serves while here. On the way out what was asked is answered, and followers are let go.
@@ -99,7 +111,8 @@ def serving(shop: Workshop, loop: Loop, *, prepares: bool = False) -> Iterator[A
         ending.callback(api.end)
         server.start()
         _announce(api, url, port)
-        ending.callback(disk.unlink, shop.layout.server, missing_ok=True)
+        for path in (shop.layout.server, shop.layout.server_page):
+            ending.callback(disk.unlink, path, missing_ok=True)
         if prepares:
             shop.prepare()
         api.prepared.set_result(None)
@@ -205,7 +218,7 @@ class _Thread:
     def __init__(self, api: Api, listening: socket.socket, settings: Server) -> None:
         self._api = api
         self._socket = listening
-        app = asgi.build(api, all_operations(api), static_routes())
+        app = asgi.build(api, all_operations(api), static_routes(api.guard))
         config = uvicorn.Config(
             app,
             loop="none",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from holdfast.server.guard import Guard
 from holdfast.server.problems import Problem
 
 WEB = Path(__file__).parent / "web"
@@ -51,5 +53,12 @@ def _file(name: str) -> Response:
     return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=HEADERS)
 
 
-def static_routes() -> list[BaseRoute]:
-    return [Route("/", page), Route("/docs", docs), Route("/web/{name}", file)]
+def static_routes(guard: Guard) -> list[BaseRoute]:
+    def guarded(function: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            guard.check_name(request)
+            return await function(request)
+
+        return endpoint
+
+    return [Route(path, guarded(each)) for path, each in (("/", page), ("/docs", docs), ("/web/{name}", file))]
