@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from holdfast.layout import Layout
 from holdfast.stores.files import read_state
 from snapshot_support import seeing
 from support import wait_for as wait_for
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def git(repo: Path, *args: str) -> str:
@@ -127,3 +130,17 @@ def landed(repo: Path, branch: str = "main") -> list[str]:
 def sound(repo: Path) -> None:
     """The oracle has nothing to say."""
     holdfast(repo, "check")
+
+
+def faulty_git(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str, then: str) -> Path:
+    """A git that does `then` instead of its work where its arguments are `when`; the file says how often it has."""
+    real, fired = shutil.which("git"), folder / "fired"
+    wrapper = folder / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in {when}) echo x >> {fired}; if [ ! -e {folder}/mended ]; then {then}; fi;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    return fired

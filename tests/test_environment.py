@@ -12,7 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from engine_support import (
+    add,
+    begin,
+    faulty_git,
+    git,
+    holdfast,
+    landed,
+    layout,
+    make_repo,
+    settings,
+    sound,
+    state,
+    wait_for,
+)
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.durable import disk
@@ -141,20 +154,6 @@ def test_inodes_may_run_out_at_any_moment(repo: Path, tmp_path: Path, left: int)
 
 
 # -- git that is killed or missing ------------------------------------------------------------------------------------
-
-
-def faulty_git(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str, then: str) -> Path:
-    """A git that does `then` instead of its work where its arguments are `when`; the file says how often it has."""
-    real, fired = shutil.which("git"), folder / "fired"
-    wrapper = folder / "bin" / "git"
-    wrapper.parent.mkdir()
-    wrapper.write_text(
-        f'#!/bin/sh\ncase "$*" in {when}) echo x >> {fired}; if [ ! -e {folder}/mended ]; then {then}; fi;; esac\n'
-        f'exec {real} "$@"\n'
-    )
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    return fired
 
 
 @pytest.mark.parametrize(

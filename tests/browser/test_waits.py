@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from browser.site import Site
-from engine_support import git, landed, settings, state, wait_for
+from engine_support import begin, faulty_git, git, holdfast, landed, settings, state, wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect
@@ -108,3 +111,49 @@ def test_a_task_behind_one_that_failed_says_so_and_what_to_do(site: Site, look: 
     page.goto(f"{site.address.url}/#/task/second")
     expect(page.locator(".task-head .notice")).to_contain_text("first, which is FAILED")
     expect(page.locator(".task-head .notice")).to_contain_text("holdfast retry first")
+
+
+def test_a_lost_landing_is_told_with_what_to_type_until_it_is_settled(site: Site, look: Look) -> None:
+    site.add("t", "write t.txt x")
+    holdfast(site.repo, "run")
+    page = look(site.start())
+    expect(card(page, "t")).to_be_visible()
+    expect(page.locator("[data-lost]")).to_have_count(0)
+    # By hand, while the page is open and nothing else happens.
+    git(site.repo, "update-ref", "refs/heads/main", "main~1")
+    notice = page.locator('[data-lost="t"]')
+    expect(notice).to_contain_text("is not on main any more. Type: ")
+    expect(notice).to_contain_text("holdfast resolve t --rewritten COMMIT | --dropped")
+    expect(card(page, "t").locator(".card-why")).to_contain_text("is not on main any more")
+    expect(page.locator(".tile.ask")).to_contain_text("1")
+    page.goto(f"{site.address.url}/#/task/t")
+    expect(page.locator(".task-head [data-lost]")).to_contain_text("--dropped")
+    holdfast(site.repo, "resolve", "t", "--dropped")
+    expect(page.locator("[data-lost]")).to_have_count(0)
+
+
+def test_a_lock_of_a_dead_run_is_told(site: Site, look: Look) -> None:
+    site.add("t", "write t.txt x")
+    assert begin(site.repo, HOLDFAST_CRASH_AT="land.swap.after:1").wait() == -signal.SIGKILL
+    page = look(site.start("serve"))
+    notice = page.locator("[data-lock]")
+    expect(notice).to_contain_text(str(site.repo / ".git" / "index.lock"))
+    expect(notice).to_contain_text("Do not remove it")
+    expect(notice).to_contain_text("Type: holdfast stop, then holdfast run")
+
+
+def test_a_fault_of_the_machine_is_told(
+    site: Site, look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired = faulty_git(tmp_path, monkeypatch, '"worktree add"*', "kill -KILL $$")
+    site.add("t", "write t.txt x")
+    page = look(site.start())
+    why = card(page, "t").locator(".card-why")
+    expect(why).to_contain_text("held up by a fault of the machine")
+    # A card is short; all of it is in its title, and on the task's page.
+    expect(why).to_have_attribute("title", re.compile("SIGKILL"))
+    assert fired.exists()
+    page.goto(f"{site.address.url}/#/task/t")
+    expect(page.locator(".task-head .notice.warn")).to_contain_text("SIGKILL")
+    (tmp_path / "mended").touch()
+    expect(page.locator(".task-title .badge")).to_have_text("●landed")

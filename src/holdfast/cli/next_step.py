@@ -8,6 +8,7 @@ from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import fault_words
 
 _NEXT = {
     TaskState.CLAIMED: "holdfast attach {task}",
@@ -41,7 +42,7 @@ def waiting_words(paths: Sequence[str]) -> str:
 
 def is_faulted(task: Task | None) -> bool:
     """Whether a fault of the machine keeps its next step from being done; any run tries that again."""
-    return task is not None and bool(task.cause) and not task.not_before
+    return task is not None and bool(fault_words(task.cause, task.not_before))
 
 
 def next_step(

@@ -15,6 +15,7 @@ from holdfast.domain.moments import moment
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import fault_words
 from holdfast.errors import HoldfastError, TaskUnknown
 from holdfast.layout import Layout
 from holdfast.stores.remembered import RememberingScanner
@@ -127,8 +128,8 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
         if (start := _not_before(task, file)) > now:
             cause = f": {task.cause}" if task is not None and task.cause and start == task.not_before else ""
             waits.append(f"not before {moment(start)}{cause}")
-        elif task is not None and is_faulted(task):
-            waits.append(f"held up by a fault of the machine: {task.cause} A run tries it again")
+        elif task is not None and (fault := fault_words(task.cause, task.not_before)):
+            waits.append(fault)
         if task is not None and task.landing_waits:
             waits.append(waiting_words(task.landing_waits))
         rows[name] = _row(name, task, file, waits, now, stuck_behind(graph, name))

@@ -1,4 +1,4 @@
-"""Money and counts as people read them: one function for each."""
+"""Money, counts and faults as people read them: one function for each."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def money(usd: float) -> str:
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """`1 turn`, `2 turns`; `nouns` where an s is not enough."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def fault_words(cause: str, not_before: float) -> str:
+    """Why a task waits that a fault of the machine holds up; empty where none does, or where it only waits."""
+    return f"held up by a fault of the machine: {cause} A run tries it again" if cause and not not_before else ""

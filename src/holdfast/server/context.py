@@ -26,6 +26,7 @@ from holdfast.server.metrics import Metrics
 from holdfast.server.operations import Principal
 from holdfast.server.problems import Problem
 from holdfast.server.quotas import Quotas
+from holdfast.server.repository import RepositoryLook
 from holdfast.server.stream import Feed, Room
 
 ACTOR = "api"
@@ -46,6 +47,7 @@ class Api:
         self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.events_kept)
         self.room = Room(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
         self.quotas = Quotas()
+        self.repository = RepositoryLook(shop)
         self.began = wall()
         self.url = ""
         # Set once the files are taken in and what a crash left is recovered.

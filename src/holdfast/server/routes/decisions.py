@@ -23,7 +23,7 @@ from holdfast.server.context import Api
 from holdfast.server.fences import fenced_in
 from holdfast.server.operations import Ask, NoBody, Operation
 from holdfast.server.problems import Problem
-from holdfast.server.routes.tasks import NewTasks, TaskRow, TaskView, given, rows_of, show_task
+from holdfast.server.routes.tasks import NewTasks, TaskRow, TaskView, given, rows_of, view_of
 from holdfast.stores.backlog import Backlog
 from holdfast.stores.scan import Found
 
@@ -193,7 +193,7 @@ def edit(api: Api) -> Any:
         if not isinstance(body.changes, dict) or not body.changes:
             raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')
         _edit(desk, task, body.changes, ask.match)
-        return show_task(api, ask)
+        return view_of(api, task)
 
     return function
 

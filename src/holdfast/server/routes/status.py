@@ -19,6 +19,7 @@ from holdfast.engine.plan import AT_WORK
 from holdfast.errors import HoldfastError
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
+from holdfast.server.repository import LockRow, LostRow
 from holdfast.server.routes.tasks import row
 
 PROBLEMS_MAX = 100
@@ -37,7 +38,8 @@ class ProblemRow(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends.
 
-    `outages`: agents that cannot use their model for now.
+    `outages`: agents that cannot use their model for now. `lost`: landings that are not on their branch any more.
+    `locks`: those with which a run that died keeps git from committing in a checkout.
     """
 
     run: str
@@ -60,6 +62,8 @@ class Status(msgspec.Struct, frozen=True):
     repo: str
     branch: str
     outages: list[OutageRow] = []
+    lost: list[LostRow] = []
+    locks: list[LockRow] = []
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -91,7 +95,8 @@ class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def status(api: Api, ask: Ask) -> Status:
-    """Asks git for the branch, once in a run."""
+    """Asks git for the branch, once in a run, and now and then whether all landings are on theirs."""
+    api.repository.look()
     state, loop, position = api.shop.ledger.state, api.loop, api.shop.ledger.position
     tasks = list(api.tasks.values())
     held = [task for task in tasks if task.state in AT_WORK]
@@ -106,7 +111,8 @@ def status(api: Api, ask: Ask) -> Status:
         dict(Counter(str(task.state) for task in tasks)), len(held) - remote, remote, state.run.usd, today.usd,
         state.run.turns, state.run.tokens, loop.finishing, problems[:PROBLEMS_MAX], f"{position.run}:{position.seq}",
         str(api.layout.root), str(api.shop.repo), branch,
-        outages.rows(state, api.config, api.shop.clock()),
+        outages.rows(state, api.config, api.shop.clock()), list(api.repository.lost.values())[:PROBLEMS_MAX],
+        list(api.repository.locks),
     )  # fmt: skip
 
 

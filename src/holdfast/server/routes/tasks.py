@@ -11,10 +11,12 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.naming import from_values
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import fault_words
 from holdfast.engine.decisions import Desk
 from holdfast.errors import InputError
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
+from holdfast.server.repository import RUN
 
 LIMIT_MAX = 1000
 BATCH_MAX = 1000
@@ -23,7 +25,9 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task in a list. `landing_waits`: the paths in a checkout for which its landing waits. `held` says why it is
-    left alone until somebody acts; `not_before` is when its time comes, and `cause` why it is paused until then."""
+    left alone until somebody acts; `not_before` is when its time comes, and `cause` why it is paused until then.
+    `fault`: a fault of the machine holds it up. `lost`: its landing is not on its branch any more. `next_step`: what to
+    type, where one of these two is the matter."""
 
     id: str
     state: TaskState
@@ -48,6 +52,9 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     held: str = ""
     cause: str = ""
     landing_waits: tuple[str, ...] = ()
+    fault: str = ""
+    lost: str = ""
+    next_step: str = ""
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,7 +150,7 @@ class Added(msgspec.Struct, frozen=True):
     tasks: list[TaskRow]
 
 
-def row(task: Task, made: Definition | None, held: str = "") -> TaskRow:
+def row(task: Task, made: Definition | None, held: str = "", lost: str = "", step: str = "") -> TaskRow:
     words = (made.title or made.goal or str(made.command or "")).strip() if made else ""
     return TaskRow(
         task.id, task.state, words.partition("\n")[0][:200], (made.role or "") if made else "",
@@ -151,7 +158,12 @@ def row(task: Task, made: Definition | None, held: str = "") -> TaskRow:
         task.attempt, task.attempts, task.turns, task.usd, task.tokens, task.parked, task.progress, task.added_at,
         task.changed_at, (made.parent or "") if made else "", made.depends_on if made else (),
         max(task.not_before, (made.not_before or 0.0) if made else 0.0), held, task.cause, task.landing_waits,
+        _fault(task), lost, step,
     )  # fmt: skip
+
+
+def _fault(task: Task) -> str:
+    return "" if task.state in (TaskState.CLOSED, TaskState.CANCELLED) else fault_words(task.cause, task.not_before)
 
 
 def given(new: NewTask) -> dict[str, Any]:
@@ -168,6 +180,7 @@ def list_tasks(api: Api, ask: Ask) -> TaskPage:
     """In the order in which they were added, so that a task that changes between two pages is on neither twice."""
     query: TaskQuery = ask.query
     behind = api.task(query.after).id if query.after else ""
+    api.repository.look()
     found, first = [], 0
     for task in list(api.tasks.values()):
         if _fits(api, task, query):
@@ -183,7 +196,10 @@ def row_of(api: Api, task: Task) -> TaskRow:
     hold = api.loop.holds.get(task.id)
     with api.board.lock:
         held = hold.reason if hold else api.board.graph.stuck(task.id)
-    return row(task, api.definition(task.id), held)
+    lost = api.repository.lost.get(task.id)
+    # A working run tries it again by itself.
+    step = lost.next_step if lost else RUN if _fault(task) and not api.loop.works else ""
+    return row(task, api.definition(task.id), held, lost.why if lost else "", step)
 
 
 def _fits(api: Api, task: Task, query: TaskQuery) -> bool:
@@ -201,11 +217,17 @@ def _fits(api: Api, task: Task, query: TaskQuery) -> bool:
 
 def show_task(api: Api, ask: Ask) -> TaskView:
     task = api.task(ask.task)
+    api.repository.look()
+    return view_of(api, task)
+
+
+def view_of(api: Api, task: Task) -> TaskView:
     made = api.definition(task.id)
     with api.board.lock:
         graph = api.board.graph
         waits = graph.reasons_to_wait(task.id, api.shop.clock()) if task.id in graph else []
         subtasks = graph.subtasks(task.id)
+    waits += [fault] if (fault := _fault(task)) else []
     return TaskView(
         row_of(api, task), msgspec.to_builtins(made) if made else {}, task.definition, waits, task.outcome,
         task.candidate, task.verified, task.landed, task.landed_on, task.not_before, task.session, task.why, subtasks,
@@ -216,5 +238,5 @@ OPERATIONS = [
     Operation("GET", "/tasks", "list_tasks", "List tasks, filtered, a page at a time.", list_tasks, TaskPage,
               lane="aside", query=TaskQuery, problems=(404,)),
     Operation("GET", "/tasks/{task}", "show_task", "Show one task with its definition.", show_task, TaskView,
-              problems=(404,)),
+              lane="aside", problems=(404,)),
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 import { addTask, buttonsFor, waitingWords } from "./actions.js";
 import { announce, cut, debounce, h, nothing, paced, put } from "./dom.js";
 import { store } from "./store.js";
-import { COLUMNS, ago, columnOf, count, money, outageNotices, STATES, stateBadge, taskLink, toneOf, untilWhen, waitsToLand } from "./words.js";
+import { COLUMNS, ago, columnOf, count, faultWords, lostWords, money, outageNotices, repositoryNotices, STATES, stateBadge, taskLink, toneOf, untilWhen, waitsToLand } from "./words.js";
 
 const CARDS = 40;
 
@@ -127,6 +127,8 @@ function fits(task, filter) {
 export function whyItWaits(task) {
   if (task.parked) return task.parked;
   if (waitsToLand(task)) return waitingWords(task);
+  if (store.lostOf(task.id)) return lostWords(store.lostOf(task.id));
+  if (faultWords(task)) return faultWords(task);
   if (task.state === "PENDING_APPROVAL") return "waits for your word";
   if (task.state === "PLANNED") return "a plan: waits for your word";
   if (task.state === "FAILED") return "";
@@ -163,7 +165,7 @@ function actions(task) {
 function paintTiles(node, all) {
   const status = store.status || {};
   const at = (test) => all.filter(test).length;
-  const needs = at((task) => task.parked || waitsToLand(task) || task.state === "PENDING_APPROVAL" || task.state === "PLANNED");
+  const needs = at((task) => task.parked || waitsToLand(task) || store.lostOf(task.id) || task.state === "PENDING_APPROVAL" || task.state === "PLANNED");
   const tiles = [
     ["At work", String(at((task) => columnOf(task) === "work"))],
     ["Need you", String(needs), needs ? "ask" : ""],
@@ -180,10 +182,11 @@ function paintTiles(node, all) {
 
 function paintNotices(node) {
   const status = store.status || {};
-  const words = JSON.stringify([status.problems, status.stopping, status.outages]);
+  const words = JSON.stringify([status.problems, status.stopping, status.outages, status.lost, status.locks]);
   if (node.dataset.words === words) return;
   node.dataset.words = words;
   put(node, status.stopping && h("p", { class: "notice warn" }, `The run is ending: ${status.stopping}`),
+    repositoryNotices(status),
     outageNotices(status),
     (status.problems || []).slice(0, 5).map((each) => h("p", { class: "notice warn" },
       `${String(each.file || "").split("/").pop()}${each.line ? `:${each.line}` : ""}: ${each.message}`)));

@@ -13,6 +13,8 @@ const FULL_REST_MS = 1500;
 const HIDDEN_MS = canShare ? 60000 : 2000;
 const AGAIN_MS = 3000;
 const STATUS_MS = 2000;
+// What is done to the repository by hand is told by no event.
+const IDLE_STATUS_MS = 15000;
 
 const EMPTY = { title: "", role: "", priority: 5, labels: [], agent: "", model: "", attempt: "", attempts: 0, turns: 0,
   usd: 0, tokens: 0, parked: "", progress: "", added_at: 0, changed_at: 0, parent: "", depends_on: [] };
@@ -45,6 +47,9 @@ class Store extends EventTarget {
   // Who works on a task, or has done so last: the list tells only of those who still do.
   agentOf(task) { return task.agent || this.#workers.get(task.attempt) || ""; }
 
+  // What has become of a task's landing, where that is not on its branch any more.
+  lostOf(id) { return ((this.status || {}).lost || []).find((each) => each.task === id); }
+
   on(kind, work, signal) { this.addEventListener(kind, (event) => work(event.detail), { signal }); }
 
   tell(kind, detail) { this.dispatchEvent(new CustomEvent(kind, { detail })); }
@@ -64,6 +69,7 @@ class Store extends EventTarget {
     else this.#pause(cursor);
     document.addEventListener("visibilitychange", () => this.#seen());
     this.#seen();
+    setInterval(() => { if (!document.hidden && this.#stream) this.#statusSoon(); }, IDLE_STATUS_MS);
     addEventListener("online", () => this.#stream && this.#stream.nudge());
     this.#work();
   }

@@ -7,7 +7,7 @@ import { output } from "./output.js";
 import { rise } from "./plot.js";
 import { store } from "./store.js";
 import { turns } from "./turns.js";
-import { ago, at, clock, count, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
+import { ago, at, clock, count, faultWords, lostWords, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
 
 const HISTORY = 500;
 const PARTS = [["story", "Story"], ["turns", "Turns"], ["output", "Output"], ["gates", "Gates"], ["spend", "Spend"], ["definition", "Definition"]];
@@ -96,6 +96,11 @@ export async function task(root, id, signal, query) {
   }, 400);
   store.on("event", (entry) => { if (entry.task === id) soon(); }, signal);
   store.on("again", soon, signal);
+  let lost = store.lostOf(id);
+  store.on("status", () => {
+    if (JSON.stringify(lost) !== JSON.stringify(store.lostOf(id))) soon();
+    lost = store.lostOf(id);
+  }, signal);
 }
 
 const outcomeWords = (attempt) => attempt.outcome && typeof attempt.outcome === "string" ? attempt.outcome : attempt.state || "";
@@ -117,12 +122,14 @@ function paintHead(node, { view, attempts }) {
   ].filter(Boolean);
   const isWaiting = ["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(row.state);
   // The time is told with its cause.
-  const others = (view.waits || []).filter((each) => !/^(it is|not before) /.test(each)).slice(0, 6);
+  const others = (view.waits || []).filter((each) => !/^(it is|not before|held up by) /.test(each)).slice(0, 6);
   const waits = isWaiting ? [row.held, untilWhen(row), ...others].filter((each, place, all) => each && all.indexOf(each) === place) : [];
   const kept = node.querySelector("[data-action]:focus");
   put(node, h("div", { class: "task-title" }, stateBadge(row), h("h1", {}, h("bdi", {}, cut(row.title || row.id, 300)))),
     row.parked && h("p", { class: "notice warn" }, "Parked: ", row.parked),
     waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
+    store.lostOf(row.id) && h("p", { class: "notice warn", "data-lost": row.id }, lostWords(store.lostOf(row.id))),
+    faultWords(row) && !row.parked && h("p", { class: "notice warn" }, faultWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.progress && h("p", { class: "notice" }, cut(row.progress, 300)),
     view.outcome && view.outcome.kind === "answer" && h("p", { class: "notice answer" }, String(view.outcome.answer || "").split("\n").map((line) => h("span", {}, line, h("br")))),

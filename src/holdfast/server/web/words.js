@@ -33,6 +33,10 @@ export function columnOf(task) {
 
 export const waitsToLand = (task) => !task.parked && (task.landing_waits || []).length > 0;
 
+export const faultWords = (task) => (task.fault ? `${task.fault}${task.next_step ? `: ${task.next_step}` : ""}` : "");
+
+export const lostWords = (lost) => `${lost.why.replace(/^i/, "I")}. Type: ${lost.next_step}`;
+
 export function untilWhen(task) {
   if (!(task.not_before > Date.now() / 1000)) return "";
   return `not before ${at(task.not_before)}${task.cause ? `: ${task.cause}` : ""}`;
@@ -116,6 +120,13 @@ export function readable(words) {
     return text;
   }
 }
+
+// Landings that are not on their branch any more, and locks of dead runs, each with what to type.
+export const repositoryNotices = (status) => [
+  ...((status || {}).lost || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-lost": each.task },
+    h("a", { href: taskLink(each.task) }, h("bdi", {}, each.task)), `: ${lostWords(each)}`)),
+  ...((status || {}).locks || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-lock": each.path },
+    `${each.why}. Type: ${each.next_step}`))];
 
 // Agents that cannot use their model for now, each in its own sentence.
 export const outageNotices = (status) => ((status || {}).outages || []).slice(0, 5).map((each) =>

@@ -1,0 +1,65 @@
+"""Reports what only the repository shows: landings that are not on their branch any more, and locks of dead runs.
+
+Git is asked at most once in LOOK_S, and only by requests that run in a thread of the pool.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.clock import monotonic
+from holdfast.durable import git_locks
+from holdfast.engine.lost import shown
+from holdfast.engine.refresh import left_words
+from holdfast.engine.workshop import Workshop
+from holdfast.errors import HoldfastError
+
+LOOK_S = 5.0
+# The server owns the data root, so a run starts only when the server has ended.
+RUN = "holdfast stop, then holdfast run"
+
+
+class LostRow(msgspec.Struct, frozen=True):
+    """A landing that is not on its branch any more. `next_step`: what to type."""
+
+    task: str
+    why: str
+    next_step: str
+
+
+class LockRow(msgspec.Struct, frozen=True):
+    """A lock with which a run that died keeps git from committing. `next_step`: what to type."""
+
+    path: str
+    why: str
+    next_step: str
+
+
+class RepositoryLook:
+    """The newest answer; `look` renews it. Where git cannot be asked, the answer before stays."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._lock = threading.Lock()
+        self._looked: tuple[float, tuple[str, ...]] | None = None
+        self.lost: Mapping[str, LostRow] = {}
+        self.locks: tuple[LockRow, ...] = ()
+
+    def look(self) -> None:
+        landed = [task for task in list(self._shop.ledger.state.tasks.values()) if task.landed]
+        commits = tuple(task.landed for task in landed)
+        with self._lock:
+            if self._looked is not None and self._looked[1] == commits and monotonic() - self._looked[0] < LOOK_S:
+                return
+            try:
+                lost = shown(self._shop.repo, landed, self._shop.layout) if landed else {}
+                locks = git_locks.left_on_indexes(self._shop.repo)
+            except (HoldfastError, OSError):
+                return
+            steps = {name: RUN if told.next_step == "holdfast run" else told.next_step for name, told in lost.items()}
+            self.lost = {name: LostRow(name, told.why, steps[name]) for name, told in lost.items()}
+            self.locks = tuple(LockRow(str(lock), left_words(lock), RUN) for lock in locks)
+            self._looked = monotonic(), commits
