@@ -63,6 +63,7 @@ def test_diffs_are_those_of_git(repo: Path) -> None:
     base = state(repo).tasks["a"].base
     options = ("--no-color", "-M", "-p", "--binary", "--full-index")
     for line, old, new in (
+        ((), base, f"{REFS}/turn-3"),
         (("--turn", "1"), base, f"{REFS}/turn-1"),
         (("--turn", "3"), f"{REFS}/turn-2", f"{REFS}/turn-3"),
         (("--turn", "1", "--to", "3"), f"{REFS}/turn-1", f"{REFS}/turn-3"),
@@ -76,6 +77,7 @@ def test_diffs_are_those_of_git(repo: Path) -> None:
     counted = ask(repo, "diff", "a", "--turn", "2", "--stat")["files"]
     assert counted == [{"path": "b.txt", "added": 1, "deleted": 0}]
     assert "There is no turn 4 of a.1: it has 3 turns" in holdfast(repo, "diff", "a", "--turn", "4", code=2)
+    assert "--to goes with --turn" in holdfast(repo, "diff", "a", "--to", "2", code=2)
 
 
 def test_a_turn_after_an_undo_is_compared_with_the_tree_that_it_began_with(repo: Path) -> None:

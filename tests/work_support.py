@@ -10,7 +10,7 @@ import select
 import struct
 import subprocess
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -91,13 +91,15 @@ def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 class Terminal:
     """A command on a pseudo-terminal; `seen` is all that it has written there."""
 
-    def __init__(self, folder: Path, *arguments: str, columns: int = 80, rows: int = 24) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, columns: int = 80, rows: int = 24, program: Sequence[str] = HOLDFAST
+    ) -> None:
         self._fd, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         env = bare_environment(TERM="xterm-256color")
         env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
-            [*HOLDFAST, *arguments], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, process_group=0
+            [*program, *arguments], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, process_group=0
         )
         os.close(theirs)
         self.seen = ""
@@ -109,6 +111,14 @@ class Terminal:
         wait_for(lambda: self._read() and self.process.poll() is not None, self.seen)
         self._read()
         return self.process.returncode
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether keys reach the program one by one, unseen."""
+        return not termios.tcgetattr(self._fd)[3] & (termios.ICANON | termios.ECHO)
 
     def _read(self) -> bool:
         while select.select([self._fd], [], [], 0)[0]:

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cli_support import HOLDFAST, type_in
@@ -32,6 +33,7 @@ _PLACEHOLDERS = (
     (r"\b\d+:\d\d\b", "M:SS"),
     (r"\b[0-9a-f]{12}\b", "############"),
     (r"\b\d+\.\d s\b", "N.N s"),
+    (r"\bpid \d+\b", "pid NNNN"),
 )
 
 # A server of its own for each: the socket of one that ends is not there at once.
@@ -57,29 +59,54 @@ def repo() -> Iterator[Path]:
     shutil.rmtree(top)
 
 
+class Screen:
+    """A command in a terminal of tmux: keys go in, and what stands on the screen comes out."""
+
+    def __init__(self, repo: Path, columns: int, rows: int, *arguments: str) -> None:
+        self._repo = repo
+        self._server = ["tmux", "-L", f"hf-{os.getpid()}-{next(_NUMBERS)}", "-f", "/dev/null"]
+        # What the terminal's mode is behind the command shows whether that has put it back.
+        after = "echo \"[ended] $? $(stty -a | grep -o '.icanon')\"; exec cat"
+        command = f"{shlex.join([*HOLDFAST, *arguments])}; {after}"
+        env = {**bare_environment(TERM="xterm-256color", LC_ALL="C.UTF-8", PS1="")}
+        env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "TMUX")}
+        size = ["-x", str(columns), "-y", str(rows)]
+        new = [*self._server, "new-session", "-d", "-s", "t", *size, "sh", "-c", command]
+        subprocess.run(new, cwd=repo, env=env, check=True)
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run([*self._server, "kill-server"], check=False)
+
+    def press(self, *keys: str) -> None:
+        subprocess.run([*self._server, "send-keys", "-t", "t", *keys], check=True)
+
+    def resize(self, columns: int, rows: int) -> None:
+        subprocess.run([*self._server, "resize-window", "-t", "t", "-x", str(columns), "-y", str(rows)], check=True)
+
+    @property
+    def raw(self) -> str:
+        return subprocess.run([*self._server, "capture-pane", "-p", "-t", "t"], capture_output=True, text=True).stdout
+
+    def read_until(self, *texts: str) -> str:
+        """The screen once all of these stand on it, with placeholders."""
+        try:
+            wait_for(lambda: all(text in self.raw for text in texts))
+        except AssertionError:
+            raise AssertionError(f"never came: {texts} on the screen\n{self.raw}") from None
+        text = self.raw.replace(str(self._repo.parent), "/tmp/hf-terminal-________")
+        for pattern, word in _PLACEHOLDERS:
+            text = re.sub(pattern, word, text)
+        text = text.partition("[ended]")[0]
+        return "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines())
+
+
 def seen(repo: Path, columns: int, rows: int, *arguments: str) -> str:
     """The screen once the command has ended, with placeholders."""
-    server = ["tmux", "-L", f"hf-{os.getpid()}-{next(_NUMBERS)}", "-f", "/dev/null"]
-    command = f"{shlex.join([*HOLDFAST, *arguments])}; echo '[ended]'; exec cat"
-    env = {**bare_environment(TERM="xterm-256color", LC_ALL="C.UTF-8", PS1=""), "COLUMNS": "", "LINES": ""}
-    env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "TMUX")}
-    size = ["-x", str(columns), "-y", str(rows)]
-    subprocess.run([*server, "new-session", "-d", "-s", "t", *size, "sh", "-c", command], cwd=repo, env=env, check=True)
-    text = ""
-
-    def has_ended() -> bool:
-        nonlocal text
-        text = subprocess.run([*server, "capture-pane", "-p", "-t", "t"], capture_output=True, text=True).stdout
-        return "[ended]" in text
-
-    try:
-        wait_for(has_ended, "the command has not ended")
-    finally:
-        subprocess.run([*server, "kill-server"], check=False)
-    text = text.replace(str(repo.parent), "/tmp/hf-terminal-________")
-    for pattern, word in _PLACEHOLDERS:
-        text = re.sub(pattern, word, text)
-    return "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines() if line != "[ended]")
+    with Screen(repo, columns, rows, *arguments) as screen:
+        return screen.read_until("[ended]")
 
 
 def expect_golden(name: str, screen: str, columns: int, rows: int) -> None:
@@ -117,3 +144,75 @@ def test_the_end_of_a_run_is_as_it_was(columns: int, rows: int) -> None:
         expect_golden("run", seen(repo, columns, rows, "run"), columns, rows)
     finally:
         shutil.rmtree(top)
+
+
+@pytest.fixture
+def at_work() -> Iterator[Path]:
+    """A run in the background: one agent at work until there is a file `go` beside the repository, one result that
+    waits for a person, one failure."""
+    top = Path(tempfile.mkdtemp(prefix="hf-terminal-", dir="/tmp"))
+    held = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nsay bye\nwrite y hi"
+    repo = make_work(top / "repo", one=held.format(go=top / "go"))
+    (repo / ".sdd/config/settings.yaml").write_text("server: {enabled: false}\nmax_attempts: 1\n")
+    hostile = 'title: "See \\e[31mthis \\u202e"\n'
+    add(repo, "sees", "write seen hi", more=f"{hostile}approve: true\nverify: ['true']\n")
+    add(repo, "login", "write page hi", more="verify: ['echo the login is broken; exit 3']\n")
+    assert type_in(repo, "run", "--detach").returncode == 0
+
+    def stands() -> bool:
+        rows = msgspec.json.decode(type_in(repo, "list", "--json").stdout)["tasks"]
+        words = {row["id"]: row["state"] for row in rows}
+        events = repo / ".sdd/attempts/one.1/events.jsonl"
+        at_it = events.exists() and "while ! test" in events.read_text()
+        return words["sees"] == "PENDING_APPROVAL" and words["login"] == "FAILED" and at_it
+
+    wait_for(stands, "the run does not come so far")
+    yield repo
+    (top / "go").write_text("")
+    wait_for(lambda: '"owner": ""' in type_in(repo, "status", "--json").stdout, "the run does not end")
+    shutil.rmtree(top)
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_watch_shows_a_run_in_the_background(at_work: Path, columns: int, rows: int) -> None:
+    with Screen(at_work, columns, rows, "watch") as screen:
+        expect_golden("watch", screen.read_until("1 at work", "→ run while", "q leave"), columns, rows)
+        screen.press("a")
+        expect_golden("watch-attach", screen.read_until("follows", "q back"), columns, rows)
+        screen.press("q")
+        screen.read_until("q leave")
+        screen.press("Down")
+        screen.read_until("> to approve")
+        screen.press("d")
+        expect_golden("watch-diff", screen.read_until("+hi", "q back"), columns, rows)
+        screen.press("Escape")
+        screen.read_until("q leave")
+        screen.press("q")
+        screen.read_until("[ended] 0  icanon")
+
+
+def test_keys_of_watch_approve_and_stop_and_the_screen_follows_the_window(at_work: Path) -> None:
+    with Screen(at_work, 80, 24, "watch") as screen:
+        screen.read_until("> at work", "q leave")
+        screen.press("Down")
+        screen.read_until("> to approve")
+        screen.press("y")
+        screen.read_until("Approve sees, so that it lands?")
+        screen.press("n")
+        screen.read_until("Nothing was done.", "1 to approve")
+        screen.press("y")
+        screen.read_until("Approve sees, so that it lands?")
+        screen.press("y")
+        screen.read_until("1 closed")
+        assert (at_work / "seen").read_text() == "hi\n"
+        screen.resize(120, 30)
+        screen.read_until("AGENT", "SPENT")
+        screen.press("g")
+        screen.read_until("> at work")
+        # What was typed ahead of the question is no answer to it.
+        screen.press("s", "n", "s")
+        screen.read_until("Stop the agent of one?")
+        screen.press("y")
+        screen.read_until("1 stopped", "holdfast resume one")
+        screen.press("q")
+        screen.read_until("[ended] 0  icanon")

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from holdfast.cli.agent_output import Records, lines
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.terminal import Printer, plain, printing
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.domain.wording import money, plural
+from holdfast.domain.wording import money
 from holdfast.durable import attempts
-from holdfast.durable.at_work import STATES, at_work, clock, numbered_from
+from holdfast.durable.at_work import STATES, at_work, clock
 from holdfast.durable.attempts import Seen
 from holdfast.durable.lock import read_holder
 from holdfast.errors import NeverAttempted
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 POLL_MS = 100
 # The journal is read so many polls apart: only it can tell that an attempt is over.
 LOOK_EVERY = 5
-INPUT_CHARS_MAX = 300
-OUTPUT_LINES_MAX = 8
 # From these an attempt may still be gone on with, while somebody runs.
 _GOES_ON = STATES | {TaskState.ORPHANED}
 
@@ -147,63 +146,15 @@ def _reading(printer: Printer, files: Attempt, raw: bool, as_json: bool) -> tupl
     """What to follow, and how it is told."""
     if raw:
         return _Lines(files.output).new, lambda line: printer.text(line.removesuffix("\r"), "")
-    new = _Records(files).new
+    new = Records(files).new
     if as_json:
         return new, lambda record: printer.line(msgspec.json.encode(record))
     return new, lambda record: _tell(printer, record)
 
 
-class _Records:
-    """The events and turns of an attempt."""
-
-    def __init__(self, files: Attempt) -> None:
-        self._ends = {files.events: 0, files.turns: 0}
-
-    def new(self) -> Iterator[dict[str, Any]]:
-        """Events first, then turns: a turn that is seen has all its events before it."""
-        found = [record for path in self._ends for record in self._read(path)]
-        yield from sorted(found, key=lambda record: record.get("ts", 0.0))
-
-    def _read(self, path: Path) -> Iterator[dict[str, Any]]:
-        for end, record in numbered_from(path, self._ends[path]):
-            self._ends[path] = end
-            yield record if "type" in record else {**record, "type": "turn"}
-
-
-def _tell(printer: Printer, each: dict[str, Any]) -> None:
-    match each["type"]:
-        case "said":
-            printer.text(str(each.get("text", "")), "")
-        case "tool_started":
-            given = " ".join(str(each.get("input", "")).split("\n"))
-            printer.text(f"→ {each.get('name', '')} {given}"[:INPUT_CHARS_MAX].rstrip(), "")
-        case "tool_ended":
-            _tell_output(printer, each)
-        case "turn":
-            files = each.get("files", [])
-            told = f"{plural(len(files), 'file')} changed, {money(each.get('usd', 0.0))}"
-            printer.text(f"── turn {each.get('turn')}: {told}, {each.get('seconds', 0.0):.1f} s", "")
-        case "retrying":
-            wait_s = each.get("wait_s", 0.0)
-            told = f", in {wait_s:.0f} s" if wait_s else ""
-            printer.text(f"does not reach its model, and tries again{told}: {each.get('detail', '')}", "")
-        case "rate_limited":
-            printer.text(f"rate limited: {each.get('detail', '')}", "")
-        case "finished":
-            how, detail = "finished" if each.get("ok") else "says that it has failed", each.get("detail")
-            printer.text(f"{how}: {detail}" if detail else how, "")
-
-
-def _tell_output(printer: Printer, each: dict[str, Any]) -> None:
-    if not each.get("ok", True):
-        printer.text("it failed", "  ")
-    lines = str(each.get("output", "")).rstrip().split("\n")
-    if lines == [""]:
-        return
-    for line in lines[:OUTPUT_LINES_MAX]:
-        printer.text(line, "  ")
-    if len(lines) > OUTPUT_LINES_MAX:
-        printer.text(f"… {len(lines) - OUTPUT_LINES_MAX} more lines", "  ")
+def _tell(printer: Printer, record: dict[str, Any]) -> None:
+    for line in lines(record):
+        printer.text(line, "")
 
 
 class _Lines:

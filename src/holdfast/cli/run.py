@@ -234,7 +234,7 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
         holder = read_holder(app.layout.lock)
         if holder is not None and holder.pid == child.pid:
             click.echo(f"Running in the background as pid {child.pid}; what it says is in {log_path}.")
-            click.echo("Look with `holdfast status`, follow an agent with `holdfast attach`, end with `holdfast stop`.")
+            click.echo("Look with `holdfast watch`, follow an agent with `holdfast attach`, end with `holdfast stop`.")
             return
         time.sleep(0.02)
     said = log_path.read_text(errors="replace").strip().splitlines()[-1:]

@@ -74,24 +74,29 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
 
 
 @click.command(
-    epilog="Examples:  holdfast diff fix-login --turn 3  ·  holdfast diff fix-login --turn 1 --to 4 --stat  ·  "
-    "holdfast diff fix-login --turn 3 | git apply -R"
+    epilog="Examples:  holdfast diff fix-login  ·  holdfast diff fix-login --turn 3  ·  "
+    "holdfast diff fix-login --turn 1 --to 4 --stat  ·  holdfast diff fix-login --turn 3 | git apply -R"
 )
 @_NAME
-@click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="What this turn changed.")
+@click.option("--turn", type=click.IntRange(min=1), metavar="N", help="Only what this turn changed.")
 @click.option("--to", "to_turn", type=click.IntRange(min=1), metavar="M", help="From the end of turn N to that of M.")
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
 @as_json
 @click.pass_context
-def diff(ctx: click.Context, name: str, turn: int, to_turn: int | None, stat: bool, as_json: bool) -> None:
-    """Show what a turn changed, or what changed between two.
+def diff(ctx: click.Context, name: str, turn: int | None, to_turn: int | None, stat: bool, as_json: bool) -> None:
+    """Show what an attempt changed in all, what a turn changed, or what changed between two.
 
     A turn is compared with the tree as it stood when the turn began. The output is a patch that `git apply` takes.
     """
+    if turn is None and to_turn is not None:
+        raise click.UsageError("--to goes with --turn: from the end of which turn?")
     attempt = _attempt(ctx, name)
     diffs = _diffs(attempt)
-    new = diffs.after(turn if to_turn is None else to_turn)
-    old = diffs.before(turn) if to_turn is None else diffs.after(turn)
+    if turn is None:
+        old, new = diffs.whole()
+    else:
+        new = diffs.after(turn if to_turn is None else to_turn)
+        old = diffs.before(turn) if to_turn is None else diffs.after(turn)
     if as_json:
         patch = "" if stat else diffs.patch(old, new).decode(errors="backslashreplace")
         files = diffs.counts(old, new)

@@ -51,6 +51,13 @@ class Diffs(msgspec.Struct, frozen=True):
                 return found
         return self.after(turn - 1)
 
+    def whole(self) -> tuple[str, str]:
+        """From the tree that the attempt found to what its last turn left."""
+        last = max((line.turn for line in all_turns(self.layout.attempt_files(self.attempt))), default=0)
+        if not last:
+            raise TurnUnknown(turn=1, attempt=self.attempt, known="has completed none")
+        return self.after(0), self.after(last)
+
     def base(self) -> str:
         """The commit that the attempt began with; of an earlier attempt only the journal itself knows it."""
         if self.task.attempt == self.attempt:

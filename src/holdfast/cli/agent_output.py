@@ -1,0 +1,69 @@
+"""An attempt's events and turns as lines of text. `attach` prints them, `watch` shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.domain.wording import money, plural
+from holdfast.durable.at_work import numbered_from
+
+if TYPE_CHECKING:
+    from holdfast.layout import Attempt
+
+INPUT_CHARS_MAX = 300
+OUTPUT_LINES_MAX = 8
+
+
+class Records:
+    """The events and turns of an attempt."""
+
+    def __init__(self, files: Attempt) -> None:
+        self._ends = {files.events: 0, files.turns: 0}
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """Events first, then turns: a turn that is seen has all its events before it."""
+        found = [record for path in self._ends for record in self._read(path)]
+        yield from sorted(found, key=lambda record: record.get("ts", 0.0))
+
+    def _read(self, path: Path) -> Iterator[dict[str, Any]]:
+        for end, record in numbered_from(path, self._ends[path]):
+            self._ends[path] = end
+            yield record if "type" in record else {**record, "type": "turn"}
+
+
+def lines(each: dict[str, Any]) -> Iterator[str]:
+    """The text is as the agent wrote it, and one may have several lines: escape it before a terminal sees it."""
+    match each["type"]:
+        case "said":
+            yield str(each.get("text", ""))
+        case "tool_started":
+            given = " ".join(str(each.get("input", "")).split("\n"))
+            yield f"→ {each.get('name', '')} {given}"[:INPUT_CHARS_MAX].rstrip()
+        case "tool_ended":
+            yield from _output(each)
+        case "turn":
+            files = each.get("files", [])
+            told = f"{plural(len(files), 'file')} changed, {money(each.get('usd', 0.0))}"
+            yield f"── turn {each.get('turn')}: {told}, {each.get('seconds', 0.0):.1f} s"
+        case "retrying":
+            wait_s = each.get("wait_s", 0.0)
+            told = f", in {wait_s:.0f} s" if wait_s else ""
+            yield f"does not reach its model, and tries again{told}: {each.get('detail', '')}"
+        case "rate_limited":
+            yield f"rate limited: {each.get('detail', '')}"
+        case "finished":
+            how, detail = "finished" if each.get("ok") else "says that it has failed", each.get("detail")
+            yield f"{how}: {detail}" if detail else how
+
+
+def _output(each: dict[str, Any]) -> Iterator[str]:
+    if not each.get("ok", True):
+        yield "  it failed"
+    found = str(each.get("output", "")).rstrip().split("\n")
+    if found == [""]:
+        return
+    yield from (f"  {line}" for line in found[:OUTPUT_LINES_MAX])
+    if len(found) > OUTPUT_LINES_MAX:
+        yield f"  … {len(found) - OUTPUT_LINES_MAX} more lines"

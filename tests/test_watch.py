@@ -1,0 +1,151 @@
+"""`holdfast watch`: the terminal on every way out, the keys, and what a pipe or a program is told.
+
+Its screens are in tests/terminal, with a real terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli_support import HOLDFAST, type_in
+from holdfast.cli.fullscreen import parse_keys
+from holdfast.cli.table import cell_width
+from holdfast.cli.watch_screen import Pager
+from work_support import Terminal, add, bare_environment, started, wait_for
+from work_support import repo as repo
+
+HELD = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nsay bye\nwrite y hi"
+ENTERED, LEFT = "\x1b[?1049h", "\x1b[?25h\x1b[?1049l"
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def interrupt(terminal: Terminal) -> None:
+    os.kill(terminal.process.pid, signal.SIGINT)
+
+
+def terminate(terminal: Terminal) -> None:
+    os.kill(terminal.process.pid, signal.SIGTERM)
+
+
+def hang_up(terminal: Terminal) -> None:
+    os.kill(terminal.process.pid, signal.SIGHUP)
+
+
+@pytest.mark.parametrize(
+    ("leave", "code"),
+    [(lambda terminal: terminal.type("q"), 0), (interrupt, 0), (terminate, 143), (hang_up, 129)],
+    ids=["q", "Ctrl-C", "SIGTERM", "SIGHUP"],
+)
+def test_the_terminal_is_as_it_was_on_every_way_out(repo: Path, leave: Callable[[Terminal], None], code: int) -> None:
+    with Terminal(repo, "watch") as terminal:
+        terminal.read_until("There are no tasks yet")
+        assert terminal.is_raw and ENTERED in terminal.seen
+        leave(terminal)
+        assert terminal.end() == code
+        assert not terminal.is_raw and terminal.seen.endswith(LEFT)
+
+
+def test_an_error_of_its_own_puts_the_terminal_back(tmp_path: Path) -> None:
+    script = tmp_path / "breaks.py"
+    script.write_text(
+        "from holdfast.cli.fullscreen import FullScreen\n"
+        "with FullScreen() as screen:\n"
+        "    screen.paint([('here', 'bold')])\n"
+        "    screen.keys(60)\n"
+        "    raise RuntimeError('broken')\n"
+    )
+    with Terminal(tmp_path, program=[sys.executable, str(script)]) as terminal:
+        terminal.read_until("here")
+        assert terminal.is_raw
+        terminal.type("x")
+        assert terminal.end() == 1
+        assert not terminal.is_raw and LEFT in terminal.seen.partition("Traceback")[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
+def test_it_takes_the_terminal_again_when_it_is_continued(repo: Path, number: signal.Signals) -> None:
+    with Terminal(repo, "watch") as terminal:
+        terminal.read_until("There are no tasks yet")
+        os.kill(terminal.process.pid, number)
+        wait_for(lambda: is_stopped(terminal.process.pid), "it does not stop")
+        if number is signal.SIGTSTP:
+            terminal.read_until(LEFT)
+            assert not terminal.is_raw
+        terminal.seen = ""
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        # All of it is painted again.
+        terminal.read_until(ENTERED)
+        terminal.read_until("There are no tasks yet")
+        assert terminal.is_raw
+        terminal.type("q")
+        assert terminal.end() == 0 and not terminal.is_raw
+
+
+def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    add(repo, "one", HELD.format(go=go), more='title: "odd \\e[31m"\n')
+    with started(repo, "run", "--plain") as run:
+        wait_for(lambda: "one.1" in type_in(repo, "attach").stdout, "nobody is at work")
+        with started(repo, "watch") as watcher, started(repo, "watch", "--json") as program:
+            assert watcher.stdout is not None and program.stdout is not None
+            first = [watcher.stdout.readline() for _ in range(3)]
+            facts = [msgspec.json.decode(program.stdout.readline()) for _ in range(3)]
+            go.write_text("")
+            rest, _ = watcher.communicate(timeout=60)
+            more, _ = program.communicate(timeout=60)
+            assert run.wait(60) == 0
+    assert "is alive, pid" in first[0] and "one: at work" in first[1] and "one: scripted, turn" in first[2]
+    assert "one: closed" in rest and rest.endswith("nobody runs: 1 closed\n")
+    assert [each["kind"] for each in facts] == ["run", "state", "agent"] and facts[0]["pid"] == run.pid
+    told = [msgspec.json.decode(line) for line in more.splitlines()]
+    assert ("one", "CLOSED") in [(each.get("task"), each.get("state")) for each in told]
+    assert told[-1]["kind"] == "ended" and told[-1]["counts"] == {"CLOSED": 1}
+    assert watcher.returncode == program.returncode == 0
+
+
+def test_nobody_runs_is_told_at_once(repo: Path) -> None:
+    told = type_in(repo, "watch")
+    assert told.returncode == 0 and "nobody runs: no tasks yet" in told.stdout
+    dumb = subprocess.run(
+        [*HOLDFAST, "watch"], cwd=repo, env=bare_environment(TERM="dumb"), capture_output=True, text=True
+    )
+    assert dumb.returncode == 0 and "\x1b" not in dumb.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("\x1b[A\x1b[B", ["up", "down"]),
+        ("\x1bOAjk", ["up", "down", "up"]),
+        ("\x1b", ["escape"]),
+        ("\x1b[6~ q", ["page down", "page down", "q"]),
+        # What no key of ours is: nothing of it is taken for one.
+        ("\x1b[1;5Ay\x1b[200~\x00", ["y"]),
+    ],
+)
+def test_keys_are_told_by_name(typed: str, keys: list[str]) -> None:
+    assert list(parse_keys(typed)) == keys
+
+
+def test_long_lines_are_folded_and_the_end_is_followed() -> None:
+    new = [["a" * 25, "漢字" * 8], [], ["last"]]
+    pager = Pager("t", more=lambda: new.pop(0))
+    first = pager.lines(20, 10)
+    assert [line for line, _ in first[1:3]] == ["a" * 20, "a" * 5] and all(cell_width(line) <= 20 for line, _ in first)
+    assert pager.move("home", 4) and "follows" not in pager.lines(20, 4)[0][0]
+    # Who scrolled back stays there.
+    assert pager.lines(20, 4)[1][0] == "a" * 20
+    assert pager.move("end", 4)
+    new.append([])
+    assert pager.lines(20, 4)[-1][0] == "last"
