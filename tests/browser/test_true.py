@@ -87,7 +87,8 @@ def test_kills_and_failures_are_told_apart_and_live_bars_count_whole_turns(site:
     expect(page.locator(".legend")).to_contain_text("run killed")
     expect(page.locator(".legend")).to_contain_text("task failed")
     # The lines that go through all rows are those of kills and of what was lost; a failure has none.
-    assert page.locator("line.kill").count() == 1 and page.locator(".mark.bad line").count() == 0
+    expect(page.locator("line.kill")).to_have_count(1)
+    expect(page.locator(".mark.bad line")).to_have_count(0)
     title = page.locator(".row", has_text="long.1").locator("title").text_content()
     assert title.endswith("0 turns")
 
