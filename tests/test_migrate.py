@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from clock_support import SetClock
 from engine_support import begin, git, holdfast, layout, make_repo, settings, sound, state
 from holdfast.engine.migrate import MIGRATE_POINTS
 from test_continues import files_landed, paused
 
+LATER_S = 3 * 86400.0
 FILES = {"one.txt", "two.txt", "half.txt", "three.txt"}
 
 
@@ -43,19 +45,20 @@ def old_refs(repo: Path) -> str:
 
 
 @pytest.mark.parametrize("at", ["", *MIGRATE_POINTS])
-def test_the_snapshots_of_an_older_root_move_into_the_store(repo: Path, at: str) -> None:
-    go = paused(repo)
+def test_the_snapshots_of_an_older_root_move_into_the_store(repo: Path, at: str, tmp_path: Path) -> None:
+    go, clock = paused(repo), SetClock(tmp_path)
     aged(repo)
     assert old_refs(repo)
     if at:
-        killed = begin(repo, HOLDFAST_CRASH_AT=f"{at}:1")
+        killed = begin(repo, HOLDFAST_CRASH_AT=f"{at}:1", **clock.env)
         killed.communicate()
         assert killed.returncode == -9, "the fault has fired"
+        clock.later(LATER_S)
     told = holdfast(repo, "check")
     if not at:
         assert "snapshots move" in told and "is lost" not in told
     go.touch()
-    holdfast(repo, "run")
+    holdfast(repo, "run", env=clock.env)
     assert files_landed(repo) >= FILES and state(repo).tasks["a"].attempts == 1
     assert not old_refs(repo) and json.loads(layout(repo).format_file.read_text())["format"] == 2
     sound(repo)
