@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner_support import Bench
+
+BUILD = Path(__file__).parent.parent / "build"
 
 
 def why_not() -> str:
@@ -33,3 +36,12 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def outputs(bench: Bench) -> list[str]:
     """What each command of the script printed, without the error stream's part."""
     return [each["output"] for each in bench.records(bench.files.traces) if each["kind"] == "tool"]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Not below /tmp, nor below /dev: of these a confined agent has others."""
+    BUILD.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="confined-", dir=BUILD))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

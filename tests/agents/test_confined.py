@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from agents.kits import Kit
 from agents.site import Site
+from confined_support import needs_bwrap
+from confined_support import place as place
 from holdfast.domain.task import TaskState
 from model_server import Step
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap")
-BUILD = Path(__file__).parent.parent.parent / "build"
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Not below /tmp, nor below /dev: of these a confined agent has others."""
-    BUILD.mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="confined-", dir=BUILD))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
+pytestmark = needs_bwrap
 
 # Where a hook, a plugin, a program or an instruction would be taken from by the next start, confined or not.
 PLACES = (
-    ".claude/settings.json", ".claude/hooks/x.sh", ".claude/CLAUDE.md", ".claude/commands/x.md", ".claude.json",
-    ".codex/config.toml", ".codex/AGENTS.md", ".codex/rules/x", ".gemini/settings.json", ".gemini/GEMINI.md",
-    ".gemini/extensions/x/gemini-extension.json", ".gemini/.env", ".config/opencode/opencode.json",
+    ".claude/settings.json", ".claude/projects/x/memory/MEMORY.md", ".claude/hooks/x.sh", ".claude/CLAUDE.md",
+    ".claude/commands/x.md", ".claude.json", ".codex/config.toml", ".codex/AGENTS.md", ".codex/rules/x",
+    ".gemini/settings.json", ".gemini/GEMINI.md", ".gemini/extensions/x/gemini-extension.json", ".gemini/.env",
+    ".gemini/tmp/bin/rg", ".gemini/history/x/.git/config", ".config/opencode/opencode.json",
     ".config/opencode/plugin/x.js", ".local/share/opencode/bin/x", ".cache/opencode/node_modules/x.js",
     ".aider.conf.yml", ".config/mini-swe-agent/.env", ".bashrc", ".ssh/config",
 )  # fmt: skip
@@ -39,8 +26,6 @@ PLACES = (
 
 def test_it_lands_and_goes_on_in_the_sandbox_and_plants_nothing(kit: Kit, place: Path) -> None:
     """The gate fails once: the second start goes on with the conversation that the first one has written."""
-    if kit.name == "opencode":
-        pytest.skip("its adapter names no folders yet")
     plant = "; ".join(f"mkdir -p ~/{Path(name).parent}; echo planted > ~/{name}" for name in PLACES)
     with Site(place, kit, sandbox="bwrap") as site:
         file = site.add(verify=[{"command": "grep right a.txt"}])
@@ -53,7 +38,7 @@ def test_it_lands_and_goes_on_in_the_sandbox_and_plants_nothing(kit: Kit, place:
         ends = [[Step("It is done.")], [Step("Now it is done.")]] if kit.has_tools else [[], []]
         site.model.then(Step("First.", [wrong]), *ends[0], Step("Oh.", [right]), *ends[1])
         site.run()
-        assert site.task.state is TaskState.CLOSED and site.landed() == "right" and site.task.attempts == 2
+        assert site.task.state is TaskState.CLOSED and "right" in site.landed() and site.task.attempts == 2
         if kit.keeps:
             assert site.model.requests[2].has("marker-42"), "the conversation is not the same"
         found = [name for name in PLACES if (site.home / name).is_file()]

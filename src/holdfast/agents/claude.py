@@ -44,7 +44,7 @@ def is_usage_limit(told: str) -> bool:
 # What it keeps beside the conversations, and can do without.
 _FORGOTTEN = (
     "todos", "tasks", "shell-snapshots", "session-env", "sessions", "file-history", "paste-cache", "debug", "statsig",
-    "telemetry", "cache", "backups", "history.jsonl", "stats-cache.json", ".claude.json.*",
+    "telemetry", "cache", "backups", "projects", "history.jsonl", "stats-cache.json", ".claude.json.*",
 )  # fmt: skip
 
 
@@ -94,11 +94,16 @@ class Claude(Cli):
             has_hook=True,
             stream=self.name,
             model=work.model,
-            homes=(Home(str(home("CLAUDE_CONFIG_DIR", ".claude")), ("projects",), _FORGOTTEN),),
+            homes=_homes(home("CLAUDE_CONFIG_DIR", ".claude")),
         )
 
     def stream(self) -> ClaudeStream:
         return ClaudeStream()
+
+
+def _homes(folder: Path) -> tuple[Home, ...]:
+    """In `projects` there is a folder for each worktree, with its conversations and what it is told at each start."""
+    return Home(str(folder), forgotten=_FORGOTTEN), Home(str(folder / "projects"), ("{worktree}",), ("*",))
 
 
 _HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}

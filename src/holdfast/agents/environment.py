@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 
-from holdfast.domain.attempt import Order
+from holdfast.domain.attempt import Order, folder_name
 from holdfast.layout import Attempt
 
 ALWAYS = (
@@ -49,14 +50,21 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
     if order.launch.files:
         told["HOLDFAST_FILES"] = str(files.agent)
     told |= {name: environ[name] for name in TOLD_BY_THE_SPAWNER if name in environ}
+    places = {"{files}": str(files.agent), "{worktree}": folder_name(os.path.realpath(order.worktree))}
     given = {
-        name: referred(value.replace("{files}", str(files.agent)), order.launch.references, environ)
+        name: referred(_put_in(value, places), order.launch.references, environ)
         for name, value in order.launch.env.items()
         if not name.startswith(OURS)
     }
     clouds = (each for name, names in CLOUDS.items() if environ.get(name) for each in names)
     names = (*MODELS, *clouds, *order.passed_on) if order.launch.uses_model else order.passed_on
     return {**passed_on(names, environ), **given, **told}
+
+
+def _put_in(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
 
 
 def referred(text: str, names: Iterable[str], environ: Mapping[str, str], *, is_json: bool = False) -> str:

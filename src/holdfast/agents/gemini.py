@@ -85,7 +85,7 @@ class Gemini(Cli):
             counted=work.counted,
             stream=self.name,
             model=work.model,
-            homes=(Home(str(_folder()), ("tmp", "history"), ("projects.json*", "state.json*")),),
+            homes=_homes(_folder()),
         )
 
     def stream(self) -> GeminiStream:
@@ -94,6 +94,15 @@ class Gemini(Cli):
 
 def _folder() -> Path:
     return home("GEMINI_CLI_HOME", "") / ".gemini"
+
+
+def _homes(folder: Path) -> tuple[Home, ...]:
+    """In `tmp` are a folder for each project and `bin`, whose programs it runs; in `history` git folders of its own."""
+    return (
+        Home(str(folder), forgotten=("tmp", "history", "projects.json*", "state.json*")),
+        Home(str(folder / "tmp"), ("{worktree}",), ("*",), marker=".project_root"),
+        Home(str(folder / "history"), forgotten=("*",)),
+    )
 
 
 def _links(folder: Path) -> dict[str, str]:

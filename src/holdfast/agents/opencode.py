@@ -7,6 +7,7 @@ keeps each tool's result back until the turn is saved: it is the turn's barrier.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from holdfast.agents import said, words
 from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, home, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Launch
+from holdfast.domain.attempt import Can, Home, Launch
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
@@ -26,6 +27,11 @@ EMPTY_STEPS_MAX = 3
 # So many failures of the model's server in a row are the end, after about half a minute.
 RETRIES_MAX = 5
 _LIMITED = (429,)
+
+# Below its folder of data, with a folder for each worktree.
+CONVERSATIONS = "holdfast"
+# What it keeps beside the conversations, and can do without.
+_FORGOTTEN = (CONVERSATIONS, "*.db*", "log", "storage", "snapshot", "tool-output", "repos", "worktree", "plans")
 
 PLUGIN_NAME = "holdfast.js"
 PLUGIN = """\
@@ -88,16 +94,30 @@ class Opencode(Cli):
         return Launch(
             tuple(argv),
             stdin=work.prompt,
-            env={"OPENCODE_CONFIG": "{files}/opencode.json"},
+            # The user's own database has the conversations of all projects, and commands that opencode runs for them.
+            env={"OPENCODE_CONFIG": "{files}/opencode.json", "OPENCODE_DB": CONVERSATIONS + "/{worktree}/opencode.db"},
             files={"opencode.json": msgspec.json.encode(config).decode(), PLUGIN_NAME: PLUGIN},
             references=self.references,
             has_hook=True,
             stream=self.name,
             model=work.model,
+            homes=_homes(),
         )
 
     def stream(self) -> OpencodeStream:
         return OpencodeStream()
+
+
+def _homes() -> tuple[Home, ...]:
+    """Beside the conversations it keeps programs and plugins there, which the next start runs: they are read-only."""
+    data, state, cache = home("XDG_DATA_HOME", ".local/share"), Path.home() / ".local/state", Path.home() / ".cache"
+    return (
+        Home(str(data / "opencode"), forgotten=_FORGOTTEN),
+        Home(str(data / "opencode" / CONVERSATIONS), ("{worktree}",), ("*",)),
+        Home(str(state / "opencode"), forgotten=("*",)),
+        Home(str(cache / "opencode"), forgotten=("models*.json",)),
+        Home(str(home("XDG_CONFIG_HOME", ".config") / "opencode")),
+    )
 
 
 def _server(server: McpServer) -> dict[str, Any]:

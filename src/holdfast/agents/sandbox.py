@@ -20,12 +20,13 @@ have anything done outside. Whole folders are covered, because a file that is re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.domain.attempt import Home, Order
+from holdfast.domain.attempt import Home, Order, folder_name
 from holdfast.durable import disk, git
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.submodules import MODULES, Module, is_real, recorded
@@ -118,7 +119,7 @@ def _confined(
     # Who opens a CLI's whole folder does not open its settings; who names something in it does.
     inner = [path for path in opened if any(Path(each.folder) in path.parents for each in homes)]
     flat = _flat([("--bind", path, path) for path in opened if path not in inner])
-    flat += [part for each in homes for part in _home(each)]
+    flat += [part for each in homes for part in _home(each, os.path.realpath(worktree))]
     flat += [*_flat([("--bind", path, path) for path in inner]), *bwrap.without_audit_key(key)]
     flat += [part for path in roots for part in ("--tmpfs", str(path))]
     binds = [("--ro-bind", path, path) for path in shut]
@@ -127,23 +128,32 @@ def _confined(
     return (bwrap.PROGRAM, *bwrap.SHUT, *bwrap.without_sessions(), *flat, "--chdir", str(worktree), "--", *argv)
 
 
-def _home(home: Home) -> list[str]:
+def _home(home: Home, worktree: str) -> list[str]:
     """A CLI's own folder: what it needs to write, and no more, so that nothing planted there is run by the next one."""
     folder = Path(home.folder).resolve()
-    for path in (folder, *(folder / name for name in home.writable)):
+    writable = [folder / name.replace("{worktree}", folder_name(worktree)) for name in home.writable]
+    if home.marker and (marked := _marked(folder, home.marker, worktree)):
+        writable = [marked]
+    for path in (folder, *writable):
         disk.mkdir(path, 0o700)
-    if home.is_kept:
-        closed = [folder / name for name in home.shut]
-        for path in closed:
-            # A folder that is not there could be made by the agent; a name with a suffix is a file's.
-            if not path.suffix and not os.path.lexists(path):
-                disk.mkdir(path, 0o700)
-        shown = [("--ro-bind", path, path) for path in closed if path.exists()]
-        return ["--bind", str(folder), str(folder), *_flat(shown)]
-    found = [path for path in sorted(folder.iterdir()) if path.exists() and path.name not in home.writable]
+    found = [path for path in sorted(folder.iterdir()) if path.exists() and path not in writable]
     shown = [("--ro-bind", path, path) for path in found if not any(map(path.match, home.forgotten))]
-    shown += [("--bind", folder / name, folder / name) for name in home.writable]
+    shown += [("--bind", path, path) for path in writable]
+    if home.marker:
+        (marker,) = (path / home.marker for path in writable)
+        if not marked:
+            disk.replace(marker, worktree.encode(), 0o600)
+        # With another worktree in it, the folder would be taken for that one's.
+        shown.append(("--ro-bind", marker, marker))
     return ["--tmpfs", str(folder), *_flat(shown)]
+
+
+def _marked(folder: Path, marker: str, worktree: str) -> Path | None:
+    for path in sorted(folder.glob(f"*/{marker}")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if is_real(path.parent, folder) and path.read_text("utf-8").strip() == worktree:
+                return path.parent
+    return None
 
 
 def _flat(binds: list[tuple[str, Path, Path]]) -> list[str]:

@@ -8,6 +8,8 @@ import msgspec
 
 from holdfast.domain.spend import Caps, Spend
 
+_NAME_CHARS_MAX = 200
+
 
 class Can(msgspec.Struct, frozen=True):
     """What an agent can do.
@@ -22,19 +24,35 @@ class Can(msgspec.Struct, frozen=True):
 
 
 class Home(msgspec.Struct, frozen=True):
-    """A folder of a CLI's own, as a sandbox shows it: read-only, but for `writable`, names of folders in it, which are
+    """A folder of a CLI's own, as a sandbox shows it: read-only, but for `writable`, paths of folders in it, which are
     made where they are missing. What else is written there is gone with the start.
 
+    `{worktree}` in `writable` is a name made of the worktree's path, so that it is a folder for this task alone.
     `forgotten`: patterns of names that are not shown, because the CLI writes them anew and cannot do so read-only.
-    `is_kept`: all of it is writable, because its conversations are in files of their own there; but for `shut`.
-    `shut`: names of folders and files in it that stay read-only: programs, plugins and keys.
+    `marker`: a file in each of its folders that tells which worktree the folder is for. A folder that is marked so is
+    the writable one; where there is none, it is made and marked.
     """
 
     folder: str
     writable: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
-    is_kept: bool = False
-    shut: tuple[str, ...] = ()
+    marker: str = ""
+
+
+def folder_name(worktree: str) -> str:
+    """A worktree's path as one name, as Claude Code makes it: a long one is cut, and ends with a hash of the whole."""
+    units = memoryview(worktree.encode("utf-16-le", "surrogatepass")).cast("H")
+    plain = "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else "-" for unit in units)
+    if len(plain) <= _NAME_CHARS_MAX:
+        return plain
+    number = 0
+    for unit in units:
+        number = (number * 31 + unit) & 0xFFFFFFFF
+    number, digits = abs(number - (number >> 31 << 32)), ""
+    while number or not digits:
+        number, rest = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[rest] + digits
+    return f"{plain[:_NAME_CHARS_MAX]}-{digits}"
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -43,7 +61,8 @@ class Launch(msgspec.Struct, frozen=True):
     `prompt`: the text of a file that the runner writes, and names in HOLDFAST_PROMPT_FILE and for `{prompt_file}` in
     `argv`. `events`: of a declared agent, where the parts of an event stand in its JSON lines.
     `files`: name and text of files that the runner writes into a folder of the attempt's before the start, readable by
-    nobody else. The agent finds that folder in HOLDFAST_FILES; `{files}` in `argv` and `env` stands for it.
+    nobody else. The agent finds that folder in HOLDFAST_FILES; `{files}` in `argv` and `env` stands for it, and
+    `{worktree}` in `env` for the name that `folder_name` makes of the worktree's path.
     `links`: name and target of symbolic links there. One that ends in / is a folder, and made where it is missing.
     `references`: names of variables; where `files` and `env` have `${NAME}` of one of these, the runner puts the value
     of its own environment: so a secret is never part of the order.
