@@ -554,8 +554,8 @@ def test_escaped_text_is_one_printable_line(text: str) -> None:
     )
 )
 def test_escaped_json_is_the_same_json(value: dict[str, str]) -> None:
-    shown = terminal.plain_json(msgspec.json.encode(value))
-    assert shown.decode().isprintable() and json.loads(shown) == value
+    shown = terminal.plain_json(msgspec.json.encode(value).decode())
+    assert shown.isprintable() and json.loads(shown) == value
 
 
 # -- completion -------------------------------------------------------------------------------------------------------

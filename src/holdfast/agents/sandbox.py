@@ -166,12 +166,13 @@ def _own(order: Order) -> Path:
 
 def _make_own(repository: git.Repository, own: Path, modules: Sequence[Module]) -> None:
     """Once for each attempt: a later start finds what the earlier one committed. HEAD comes last: then it is whole."""
-    for folder in (own / "git", own / "objects" / "info", own / "store"):
-        disk.mkdir(folder)
+    for folder in (own / "objects", own / "objects" / "info", own / "store"):
+        _make_real(folder)
     stores = [own / "store", *repository.stores[1:]]
     disk.replace(own / "objects" / "info" / "alternates", "".join(f"{store}\n" for store in stores).encode())
-    if (own / "git" / "HEAD").exists():
+    if os.path.lexists(own / "git" / "HEAD"):
         return
+    _make_anew(own / "git")
     apart = [repository.git_dir / MODULES / module.name for module in modules]
     inside = (path for path in files_below(repository.git_dir) if not any(map(path.is_relative_to, apart)))
     found = [path for path in inside if path.is_file() and path.suffix != ".lock"]
@@ -181,12 +182,27 @@ def _make_own(repository: git.Repository, own: Path, modules: Sequence[Module]) 
         disk.replace(target, path.read_bytes())
 
 
+def _make_real(folder: Path) -> None:
+    """An earlier start's agent may have put a link in its place, which would lead us out. Nobody of it lives now."""
+    if folder.is_symlink():
+        disk.unlink(folder)
+    disk.mkdir(folder)
+
+
+def _make_anew(folder: Path) -> None:
+    """Empty, whatever a crash or an earlier start's agent left in it."""
+    if folder.is_dir() and not folder.is_symlink():
+        disk.remove_tree(folder)
+    _make_real(folder)
+
+
 def _copy_modules(git_dir: Path, own: Path, modules: Sequence[Module]) -> None:
     """The git dirs of submodules that are set up: each once, unless a start has made it anew. HEAD comes last."""
     for module in modules:
         source, target = git_dir / MODULES / module.name, own / MODULES / module.name
-        if not is_real(target, own) or (target / "HEAD").exists():
+        if not is_real(target, own) or os.path.lexists(target / "HEAD"):
             continue
+        _make_anew(target)
         disk.mkdir(target / "refs")
         found = [path for path in files_below(source) if path.is_file() and not path.is_relative_to(source / MODULES)]
         for path in sorted(found, key=lambda path: path == source / "HEAD"):

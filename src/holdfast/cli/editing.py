@@ -17,6 +17,7 @@ from holdfast.cli.add_checks import expect_usable, warn_without_gates
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.terminal import plain
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
 from holdfast.domain.naming import free_id, from_values, words_of
 from holdfast.domain.problem import Problem
@@ -351,7 +352,7 @@ def _edit_by_hand(text: str, save: Callable[[bytes, str], Path]) -> Path | None:
         try:
             return save(edited.encode(), "your text")
         except HoldfastError as error:
-            click.echo(f"holdfast: {error}", err=True)
+            click.echo(f"holdfast: {plain(str(error))}", err=True)
             if not click.confirm("Edit it again?", default=True):
                 click.echo(edited)
                 raise

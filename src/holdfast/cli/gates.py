@@ -9,7 +9,7 @@ import click
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
-from holdfast.cli.terminal import plain
+from holdfast.cli.terminal import plain, plain_lines
 from holdfast.domain.state import Task
 from holdfast.durable.blobs import Blobs
 from holdfast.engine import gate_results
@@ -73,7 +73,7 @@ def _tell(attempt: str, verdict: Verdict, blobs: Blobs, full: bool) -> None:
         click.echo(plain(f"  {_WORDS[each.outcome]:<9}  {each.name:<{width}}  {_how(each)}"))
         if full or each.outcome in ("failed", "timed_out"):
             for line in _output(blobs, each, full):
-                click.echo(f"      {_plain_line(line)}".rstrip())
+                click.echo(f"      {plain_lines(line)}".rstrip())
     for path in verdict.files:
         click.echo(plain(f"  {path}"))
 
@@ -95,7 +95,3 @@ def _output(blobs: Blobs, result: Result, full: bool) -> list[str]:
         return blobs.get(result.output).decode(errors="replace").splitlines() if result.output else []
     except (BlobMissing, BlobCorrupt, NotABlobId) as error:
         return [f"({error})"]
-
-
-def _plain_line(line: str) -> str:
-    return "\t".join(map(plain, line.split("\t")))

@@ -137,7 +137,7 @@ def _told_of_file(layout: Layout, task: str) -> bool:
     elif problems:
         click.echo(f"{plain(task)} has no story yet, and no run takes it in while its file has a problem", err=True)
     for problem in problems:
-        click.echo(f"{layout.backlog}/{problem}", err=True)
+        click.echo(plain(f"{layout.backlog}/{problem}"), err=True)
     return task in scan.tasks or task in scan.moved or bool(problems)
 
 
@@ -219,7 +219,7 @@ def _number(text: str) -> int:
 def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
     if as_json:
         # The very bytes of the journal: it was written by the same encoder, from the same values in the same order.
-        printer.line(encode(entry))
+        printer.entry(encode(entry))
         return
     why = story.reason(entry)
     what = story.words(entry) + (f"; {why}" if why else "")

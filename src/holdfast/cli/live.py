@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from holdfast.cli.next_step import is_faulted, next_step, stuck_behind
-from holdfast.cli.terminal import plain
+from holdfast.cli.terminal import plain, plain_json
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
@@ -90,7 +90,7 @@ class Json:
                 self._line({"ts": wall(), "kind": "state", "task": task.id, **facts})
 
     def _line(self, value: object) -> None:
-        click.echo(msgspec.json.encode(value).decode())
+        click.echo(plain_json(msgspec.json.encode(value).decode()))
 
 
 def counted(states: Counter[str]) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.app import App, View
 from holdfast.cli.next_step import is_faulted, next_step, stuck_behind, waiting_words
+from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.moments import moment
@@ -108,7 +109,7 @@ def unknown(task: str, known: Iterable[str]) -> TaskUnknown:
 def tell_problems(layout: Layout, problems: Iterable[Problem]) -> None:
     """On standard error, in the form that editors can jump to."""
     for problem in problems:
-        click.echo(f"{layout.backlog}/{problem}", err=True)
+        click.echo(plain(f"{layout.backlog}/{problem}"), err=True)
 
 
 def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Sequence[Problem]) -> dict[str, Row]:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
-from holdfast.cli.terminal import plain
+from holdfast.cli.terminal import plain_lines
 from holdfast.domain.before import seems_lost
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.state import Task
@@ -42,7 +42,7 @@ def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: b
         print_json({"template": text} if task is None else {"task": task, "prompt": text})
     else:
         # A program gets it byte for byte; a terminal would obey what a stranger wrote into a title.
-        shown = "\n".join(map(plain, text.split("\n"))) if sys.stdout.isatty() else text
+        shown = plain_lines(text) if sys.stdout.isatty() else text
         click.echo(shown, nl=False)
 
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from holdfast.cli.shared import as_json, find_app, print_json
-from holdfast.cli.terminal import plain
+from holdfast.cli.terminal import plain, plain_json
 from holdfast.domain.wording import plural
 from holdfast.durable.modes import COMMON_FILE
 from holdfast.errors import AuditKeyUnusable, InputError
@@ -152,7 +152,7 @@ def _write_proof(layout: Layout, day: str, seq: int, out: Path | None) -> None:
 
     proof = make_proof(layout.audit, day, seq)
     if out is None:
-        click.echo(proof.document(), nl=False)
+        click.echo(plain_json(proof.document().decode()), nl=False)
     else:
         disk.create(out.absolute(), proof.document(), COMMON_FILE)
         click.echo(f"{out}: record {seq} of {proof.day.file}, against the root {proof.root}")
@@ -166,9 +166,9 @@ def _verify_proof(document: bytes, root: str, as_json: bool) -> None:
         print_json({"holds": True, "record": record})
         return
     moment = datetime.fromtimestamp(record.timestamp, UTC).isoformat(timespec="seconds")
-    click.echo(f"The proof holds. Record {record.seq}: {record.event} by {record.actor} at {moment}.")
+    click.echo(plain(f"The proof holds. Record {record.seq}: {record.event} by {record.actor} at {moment}."))
     if record.details:
-        click.echo(msgspec.json.encode(record.details).decode())
+        click.echo(plain_json(msgspec.json.encode(record.details).decode()))
 
 
 # -- the data root and its key ----------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _print_repaired(repaired: Repaired | None) -> None:
         return
     for title, items in msgspec.structs.asdict(repaired).items():
         for item in items:
-            click.echo(f"{title.replace('_', ' ')}: {item}")
+            click.echo(plain(f"{title.replace('_', ' ')}: {item}"))
 
 
 def _print_report(report: CheckReport) -> None:
@@ -243,10 +243,10 @@ def _answer(report: CheckReport) -> str:
 
 def _print_details(section: Section) -> None:
     for finding in section.findings:
-        click.echo(f"  - {finding}")
+        click.echo(plain(f"  - {finding}"))
     for words in section.pending:
-        click.echo(f"    pending: {words}")
+        click.echo(plain(f"    pending: {words}"))
     if section.not_checked:
-        click.echo(f"    not checked: {section.not_checked}")
+        click.echo(plain(f"    not checked: {section.not_checked}"))
     for note in section.notes:
-        click.echo(f"    note: {note}")
+        click.echo(plain(f"    note: {note}"))

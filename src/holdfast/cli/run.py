@@ -281,7 +281,7 @@ def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: f
     if as_json:
         print_json(ended)
     else:
-        click.echo("\n".join(told))
+        click.echo("\n".join(map(plain, told)))
 
 
 def _stop_run(app: App, holder: Holder, how: str, wait_s: float) -> None:

@@ -12,7 +12,7 @@ from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, Row, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
-from holdfast.cli.terminal import plain
+from holdfast.cli.terminal import plain, plain_lines
 from holdfast.domain.definition import Definition
 from holdfast.domain.moments import moment
 from holdfast.domain.routing import Choice, choose
@@ -44,7 +44,7 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
     for label, text in _told(row, known, facts):
         echo_wrapped(f"  {label:{_LABEL}} ", plain(text))
     if words := _text(overview, task):
-        click.echo("\n" + words.rstrip("\n"))
+        click.echo("\n" + plain_lines(words.rstrip("\n")))
 
 
 # -- for programs -----------------------------------------------------------------------------------------------------

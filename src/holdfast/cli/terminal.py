@@ -28,10 +28,14 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(map(_plain_char, text))
 
 
-def plain_json(line: bytes) -> bytes:
-    """The same JSON in printable characters only."""
-    text = line.decode()
-    return line if text.isprintable() else "".join(map(_json_char, text)).encode()
+def plain_lines(text: str) -> str:
+    """A text of several lines; its tabs and line ends are kept, and nothing else that controls."""
+    return "\n".join("\t".join(map(plain, line.split("\t"))) for line in text.split("\n"))
+
+
+def plain_json(text: str) -> str:
+    """The same JSON in printable characters and line ends only."""
+    return "\n".join(line if line.isprintable() else "".join(map(_json_char, line)) for line in text.split("\n"))
 
 
 def _plain_char(char: str) -> str:
@@ -99,12 +103,15 @@ class Printer:
 
     def text(self, text: str, indent: str) -> None:
         """A text of several lines, indented; its tabs and line ends are kept, and nothing else that controls."""
-        for line in text.split("\n"):
-            self._write(indent + "\t".join(map(plain, line.split("\t"))) + "\n")
+        for line in plain_lines(text).split("\n"):
+            self._write(f"{indent}{line}\n")
 
     def line(self, json_line: bytes) -> None:
-        """One line of JSON: the bytes as they are, but for a terminal."""
-        self._write((plain_json(json_line) if self.is_terminal else json_line).decode() + "\n")
+        self._write(plain_json(json_line.decode()) + "\n")
+
+    def entry(self, json_line: bytes) -> None:
+        """A line of the journal, of which its hash is made: the bytes as they are, but for a terminal."""
+        self._write((plain_json(json_line.decode()) if self.is_terminal else json_line.decode()) + "\n")
 
     def flush(self) -> None:
         sys.stdout.flush()
