@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.layers import load
-from holdfast.config.settings import DEFAULT_SETTINGS, Config
+from holdfast.config.new_file import DEFAULT_SETTINGS
+from holdfast.config.settings import Config
 from holdfast.config.sources import _sets_nothing
 from holdfast.errors import ConfigUnreadable, SettingTwice, SettingUnknown
 
