@@ -10,8 +10,9 @@ import pytest
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
 
-COMMIT = "git add f && git -c user.name=a -c user.email=b commit -qm n"
-NEST = f"mkdir nest && cd nest && git init -q && echo hi > f && {COMMIT}"
+UNBORN = "mkdir nest && cd nest && git init -q && echo hi > f"
+NEST = f"{UNBORN} && git add f && git -c user.name=a -c user.email=b commit -qm n"
+nests = pytest.mark.parametrize("nest", [NEST, UNBORN], ids=["commit", "no-commit"])
 
 
 @pytest.fixture
@@ -21,9 +22,10 @@ def repo(tmp_path: Path) -> Path:
     return repo
 
 
+@nests
 @pytest.mark.parametrize("way", ["rm -rf nest/.git", "echo nest/ > .gitignore"])
-def test_it_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str) -> None:
-    add(repo, "t", f"attempt 1: run {NEST}\nattempt 2+: run test -f nest/f && {way}\nwrite t.txt x")
+def test_it_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str, nest: str) -> None:
+    add(repo, "t", f"attempt 1: run {nest}\nattempt 2+: run test -f nest/f && {way}\nwrite t.txt x")
     said = holdfast(repo, "run")
     assert "nested_repository: it leaves a git repository of its own in nest" in said
     assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 2
@@ -32,8 +34,9 @@ def test_it_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str) -> None
     sound(repo)
 
 
-def test_it_never_lands_without_its_files_and_a_person_is_told(repo: Path) -> None:
-    add(repo, "t", f"run test -d nest || ({NEST})\nwrite t.txt x", max_attempts=2)
+@nests
+def test_it_never_lands_without_its_files_and_a_person_is_told(repo: Path, nest: str) -> None:
+    add(repo, "t", f"run test -d nest || ({nest})\nwrite t.txt x", max_attempts=2)
     said = holdfast(repo, "run", code=None)
     task = state(repo).tasks["t"]
     assert task.state is TaskState.FAILED and task.attempts == 2 and landed(repo) == [], said
@@ -52,11 +55,11 @@ def test_it_never_lands_without_its_files_and_a_person_is_told(repo: Path) -> No
     sound(repo)
 
 
-def paused(repo: Path) -> Path:
+def paused(repo: Path, nest: str = NEST) -> Path:
     """The second turn made a repository, and its agent was stopped in the third. Returns what lets it go on."""
     go, here = repo.parent / "go", repo.parent / "here"
-    wait = f"touch {here}; while [ ! -e {go} ]; do sleep 0.05; done; [ -d nest ] || ({NEST}); rm -rf nest/.git"
-    add(repo, "t", f"write one.txt 1\nrun test -d nest || ({NEST})\nrun {wait}")
+    wait = f"touch {here}; while [ ! -e {go} ]; do sleep 0.05; done; [ -d nest ] || ({nest}); rm -rf nest/.git"
+    add(repo, "t", f"write one.txt 1\nrun test -d nest || ({nest})\nrun {wait}")
     process = begin(repo)
     wait_for(lambda: here.exists() and state(repo).tasks["t"].turn >= 2, "two turns")
     holdfast(repo, "stop", "--agents")
@@ -65,9 +68,15 @@ def paused(repo: Path) -> Path:
     return go
 
 
-@pytest.mark.parametrize("choice", ["newest", "anew", "abandon", "retry"])
-def test_one_that_is_gone_when_its_attempt_goes_on_is_for_a_person_to_decide(repo: Path, choice: str) -> None:
-    go = paused(repo)
+@pytest.mark.parametrize(
+    ("choice", "nest"),
+    [("newest", NEST), ("anew", NEST), ("abandon", NEST), ("retry", NEST), ("newest", UNBORN), ("retry", UNBORN)],
+    ids=["newest", "anew", "abandon", "retry", "newest-no-commit", "retry-no-commit"],
+)
+def test_one_that_is_gone_when_its_attempt_goes_on_is_for_a_person_to_decide(
+    repo: Path, choice: str, nest: str
+) -> None:
+    go = paused(repo, nest)
     worktree = layout(repo).worktree("t")
     shutil.copytree(worktree / "nest", repo.parent / "copy")
     shutil.rmtree(worktree)
@@ -88,8 +97,9 @@ def test_one_that_is_gone_when_its_attempt_goes_on_is_for_a_person_to_decide(rep
     sound(repo)
 
 
-def test_one_that_is_there_when_its_attempt_goes_on_is_kept(repo: Path) -> None:
-    go = paused(repo)
+@nests
+def test_one_that_is_there_when_its_attempt_goes_on_is_kept(repo: Path, nest: str) -> None:
+    go = paused(repo, nest)
     (layout(repo).worktree("t") / "one.txt").unlink()
     go.touch()
     holdfast(repo, "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -105,7 +106,12 @@ def test_a_submodule_that_the_repository_has_not_initialised_is_a_sentence(repo:
     said = holdfast(repo, "run", code=None)
     assert "The submodule lib cannot be set up" in said and "`git submodule update --init --recursive`" in said
     assert state(repo).tasks["t"].attempts == 0 and landed(repo) == []
-    assert "git submodule update --init --recursive" in holdfast(repo, "doctor", code=None)
+    for command in (("doctor",), ("list",), ("status",), ("show", "t")):
+        told = " ".join(holdfast(repo, *command, code=None).split())
+        assert "The submodule lib cannot be set up" in told and "git submodule update --init --recursive" in told, told
+    (row,) = json.loads(holdfast(repo, "list", "--json"))["tasks"]
+    assert row["next_step"] == "git submodule update --init --recursive"
+    assert json.loads(holdfast(repo, "status", "--json"))["ready"] == []
     git(repo, *FILE, "submodule", "update", "-q", "--init", "--recursive")
     holdfast(repo, "run")
     assert landed(repo) == ["t"]
@@ -137,6 +143,17 @@ def test_uncommitted_work_in_a_submodule_is_refused_and_kept(repo: Path) -> None
     store = layout(repo).snapshots
     assert git(store, "show", f"{turns}:lib/inner.txt") == "mine"
     assert git(store, "show", f"{turns}:lib/deep/new.txt") == "deep work"
+    sound(repo)
+
+
+def test_a_repository_without_a_commit_in_a_submodule_is_told(repo: Path) -> None:
+    add(
+        repo,
+        "t",
+        "attempt 1: run mkdir lib/nest && cd lib/nest && git init -q && echo hi > f\nattempt 2+: write t.txt x",
+    )
+    assert "it leaves work in the submodule lib (lib/nest" in holdfast(repo, "run")
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 2
     sound(repo)
 
 

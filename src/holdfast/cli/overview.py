@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -21,6 +22,9 @@ from holdfast.errors import HoldfastError, TaskUnknown
 from holdfast.layout import Layout
 from holdfast.stores.remembered import RememberingScanner
 from holdfast.stores.scan import Found, Scan
+
+if TYPE_CHECKING:
+    from holdfast.engine.health import Finding
 
 PRIORITY = Node.__struct_defaults__[2]
 
@@ -73,6 +77,8 @@ def look(app: App) -> Overview:
     files: dict[str, Found] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
     problems = [*scan.problems, *_absent(view, scan)]
     rows = _rows(view.state.tasks, files, scan.problems)
+    for name, missing in _without_submodule(app, view, rows).items():
+        rows[name] = msgspec.structs.replace(rows[name], waits=[missing.said], next_step=missing.next)
     for name, (why, step) in _lost(app, view).items():
         rows[name] = msgspec.structs.replace(rows[name], lost=why, next_step=step)
     return Overview(view, files, rows, problems)
@@ -89,6 +95,21 @@ def _lost(app: App, view: View) -> dict[str, tuple[str, str]]:
         return {name: (told.why, told.next_step) for name, told in shown(app.repo, landed, view.layout).items()}
     except (HoldfastError, OSError):
         return {}
+
+
+def _without_submodule(app: App, view: View, rows: Mapping[str, Row]) -> dict[str, Finding]:
+    """The tasks that a run would not start because a submodule of their tree cannot be set up."""
+    if app.config.submodules != "init" or not (ready := [name for name, row in rows.items() if row.is_ready]):
+        return {}
+    from holdfast.engine.health import missing_submodule
+
+    tasks = {name: view.state.tasks.get(name) for name in ready}
+    bases = {name: task.base if task is not None and task.starts else "" for name, task in tasks.items()}
+    try:
+        found = {base: missing_submodule(app.repo, view.layout, app.config, base) for base in set(bases.values())}
+    except (HoldfastError, OSError):
+        return {}
+    return {name: missing for name, base in bases.items() if (missing := found[base]) is not None}
 
 
 def _absent(view: View, scan: Scan) -> list[Problem]:

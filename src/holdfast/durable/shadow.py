@@ -16,7 +16,8 @@ that what is stored is what stands on disk, byte for byte.
 - An index that git refuses, or that names an object which is gone, is built again from the last snapshot.
 - Before git looks at the worktree, the index loses what must not be in it: excluded paths, files that are ignored by
   now and neither tracked by the user nor on the include list, and every gitlink: with one in the index, git would run
-  inside that repository, with the settings that it finds there. Each is found anew, by its HEAD alone.
+  inside that repository, with the settings that it finds there. Each is found anew, by its HEAD alone; one without a
+  commit, which git refuses to add, is noted as `unborn`, so that it is missed like any other when it is gone.
 - Files that a sparse checkout keeps out of the worktree are held as the user's index has them while they are absent.
   In a partial clone their content may not be here; then they are left out.
 """
@@ -37,7 +38,7 @@ import msgspec
 from holdfast.durable import disk, git, process, raw_git
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot_store import Store, clear, keep
-from holdfast.durable.submodules import GITLINK, MODULES, Submodules, is_empty, joined
+from holdfast.durable.submodules import GITLINK, MODULES, Submodules, is_empty, joined, unborn_links
 from holdfast.errors import GitFailed, Locked, PathEscapes
 
 # Of a file that git writes, which it always does by renaming a new one over it; None where there is none.
@@ -103,7 +104,8 @@ class Shadow:
         self._mutex = threading.Lock()
         self._lock_fd, self._holder = -1, -1
         self._forget()
-        self._set_up()
+        disk.mkdir(self.staging)
+        raw_git.make(self._git_dir, self.repository.hash_name)
         self._env = self._environment()
         places = [*([modules] if modules else []), self._their_index.parent / MODULES]
         self.submodules = Submodules(self.worktree, self._private, places, self.store, self.run, self.staging)
@@ -308,14 +310,14 @@ class Shadow:
 
     def _explain(self, added: git.Result, names: list[str]) -> list[Excluded]:
         """Says why git could not add these, and takes them from the index; raises where no good reason is found."""
-        excluded = []
+        excluded, links = [], unborn_links(self.worktree, names, self.repository.hash_name)
         for name in names:
             path = self.worktree / name
             try:
                 mode = path.lstat().st_mode
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            if stat.S_ISDIR(mode) and os.path.lexists(path / ".git"):
+            if name in links:
                 excluded.append(Excluded(name.rstrip("/"), "it is a nested repository without a commit"))
             elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
                 excluded.append(Excluded(name, "it is neither a file nor a symbolic link"))
@@ -324,6 +326,7 @@ class Shadow:
             elif added.failure:
                 raise added.failure
         self._remove([left.path for left in excluded])
+        self._put(links.values())
         return excluded
 
     def _seed(self, tree: str | None) -> None:
@@ -343,10 +346,6 @@ class Shadow:
         return [":/", *(f":(top,exclude,literal){name}" for name in (*self._exclude, *self._apart))]
 
     # -- setting up ---------------------------------------------------------------------------------------------------
-
-    def _set_up(self) -> None:
-        disk.mkdir(self.staging)
-        raw_git.make(self._git_dir, self.repository.hash_name)
 
     def _environment(self) -> dict[str, str]:
         asked = self.repository.run("config", "-z", "--type=path", "--get-regexp", _PASSED_ON, codes=(0, 1)).fields()

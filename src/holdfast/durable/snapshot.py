@@ -9,7 +9,7 @@ changed, the new ref names the commit before it. Any git reads them:
   wrote it (git leaves the loose objects of an agent's own commits unsynced, and `git gc` may take them), then its name,
   only then the ref. Of the user's repository nothing is needed but the base.
 - Not held: files that are ignored at the time (but those tracked by the user and those on the include list), the
-  contents of submodules and of nested repositories, of which only the commit is noted, empty folders, devices, pipes
+  contents of submodules and of nested repositories, of which at most the commit is noted, empty folders, devices, pipes
   and sockets, and of a file's mode all but the right to execute. Plain files in the folder of a submodule are held.
 - What a sparse checkout keeps out of the worktree is held as the user's index has it; a restore writes it only where
   the snapshot differs from that.
@@ -37,7 +37,7 @@ from holdfast.durable import disk, git, git_objects
 from holdfast.durable.git import readable
 from holdfast.durable.shadow import Excluded, Shadow, Stamp, file_stamp
 from holdfast.durable.snapshot_store import ATTEMPTS
-from holdfast.durable.submodules import GITLINK, State
+from holdfast.durable.submodules import GITLINK, State, unborn
 from holdfast.errors import (
     AlreadyExists,
     DiskError,
@@ -109,6 +109,7 @@ class Snapshots:
         self._repository = self._shadow.repository
         self._store = self._shadow.store
         self._base = base
+        self._unborn = unborn(self._repository.hash_name)
         self._no_tree = hashlib.new(self._repository.hash_name, b"tree 0\0").hexdigest()
         self._forget()
 
@@ -144,7 +145,8 @@ class Snapshots:
             self._keep_objects(saved)
         self._store.name(ref, saved.commit)
         self._last[attempt] = (self._refs_stamp(attempt), saved)
-        links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in self._gitlinks.items()]
+        noted = {path: commit for path, commit in self._gitlinks.items() if commit != self._unborn}
+        links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in noted.items()]
         return Snapshot(ref, saved.commit, saved.tree, saved is not before, _public(links + staged.excluded))
 
     def _newest(self, attempt: str) -> _Saved | None:

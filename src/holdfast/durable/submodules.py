@@ -229,6 +229,17 @@ def check_out(store: Path, commit: str, files: Path, index: Path) -> None:
     git.run("checkout-index", "-a", "-u", "-q", cwd=files, env=env)
 
 
+def unborn(hash_name: str) -> str:
+    """What a nested repository without a commit is noted as: the id of an empty commit object, which is never valid."""
+    return hashlib.new(hash_name, b"commit 0\0").hexdigest()
+
+
+def unborn_links(files: Path, names: Iterable[str], hash_name: str) -> dict[str, str]:
+    """Of names that git could not add, the nested repositories without a commit, each with its line for the index."""
+    tops = [name for name in names if not (files / name).is_symlink() and os.path.lexists(files / name / ".git")]
+    return {name: f"{GITLINK} {unborn(hash_name)} 0\t{name.rstrip('/')}" for name in tops}
+
+
 class _Look:
     """Reads the files of one submodule, with an index and a git dir of our own in `folder`."""
 
@@ -278,10 +289,13 @@ class _Look:
         leaving = [*found, *(line.split("\t", 1)[1] for line in listed if self._is_nested(line))]
         self._run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(leaving), variables=see)
         apart = [f":(top,exclude,literal){path}" for path in self._nested]
-        self._run("add", "-A", "--ignore-errors", "--", ":/", *apart, codes=(0, 1), variables=see)
+        added = self._run("add", "-A", "--ignore-errors", "--", ":/", *apart, codes=(0, 1), variables=see)
+        asked = ("ls-files", "-z", "-o", "--exclude-standard", "--", ":/", *apart)
+        left = self._run(*asked, variables=see).fields() if added.code else []
         empty = {**found, **(links or {})}
         back = [f"{facts}\t{name}" for name, facts in empty.items() if is_empty(self._files / name)]
         back += [f"{GITLINK} {state.commit} 0\t{path}" for path, state in self._nested.items() if not state.tree]
+        back += unborn_links(self._files, left, self._store.repository.hash_name).values()
         self._run("update-index", "--add", "-z", "--index-info", stdin=joined(back), variables=see)
         for path, state in self._nested.items():
             if state.tree:

@@ -320,10 +320,8 @@ def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, found: Mapping[s
 def _refuse_nested(shop: Workshop, task: Task, ended: Exit, paths: Sequence[str]) -> None:
     """The repositories stay in the worktree, where the next attempt finds them."""
     one, top = paths[0], shop.worktrees.path(task.id)
-    detail = (
-        f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which only the commit is saved. Remove "
-    )
-    detail += f"{one}/.git in {top} if its files are to land, or list {one}/ in .gitignore to keep it out"
+    detail = f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which at most the commit is saved. "
+    detail += f"Remove {one}/.git in {top} if its files are to land, or list {one}/ in .gitignore to keep it out"
     _refuse(shop, task, ended, "nested_repository", detail, f"Your work was not taken: {detail}.")
 
 

@@ -258,14 +258,21 @@ def worktrees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
 
 def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
     """Where they are to be set up in worktrees: whether the repository has them all."""
-    trees = Worktrees(repo, layout, config.submodules)
     try:
-        trees.expect_submodules(merge.newest(repo, merge.target_branch(repo, config)))
-    except SubmoduleMissing as error:
-        return Part("submodules", "one is missing", [Finding(str(error), _between_ticks(str(error)))])
+        missing = missing_submodule(repo, layout, config)
     except NoTarget:
         return Part("submodules", "not asked: there is no branch to land on")
-    return Part("submodules", "in every worktree")
+    return Part("submodules", "one is missing", [missing]) if missing else Part("submodules", "in every worktree")
+
+
+def missing_submodule(repo: Path, layout: Layout, config: Config, base: str = "") -> Finding | None:
+    """A submodule of `base`, or else of the newest target, for which no attempt would be started."""
+    try:
+        base = base or merge.newest(repo, merge.target_branch(repo, config))
+        Worktrees(repo, layout, config.submodules).expect_submodules(base)
+    except SubmoduleMissing as error:
+        return Finding(str(error), _between_ticks(str(error)))
+    return None
 
 
 def git_locks_part(repo: Path) -> Part:

@@ -124,15 +124,15 @@ class SnapshotLost(HoldfastError, exit_code=8):
 
 
 class NestedLost(SnapshotLost):
-    """Turn {turn} of {attempt} is lost: it made a git repository of its own in {folder}, of which a snapshot has only
-    the commit, and that is gone. Nothing was started or changed. Bring the folder back and type `holdfast resolve
+    """Turn {turn} of {attempt} is lost: it made a git repository of its own in {folder}, of which a snapshot has at
+    most the commit, and that is gone. Nothing was started or changed. Bring the folder back and type `holdfast resolve
     {task} --retry`; or `--newest` goes on from the newest turn that is there, `--anew` begins anew, and `--abandon`
     gives the task up."""
 
 
 class NestedRepository(InputError):
-    """The work has a git repository of its own in {paths}, of which a snapshot has only the commit, so it would be left
-    out. Nothing was changed; remove {first}/.git where its files are to be a part of the work, or list {first}/ in
+    """The work has a git repository of its own in {paths}, of which a snapshot has at most the commit, so it would be
+    left out. Nothing was changed; remove {first}/.git where its files are to be a part of the work, or list {first}/ in
     .gitignore, or take a turn from before it."""
 
 
