@@ -60,6 +60,11 @@ def suspend(running: subprocess.Popen[str], clock: SetClock, seconds: float) -> 
     """The run and all below it stand still, so much time passes, and all go on."""
     pids = stop_below(running.pid)
     clock.later(seconds)
+    go_on(pids)
+
+
+def go_on(pids: list[int]) -> None:
+    """Continues what `stop_below` has stopped."""
     for pid in reversed(pids):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)

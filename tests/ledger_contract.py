@@ -153,6 +153,16 @@ class LedgerContract:
         self.pass_time(ledger, clock, 100)
         assert ledger.expired() == [one]
 
+    def test_a_short_lease_begins_anew_after_a_short_time_in_which_nobody_looked(
+        self, ledger: Ledger, clock: Clock
+    ) -> None:
+        ledger.append(ledger.epoch, [added("a")])
+        one = ledger.claim("w", "a", lease_s=3.0)
+        clock.now += 5
+        assert ledger.expired() == []
+        self.pass_time(ledger, clock, 5)
+        assert [lease.token for lease in ledger.expired()] == [one.token]
+
     def test_after_a_time_in_which_nobody_looked_every_lease_begins_anew(self, ledger: Ledger, clock: Clock) -> None:
         ledger.append(ledger.epoch, [added("a")])
         one = ledger.claim("w", "a", lease_s=10.0)

@@ -6,17 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from clock_support import SetClock, stop_below, suspend
+from clock_support import SetClock, go_on, stop_below, suspend
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.durable.chain import Chain
 from holdfast.engine.signals import Signals
+from server.server_support import served
 
 DAY_S = 86_400.0
+# Of the one test in which time really passes: long enough for a busy machine to look in between.
+LEASE_S = 8.0
 
 
 @pytest.fixture
@@ -123,6 +127,44 @@ def test_a_gate_is_not_judged_by_the_time_in_which_all_were_stopped(repo: Path, 
     out = running.communicate()[0]
     assert running.returncode == 0, out
     assert begun.read_text() == "begun\n"
+    expect_one_start(repo)
+
+
+@pytest.mark.heavy
+def test_nobody_is_judged_by_a_real_stop_of_all_that_is_longer_than_a_lease(repo: Path) -> None:
+    """By the machine's own clock: a worker through the API keeps its task, and an agent of ours works on."""
+    timeouts = {"lease_s": LEASE_S, "heartbeat_timeout_s": LEASE_S, "stall_timeout_s": LEASE_S}
+    # One agent at most, so that nobody but the worker can take `r`.
+    settings(repo, **timeouts, heartbeat_s=0.1, max_agents=1)
+    go, log = repo.parent / "go", repo.parent / "log"
+    with served(repo, "run", "--stay", "--plain") as server:
+        ask = server.operator
+        add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+        wait_for(lambda: turns(repo, "t") >= 1, "the first turn")
+        ask.post("/tasks", {"id": "r", "goal": "x"})
+        held = ask.post("/tasks/claim", {"worker": "w"})
+        assert held["task"]["id"] == "r"
+        while True:
+            beaten = time.monotonic()
+            ask.post("/tasks/r/heartbeat", {"claim": held["claim"]})
+            pids = stop_below(server.process.pid)
+            if time.monotonic() - beaten < LEASE_S / 2:
+                break
+            # The machine is so busy that the lease may have run out meanwhile.
+            go_on(pids)
+        # What is tested is that so much time passes for those who are stopped.
+        time.sleep(LEASE_S * 1.2)
+        go_on(pids)
+        beat = ask.ask("POST", "/tasks/r/heartbeat", {"claim": held["claim"]})
+        assert beat.status == 200, beat
+        looked_again(repo)
+        known = state(repo).tasks
+        assert known["r"].state is TaskState.CLAIMED and known["r"].attempts == 1
+        assert known["t"].state is TaskState.IN_PROGRESS
+        ask.post("/tasks/r/cancel")
+        go.touch()
+        wait_for(lambda: state(repo).tasks["t"].state is TaskState.CLOSED, "the landing")
+    assert log.read_text() == "1\n3\n"
     expect_one_start(repo)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import GAP_S, Awake, monotonic, wall
+from holdfast.clock import Awake, gap_of, monotonic, wall
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.moments import moment
@@ -50,14 +50,15 @@ Clock = Callable[[], float]
 CHECKPOINT_EVERY = 5000
 # The state as it was read, the last entry, and what the lock said of its last owner; gives facts for `run_started`.
 Judge = Callable[[State, Ref | None, Holder | None], dict[str, Any]]
-# The loop looks every second; who has not looked for so long did not run.
-LEASE_GAP_S = 1.0 + GAP_S
+# So often the loop looks at leases.
+LOOK_S = 1.0
 _HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 
 
 class _Lease(msgspec.Struct, frozen=True):
     claim: Claim
     seconds: float
+    awake: Awake
     ends: float
 
 
@@ -80,7 +81,7 @@ class FileLedger:
         self._now = clock()
         self._mutex = threading.RLock()
         self._leases: dict[str, _Lease] = {}
-        self._awake = Awake(LEASE_GAP_S, steady)
+        self._steady = steady
         self._staged: Staged | None = None
         # State and journal are not at the same entry, because one was just given to the other, or an interrupt or a
         # failed sync came between: while this is so nothing may follow, and no checkpoint is written.
@@ -270,23 +271,21 @@ class FileLedger:
 
     def expired(self) -> list[Claim]:
         with self._mutex:
-            now = self._look_at_leases()
-            return [lease.claim for lease in self._leases.values() if lease.ends < now]
+            return [lease.claim for lease in list(self._leases.values()) if self._is_over(lease)]
 
     def _grant(self, claim: Claim, lease_s: float) -> Claim:
         """`until` is for its worker to read. It is counted by a clock that nobody sets."""
         granted = msgspec.structs.replace(claim, until=self._clock() + lease_s)
-        self._leases[claim.task] = _Lease(granted, lease_s, self._look_at_leases() + lease_s)
+        awake = Awake(LOOK_S + gap_of(lease_s), self._steady)
+        self._leases[claim.task] = _Lease(granted, lease_s, awake, awake.now() + lease_s)
         return granted
 
-    def _look_at_leases(self) -> float:
-        """The time by which leases run out. After a gap in which this process did not run, each begins anew."""
-        gaps = self._awake.gaps
-        now = self._awake.now()
-        if self._awake.gaps > gaps:
-            for lease in list(self._leases.values()):
-                self._grant(lease.claim, lease.seconds)
-        return now
+    def _is_over(self, lease: _Lease) -> bool:
+        """After a gap in which this process did not run, a lease begins anew."""
+        now = lease.awake.now()
+        if lease.awake.gaps:
+            self._grant(lease.claim, lease.seconds)
+        return not lease.awake.gaps and lease.ends < now
 
     def complete(self, claim: Claim, event: TaskEvent, reason: str, outcome: Mapping[str, Any]) -> Ref:
         with self._mutex:
