@@ -65,7 +65,7 @@ def test_what_is_here_and_what_is_not(repo: Path, tools: Path) -> None:
     assert found["mine"]["declared"] and found["mine"]["path"] == str(tools / "cat")
     assert found["mine"]["signed_in"] is None and not found["claude"]["declared"]
     told = holdfast(repo, "agents", env={**UNSIGNED, "PATH": str(tools)})
-    assert re.search(r"^mine \(settings\) +\S+/cat +- +unknown +no +- +no$", told, re.MULTILINE)
+    assert re.search(r"^mine \(settings\) +\S+/cat +- +unknown +no +- +no +-$", told, re.MULTILINE)
     assert "codex is not installed: `npm install -g @openai/codex`" in told
     assert "ghost is not installed" in told and "claude is not signed in: Run `claude`" in told
 

@@ -199,7 +199,7 @@ def test_a_task_that_always_fails_sees_every_step_in_order_and_then_the_last(cas
         ("agent: a\nmodel: m\ncascade: [{agent: a, model: m}, {agent: a}]", r"cascade\[1\]"),
         ("prices:\n  gpt-5.4:\n    input: 1\n    output: -1", r"line 4.*prices\.gpt-5\.4\.output"),
         ("prices: {m: {input: 1}}", r"prices\.m .*with input and output"),
-        ("prices: [1]", "a mapping of up to 100 models, each a mapping of input"),
+        ("prices: [1]", "a mapping of up to 100 models with input"),
     ],
 )
 def test_a_mistake_in_a_rule_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:

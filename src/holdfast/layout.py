@@ -108,6 +108,7 @@ class Layout:
     server_page = Entry("runtime/secret/open.html", "ephemeral")
     server_port = Entry("runtime/server.port", "ephemeral")
     traces = Entry("runtime/traces.json", "ephemeral")
+    told = Entry("runtime/told.json", "ephemeral")
     # One empty file for each attempt whose agent's files hold a secret.
     agent_secrets = Entry("runtime/agent-secrets/", "ephemeral", on_demand=True)
     signals = Entry("runtime/signals/", "ephemeral")

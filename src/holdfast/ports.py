@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.domain.agent_events import AgentEvent
-from holdfast.domain.attempt import Can, Launch
+from holdfast.domain.attempt import Can, Launch, Permission
 from holdfast.domain.definition import Definition
 from holdfast.domain.problem import Problem
 from holdfast.domain.state import State
@@ -169,6 +169,10 @@ class Agent(Protocol):
     def resumes(self) -> bool: ...
     @property
     def can(self) -> Can: ...
+    @property
+    def permission(self) -> Permission | None:
+        """What it may do unasked; None where nobody but the command itself can say so."""
+
     @property
     def install(self) -> str: ...
     @property

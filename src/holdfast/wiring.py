@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.agents import sandbox
+from holdfast.agents import environment, sandbox
 from holdfast.agents.registry import agents
 from holdfast.app import PATIENCE_S
 from holdfast.config import mcp
@@ -47,7 +48,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
     worktrees = Worktrees(repo, layout, config.submodules, key)
     confine = functools.partial(sandbox.gate, audit_key=key)
     return {
-        "spawn": Spawn(layout, RUNNER),
+        "spawn": Spawn(layout, RUNNER, {**os.environ, **environment.handed(config.agents, os.environ)}),
         "verify": Verify(
             repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s, confine=confine
         ),

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents import prices, resets, said, words
-from holdfast.agents.cli import Cli, broke_off, has_any, refused
+from holdfast.agents.cli import Cli, broke_off, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Launch
+from holdfast.domain.attempt import Can, Launch, Modes
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -30,7 +30,7 @@ _LIMITED = "The API provider has rate limited you"
 _REFUSED = "The API provider has refused the request"
 
 _OPTIONS = (
-    "--yes-always", "--no-stream", "--no-pretty", "--no-fancy-input", "--no-check-update", "--no-show-release-notes",
+    "--no-stream", "--no-pretty", "--no-fancy-input", "--no-check-update", "--no-show-release-notes",
     "--no-show-model-warnings", "--no-auto-commits", "--no-dirty-commits", "--no-gitignore", "--no-detect-urls",
     "--no-suggest-shell-commands", "--no-analytics", "--analytics-log", "/dev/stdout",
 )  # fmt: skip
@@ -43,15 +43,16 @@ class Aider(Cli):
     title = "Aider"
     program = "aider"
     can = Can(resume=False, cost="reported", mcp=False)
+    permissions = Modes(full=("--yes-always",), edits=("--yes-always",))
     install = "`pipx install aider-chat`"
     base_urls = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
     sign_in = "Set the key of the model's provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY"
 
     def is_signed_in(self) -> bool | None:
-        return True if has_any(*KEYS) else None
+        return True if self.has_any(*KEYS) else None
 
-    def launch(self, work: Work) -> Launch:
-        argv = [self.program, *_OPTIONS, "--message-file", "{files}/prompt.md"]
+    def call(self, work: Work) -> Launch:
+        argv = [self.program, *self.flags, *_OPTIONS, "--message-file", "{files}/prompt.md"]
         argv += ["--chat-history-file", "{files}/chat.md", "--input-history-file", "{files}/input"]
         argv += ["--model-settings-file", "{files}/model-settings.yml"]
         argv += ["--model", work.model] if work.model else []

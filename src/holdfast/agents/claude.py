@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import hook, prices, resets, said
-from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, has_any, home, mentions, refused, server_as_json
+from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, home, mentions, refused, server_as_json
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Home, Launch
+from holdfast.domain.attempt import Can, Home, Launch, Modes
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -53,27 +53,30 @@ class Claude(Cli):
     title = "Claude Code"
     program = "claude"
     can = Can(resume=True, cost="reported", mcp=True)
+    permissions = Modes(
+        full=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
+    )
     install = "`npm install -g @anthropic-ai/claude-code`"
     sign_in = "Run `claude` and type /login, or set ANTHROPIC_API_KEY"
     base_urls = ("ANTHROPIC_BASE_URL",)
     provider = "anthropic"
 
     def is_signed_in(self) -> bool | None:
-        if has_any("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
+        if self.has_any("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
             return True
         if (home("CLAUDE_CONFIG_DIR", ".claude") / ".credentials.json").exists():
             return True
         # With another provider the cloud's own sign-in counts, on a Mac the keychain; and a program may know the key.
-        elsewhere = sys.platform == "darwin" or has_any(*CLOUDS)
+        elsewhere = sys.platform == "darwin" or self.has_any(*CLOUDS)
         settings = ("settings.json", "settings.local.json")
         folders = (home("CLAUDE_CONFIG_DIR", ".claude"), Path(".claude"), Path("/etc/claude-code"))
         files = [folder / name for folder in folders for name in settings] + [folders[2] / "managed-settings.json"]
         named = ("apiKeyHelper", "ANTHROPIC_", "CLAUDE_CODE_")
         return None if elsewhere or any(mentions(each, *named) for each in files) else False
 
-    def launch(self, work: Work) -> Launch:
+    def call(self, work: Work) -> Launch:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-        argv += ["--permission-mode", "bypassPermissions", "--settings", "{files}/settings.json"]
+        argv += [*self.flags, "--settings", "{files}/settings.json"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []

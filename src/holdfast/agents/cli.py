@@ -1,25 +1,28 @@
 """What the CLIs that Holdfast knows have in common: how one is found, and what is said where it is not there.
 
-An adapter is a class with `name`, `title`, `program`, `can`, `install`, `sign_in`, `launch` and `stream`; its stream is
-made of an order's `Launch`, so that a runner can make it without any setting. A parser looks into lines with `said`,
-which never raises. An adapter is known by one line in `registry` and one in `streams`.
+An adapter is a class with `name`, `title`, `program`, `can`, `permissions`, `install`, `sign_in`, `call` and `stream`;
+its stream is made of an order's `Launch`, so that a runner can make it without any setting. A parser looks into lines
+with `said`, which never raises. An adapter is known by one line in `registry` and one in `streams`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents import resets, said, words
+from holdfast.agents import environment, resets, said, words
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
+from holdfast.domain.attempt import Permission
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
-    from holdfast.domain.attempt import Can
+    from holdfast.config.settings import DeclaredAgent
+    from holdfast.domain.attempt import Can, Launch, Modes
     from holdfast.domain.definition import Definition
+    from holdfast.ports import Stream, Work
 
 VERSION_S_MAX = 20.0
 # A shorter pause a CLI may make by itself.
@@ -36,12 +39,48 @@ class Cli:
     can: Can
     install: str
     sign_in: str
+    permissions: Modes
     # Variables that say where its model is, and who answers where none is set.
     base_urls: tuple[str, ...] = ()
     provider: str = ""
 
-    def __init__(self, servers: Sequence[McpServer] = ()) -> None:
+    def __init__(self, servers: Sequence[McpServer] = (), settings: DeclaredAgent | None = None) -> None:
+        """`settings`: the entry of `agents` that bears its name."""
         self.servers = tuple(servers) if self.can.mcp else ()
+        if settings is None:
+            # Not needed by runners, which make streams only.
+            from holdfast.config.settings import DeclaredAgent
+
+            settings = DeclaredAgent(self.name)
+        self._settings = settings
+
+    def call(self, work: Work) -> Launch:
+        """How it is called, as far as the adapter knows it."""
+        raise NotImplementedError
+
+    def stream(self) -> Stream:
+        raise NotImplementedError
+
+    def launch(self, work: Work) -> Launch:
+        return environment.with_settings(self.call(work), self._settings)
+
+    @property
+    def permission(self) -> Permission:
+        mode = self._settings.permissions
+        return Permission(mode, self.permissions.offered.get(mode, ()))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the settings say about how it is called."""
+        return (*self.permission.flags, *self._settings.args)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The variables that reach it, as far as they are here already."""
+        return {**os.environ, **environment.resolved(self._settings, os.environ)}
+
+    def has_any(self, *names: str) -> bool:
+        return any(self.environ.get(name) for name in names)
 
     @property
     def resumes(self) -> bool:
@@ -67,13 +106,23 @@ class Cli:
         return None
 
     def endpoint(self, model: str) -> str:
-        given = next((url for name in self.base_urls if (url := os.environ.get(name))), "")
+        given = next((url for name in self.base_urls if (url := self.environ.get(name))), "")
         # Of a name such as openai/gpt-5 the first part is the provider.
         return host(given) or self.provider or model.partition("/")[0] * ("/" in model)
 
     def missing(self, definition: Definition) -> str:
         if self.find() is None:
             return f"{self.title} is not installed: there is no program `{self.program}`. Install it: {self.install}."
+        if self.permission.mode not in self.permissions.offered:
+            return (
+                f"{self.title} does not offer `permissions: {self.permission.mode}`, only "
+                f"{' and '.join(self.permissions.offered)}; change that in the settings' `agents`."
+            )
+        if unset := environment.unset(self._settings, os.environ):
+            return (
+                f"The settings give {self.title} a value of the variable {unset}, which is not set; set it, or take "
+                "it out of `env` in the settings' `agents`."
+            )
         for server in self.servers:
             for name in server.references:
                 if name not in os.environ:
@@ -163,10 +212,6 @@ def host(url: str) -> str:
         return f"{found.hostname}:{found.port}" if found.port else found.hostname or ""
     except ValueError:
         return ""
-
-
-def has_any(*names: str) -> bool:
-    return any(os.environ.get(name) for name in names)
 
 
 def mentions(file: Path, *texts: str) -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import prices, resets, said, words
-from holdfast.agents.cli import Cli, broke_off, has_any, home, mentions, refused
+from holdfast.agents.cli import Cli, broke_off, home, mentions, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Home, Launch
+from holdfast.domain.attempt import Can, Home, Launch, Modes
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
@@ -40,13 +40,16 @@ class Codex(Cli):
     title = "Codex"
     program = "codex"
     can = Can(resume=True, cost="estimated", mcp=True)
+    permissions = Modes(
+        full=("--dangerously-bypass-approvals-and-sandbox",), edits=("--sandbox", "workspace-write"), own=()
+    )
     install = "`npm install -g @openai/codex`"
     sign_in = "Run `codex login`, or set OPENAI_API_KEY"
     base_urls = ("OPENAI_BASE_URL",)
     provider = "openai"
 
     def is_signed_in(self) -> bool | None:
-        if has_any("CODEX_API_KEY", "OPENAI_API_KEY"):
+        if self.has_any("CODEX_API_KEY", "OPENAI_API_KEY"):
             return True
         folder = home("CODEX_HOME", ".codex")
         if (folder / "auth.json").exists():
@@ -54,8 +57,8 @@ class Codex(Cli):
         # A provider of its own has a key of any name, or none; and a keyring may have what no file has.
         return None if mentions(folder / "config.toml", "model_provider", "env_key", "credentials_store") else False
 
-    def launch(self, work: Work) -> Launch:
-        argv = [self.program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    def call(self, work: Work) -> Launch:
+        argv = [self.program, "exec", "--json", "--skip-git-repo-check", *self.flags]
         argv += ["--model", work.model] if work.model else []
         env: dict[str, str] = {}
         for number, server in enumerate(self.servers):

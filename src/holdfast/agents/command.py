@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
+from holdfast.agents import environment
 from holdfast.agents.mapped import Mapped
 from holdfast.agents.plain import OneCall
 from holdfast.config.settings import DeclaredAgent
@@ -17,6 +19,7 @@ class _Plain:
 
     resumes = False
     can = Can()
+    permission = None
     install = sign_in = ""
 
     def find(self) -> str | None:
@@ -71,9 +74,16 @@ class Declared(_Plain):
         self.resumes = self.can.resume
 
     def find(self) -> str | None:
-        return shutil.which(self._declared.command[0])
+        return shutil.which(self._declared.command[0]) if self._declared.command else None
 
     def missing(self, definition: Definition) -> str:
+        if not self._declared.command:
+            return (
+                f"The settings' `agents` name {self.name} without a `command`, and Holdfast knows no CLI of that name; "
+                "give it one, or mend the name."
+            )
+        if unset := environment.unset(self._declared, os.environ):
+            return f"The settings give {self.name} a value of the variable {unset}, which is not set; set it."
         return _not_found(self._declared.command[0], f"the agent {self.name}")
 
     def launch(self, work: Work) -> Launch:
@@ -84,13 +94,14 @@ class Declared(_Plain):
         argv = [_filled(part, given) for part in parts]
         if by_argument and not any("{prompt}" in part for part in declared.command):
             argv.append(work.prompt)
-        return Launch(
+        launch = Launch(
             tuple(argv),
             stdin=work.prompt if declared.prompt == "stdin" else "",
             prompt=work.prompt if declared.prompt == "file" else "",
             events=dict(declared.events),
             model=work.model,
         )
+        return environment.with_settings(launch, declared)
 
     def stream(self) -> Stream:
         return Mapped(self._declared.events) if self._declared.events else OneCall(self._declared.command)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from holdfast.domain.attempt import Order, folder_name
+import msgspec
+
+from holdfast.domain.attempt import Launch, Order, folder_name
 from holdfast.layout import Attempt
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import DeclaredAgent
 
 ALWAYS = (
     "PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL",
@@ -65,6 +71,50 @@ def _put_in(text: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         text = text.replace(name, value)
     return text
+
+
+def with_settings(launch: Launch, settings: DeclaredAgent) -> Launch:
+    """With the variables that the settings give it. Their values may be secrets, and are no part of the order: the
+    runner has them in its environment, under names of ours (`handed`)."""
+    if not settings.env:
+        return launch
+    names = {name: _handed_name(settings, name) for name in settings.env}
+    env = {**{name: f"${{{ours}}}" for name, ours in names.items()}, **launch.env}
+    return msgspec.structs.replace(launch, env=env, references=(*launch.references, *names.values()))
+
+
+def handed(settings: Iterable[DeclaredAgent], environ: Mapping[str, str]) -> dict[str, str]:
+    """What a runner needs in its environment for the variables that the settings give agents."""
+    return {_handed_name(each, name): value for each in settings for name, value in resolved(each, environ).items()}
+
+
+def resolved(settings: DeclaredAgent, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the settings give it; `${NAME}` is one of ours, or nothing."""
+    return {name: _references(value, lambda each: environ.get(each, "")) for name, value in settings.env.items()}
+
+
+def unset(settings: DeclaredAgent, environ: Mapping[str, str]) -> str:
+    """The first variable that a value refers to and that is not there."""
+    values = [value for value in settings.env.values() if "${" in value]
+    if not values:
+        return ""
+    from holdfast.config.mcp import REFERENCE
+
+    return next((name for value in values for name in REFERENCE.findall(value) if name not in environ), "")
+
+
+def _references(value: str, found: Callable[[str], str]) -> str:
+    if "${" not in value:
+        return value
+    from holdfast.config.mcp import REFERENCE
+
+    return REFERENCE.sub(lambda each: found(each[1]), value)
+
+
+def _handed_name(settings: DeclaredAgent, name: str) -> str:
+    """As names of secrets end, where it refers to another variable, so that a runner knows the value for a secret."""
+    end = "_SECRET" if "${" in settings.env[name] else ""
+    return f"{OURS}ENV_{settings.name.encode().hex()}_{name}{end}"
 
 
 def referred(text: str, names: Iterable[str], environ: Mapping[str, str], *, is_json: bool = False) -> str:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents import prices, resets, said, words
-from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, has_any, home, mentions, refused, server_as_json
+from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, home, mentions, refused, server_as_json
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Home, Launch
+from holdfast.domain.attempt import Can, Home, Launch, Modes
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -43,6 +43,7 @@ class Gemini(Cli):
     title = "Gemini CLI"
     program = "gemini"
     can = Can(resume=True, cost="estimated", mcp=True)
+    permissions = Modes(full=("--approval-mode", "yolo"), edits=("--approval-mode", "auto_edit"), own=())
     install = "`npm install -g @google/gemini-cli`"
     names_model = True
     sign_in = "Run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
@@ -50,19 +51,19 @@ class Gemini(Cli):
     provider = "google"
 
     def is_signed_in(self) -> bool | None:
-        if has_any("GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        if self.has_any("GEMINI_API_KEY", "GOOGLE_API_KEY"):
             return True
         folder = _folder()
         if (folder / "oauth_creds.json").exists():
             return True
         # A key may be in a file of variables, and the cloud has a sign-in of its own.
         files = (folder / ".env", folder.parent / ".env", Path(".gemini/.env"), Path(".env"))
-        elsewhere = has_any("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_APPLICATION_CREDENTIALS")
+        elsewhere = self.has_any("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_APPLICATION_CREDENTIALS")
         elsewhere = elsewhere or mentions(folder / "settings.json", "vertex", "cloud-shell", "compute")
         return None if elsewhere or any(mentions(each, "GEMINI_", "GOOGLE_") for each in files) else False
 
-    def launch(self, work: Work) -> Launch:
-        argv = [self.program, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
+    def call(self, work: Work) -> Launch:
+        argv = [self.program, "--output-format", "stream-json", *self.flags, "--skip-trust"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         # One process: the one that works is the one that is watched.

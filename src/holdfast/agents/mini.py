@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents import prices, resets, said, words
 from holdfast.agents.aider import KEYS
-from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, has_any, home, refused
+from holdfast.agents.cli import VERSION_S_MAX, Cli, broke_off, home, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Home, Launch
+from holdfast.domain.attempt import Can, Home, Launch, Modes
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -78,6 +78,7 @@ class Mini(Cli):
     title = "mini-swe-agent"
     program = "mini"
     can = Can(resume=False, cost="reported", mcp=False)
+    permissions = Modes(full=("--yolo",))
     install = "`pipx install mini-swe-agent && pipx inject mini-swe-agent mcp`"
     base_urls = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
     sign_in = "Run `mini-extra config setup`, or set the key of the model's provider, such as OPENAI_API_KEY"
@@ -91,13 +92,13 @@ class Mini(Cli):
         return line.partition(" version ")[2].removesuffix(".")
 
     def is_signed_in(self) -> bool | None:
-        return True if has_any(*KEYS) else None
+        return True if self.has_any(*KEYS) else None
 
-    def launch(self, work: Work) -> Launch:
+    def call(self, work: Work) -> Launch:
         argv = [self.program, "--agent-class", "holdfast_mini.Agent", "--task", "{files}/prompt.md"]
         # What it may cost is for Holdfast to say. Its trajectory is told line by line, and would be written anew after
         # each step.
-        argv += ["--yolo", "--exit-immediately", "--cost-limit", "0", "--output", "/dev/null"]
+        argv += [*self.flags, "--exit-immediately", "--cost-limit", "0", "--output", "/dev/null"]
         argv += ["--model", work.model] if work.model else []
         env = {
             "PYTHONPATH": "{files}",

@@ -16,7 +16,7 @@ from holdfast.agents import said, words
 from holdfast.agents.cli import RETRY_S_MAX, Calls, Cli, broke_off, home, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
-from holdfast.domain.attempt import Can, Home, Launch
+from holdfast.domain.attempt import Can, Home, Launch, Modes
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
@@ -76,6 +76,7 @@ class Opencode(Cli):
     title = "opencode"
     program = "opencode"
     can = Can(resume=True, cost="reported", mcp=True)
+    permissions = Modes(full=("--auto",), own=())
     install = "`npm install -g opencode-ai`"
     sign_in = "Run `opencode auth login`, or set the key of your model's provider"
 
@@ -83,8 +84,8 @@ class Opencode(Cli):
         # A key may be in a variable of any name, and some models need none.
         return True if (home("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json").exists() else None
 
-    def launch(self, work: Work) -> Launch:
-        argv = [self.program, "run", "--format", "json", "--auto"]
+    def call(self, work: Work) -> Launch:
+        argv = [self.program, "run", "--format", "json", *self.flags]
         argv += ["--model", work.model] if work.model else []
         # Without a title it asks a model for one, and does not tell what that cost.
         argv += ["--session", work.session] if work.session else ["--title", work.task]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from holdfast.agents.aider import Aider
 from holdfast.agents.claude import Claude
+from holdfast.agents.cli import Cli
 from holdfast.agents.codex import Codex
 from holdfast.agents.command import Command, Declared
 from holdfast.agents.gemini import Gemini
@@ -16,11 +17,13 @@ from holdfast.config.mcp import McpServer
 from holdfast.config.settings import Config
 from holdfast.ports import Agent
 
-CLIS: tuple[Callable[[Sequence[McpServer]], Agent], ...] = (Claude, Codex, Gemini, Opencode, Aider, Mini)
+CLIS: tuple[type[Cli], ...] = (Claude, Codex, Gemini, Opencode, Aider, Mini)
 
 
 def agents(config: Config, servers: Sequence[McpServer] = ()) -> dict[str, Agent]:
     """`servers`: of config/mcp_servers.yaml, for every agent that can take them."""
-    clis = (kind(servers) for kind in CLIS)
-    known: list[Agent] = [Scripted(), Command(), *clis, *(Declared(each) for each in config.agents)]
+    settings = {each.name: each for each in config.agents}
+    known: list[Agent] = [Scripted(), Command(), *(kind(servers, settings.get(kind.name)) for kind in CLIS)]
+    names = {agent.name for agent in known}
+    known += [Declared(each) for each in config.agents if each.command or each.name not in names]
     return {agent.name: agent for agent in known}

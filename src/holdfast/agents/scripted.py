@@ -15,6 +15,7 @@ class Scripted:
     # It needs no history: it goes on behind the turns that were completed.
     resumes = True
     can = Can(resume=True, cost="reported")
+    permission = None
     install = sign_in = ""
 
     def find(self) -> str | None:

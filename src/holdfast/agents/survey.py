@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from holdfast.domain.attempt import Can
+from holdfast.domain.attempt import Can, Permission
 from holdfast.ports import Agent
 
 
@@ -25,6 +25,8 @@ class Facts(msgspec.Struct, frozen=True):
     install: str
     sign_in: str
     declared: bool
+    # What it may do unasked; None for a command, which does what it does.
+    permission: Permission | None = None
 
 
 def survey(known: Mapping[str, Agent], declared: Collection[str] = (), *, wait_s: float = 0.0) -> list[Facts]:
@@ -38,7 +40,10 @@ def survey(known: Mapping[str, Agent], declared: Collection[str] = (), *, wait_s
 def _facts(agent: Agent, declared: bool, wait_s: float) -> Facts:
     path = agent.find() or ""
     version = agent.version(wait_s) if path and wait_s else ""
-    return Facts(agent.name, path, version, _signed_in(agent), agent.can, agent.install, agent.sign_in, declared)
+    return Facts(
+        agent.name, path, version, _signed_in(agent), agent.can, agent.install, agent.sign_in, declared,
+        agent.permission,
+    )  # fmt: skip
 
 
 def _signed_in(agent: Agent) -> bool | None:

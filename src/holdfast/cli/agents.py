@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.agents.survey import Facts
     from holdfast.config.settings import Config
 
-_COLUMNS = ("AGENT", "INSTALLED", "VERSION", "SIGNED IN", "RESUMES", "COST", "MCP")
+_COLUMNS = ("AGENT", "INSTALLED", "VERSION", "SIGNED IN", "RESUMES", "COST", "MCP", "UNASKED")
 _PRICE_COLUMNS = ("MODEL", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "AS OF")
 WAIT_S = 10.0
 
@@ -34,7 +34,7 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
 
     No model is asked, and nothing goes over the network: whether one is signed in is told from its files and variables.
     Those of the settings are listed, too; outside a repository there are none. A missing one is listed with the way to
-    install it.
+    install it. UNASKED is what it may do without asking: `permissions` in the settings' `agents`.
     """
     from holdfast.agents import registry
     from holdfast.agents.survey import survey
@@ -43,15 +43,16 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
     if show_prices:
         _show_prices(config, as_json)
         return
-    declared = {each.name for each in config.agents}
+    declared = {each.name for each in config.agents if each.command}
     found = survey(registry.agents(config), declared, wait_s=wait_s)
     if as_json:
         print_json({"agents": found})
     else:
-        _tell(found)
+        _tell(found, is_confined=config.sandbox != "none")
 
 
-def _tell(found: list[Facts]) -> None:
+def _tell(found: list[Facts], *, is_confined: bool) -> None:
+    from holdfast.cli.first_words import sentence
     from holdfast.cli.table import print_table
 
     print_table(_COLUMNS, [[plain(cell) for cell in _cells(each)] for each in found])
@@ -61,6 +62,9 @@ def _tell(found: list[Facts]) -> None:
             click.echo(plain(f"{each.name} is not installed: {way}"))
         elif each.signed_in is False:
             click.echo(plain(f"{each.name} is not signed in: {each.sign_in}"))
+    for each in found:
+        if each.path and each.permission is not None:
+            click.echo(plain(sentence(each.name, each.permission, is_confined=is_confined)))
 
 
 def _cells(facts: Facts) -> tuple[str, ...]:
@@ -73,6 +77,7 @@ def _cells(facts: Facts) -> tuple[str, ...]:
         "yes" if facts.can.resume else "no",
         facts.can.cost or "-",
         "yes" if facts.can.mcp else "no",
+        facts.permission.mode if facts.permission is not None else "-",
     )
 
 

@@ -127,6 +127,7 @@ def run(
         for remark in remarks:
             shown.note("", remark)
         _expect_known(shop.board, wanted)
+        _tell_permissions(app, shop, shown.note, wanted)
         loop = Loop(shop, only=wanted or None, show=shown.show, stays=stay)
         with server(shop, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
             loop.run()
@@ -139,6 +140,20 @@ def run(
         shown.end(loop, left)
         is_all = not left and not loop.board.problems and not shop.lost
     ctx.exit(INTERRUPTED if asked.interrupted else 0 if is_all else TASKS_LEFT)
+
+
+def _tell_permissions(app: App, shop: Workshop, note: Note, only: list[str]) -> None:
+    """Before an agent works here for the first time, who that is and what it may do."""
+    from holdfast.cli.first_words import about_permissions
+    from holdfast.domain.routing import choose
+
+    tasks = [
+        task for name, task in shop.board.tasks.items() if task.state is TaskState.OPEN and name in (only or [name])
+    ]
+    made = (shop.board.files[task.id].definition for task in tasks if task.id in shop.board.files)
+    names = dict.fromkeys(choose(each, app.config).agent for each in made)
+    for told in about_permissions(shop.layout, app.config, shop.agents, names):
+        note("", told)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,11 @@ from msgspec import NODEFAULT
 from holdfast.config.settings import (
     AGENT_KEYS,
     ENTRIES_MAX,
+    ENV_NAME,
+    FOLDERS,
     GATE_KEYS,
     KEYS,
+    PREFIX,
     PRICE_KEYS,
     ROUTE_KEYS,
     SECTIONS,
@@ -121,7 +124,15 @@ def _checked(key: Key, name: str, value: Any, layer: Layer) -> Any:
 
 
 def _refused(name: str, value: Any, allowed: str, layer: Layer) -> ConfigError:
-    return ConfigError(place=layer.place(name), key=name, value=shown(value), allowed=allowed)
+    told = _without_values(value, name.endswith(".env"))
+    return ConfigError(place=layer.place(name), key=name, value=shown(told), allowed=allowed)
+
+
+def _without_values(value: Any, is_env: bool = False) -> Any:
+    """Without the values of `env`, which may be secrets: what is wrong is told on terminals and in logs."""
+    if isinstance(value, dict):
+        return {key: "…" if is_env else _without_values(each, key == "env") for key, each in value.items()}
+    return [_without_values(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _gates(value: Any, layer: Layer) -> tuple[Gate, ...]:
@@ -136,7 +147,29 @@ def _agents(value: Any, layer: Layer) -> tuple[DeclaredAgent, ...]:
         if each.resume and not ("session.id" in each.events and any("{session}" in part for part in each.resume)):
             allowed = "arguments with {session} among them, where its events have a session.id"
             raise _refused(f"agents[{at}].resume", each.resume, allowed, layer)
+        _expect_fitting(each, f"agents[{at}]", layer)
     return found
+
+
+def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
+    """What is for a known CLI does not go with a command of one's own, and the other way round."""
+    if agent.command:
+        for key, default in (("permissions", "full"), ("args", ())):
+            if (value := getattr(agent, key)) != default:
+                raise _refused(f"{name}.{key}", value, "left out where there is a `command`: write it there", layer)
+    for key in () if agent.command else ("events", "resume"):
+        if value := getattr(agent, key):
+            raise _refused(f"{name}.{key}", value, "left out where there is no `command`", layer)
+    for variable, value in agent.env.items():
+        if not ENV_NAME.fullmatch(variable) or variable.startswith(PREFIX) or variable in FOLDERS:
+            allowed = (
+                "a mapping of variables, none of them of Holdfast's own, nor one that says where a program keeps its "
+                f"files ({', '.join(FOLDERS)}): set those where you type `holdfast run`"
+            )
+            # The value may be a secret.
+            raise _refused(f"{name}.env", variable, allowed, layer)
+        if "\0" in value:
+            raise _refused(f"{name}.env.{variable}", "…", "a text without a zero byte", layer)
 
 
 def _routes(value: Any, layer: Layer) -> tuple[Route, ...]:

@@ -4,6 +4,7 @@ Checks, the text of a new settings file, the names of variables and options and 
 from these Structs. Their types are read when this module is loaded, so they are not postponed: that would cost twice.
 """
 
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ Model = Annotated[str, Meta(pattern=MODEL_PATTERN)]
 NAME_RULE = "a name of up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
 PRIORITY_RULE = "a whole number, or a text such as <=2, <2, >2 or >=2"
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}\*?\Z")]
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+# Where a CLI keeps conversations and sign-in. Holdfast looks there, too, so they are the same for both.
+FOLDERS = ("HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 Seconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
 Dollars = Annotated[float, Meta(gt=0, le=1_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
@@ -35,6 +39,7 @@ Price = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 OnOutage = Literal["wait", "next"]
+Permissions = Literal["full", "edits", "own"]
 CommitMessage = Literal["agent", "goal", "template"]
 
 
@@ -52,8 +57,11 @@ class DeclaredAgent(msgspec.Struct, frozen=True):
     name: Annotated[Name, Meta(description="what tasks call it; unique")]
     command: Annotated[
         tuple[Text, ...],
-        Meta(min_length=1, max_length=1000, description="program and arguments; {prompt}, {model}, {prompt_file}"),
-    ]
+        Meta(
+            max_length=1000,
+            description="program and arguments; {prompt}, {model}, {prompt_file}; empty: the CLI known by this name",
+        ),
+    ] = ()
     prompt: Annotated[
         Literal["argument", "stdin", "file"], Meta(description="how it is told; file: in the one of {prompt_file}")
     ] = "argument"
@@ -68,6 +76,14 @@ class DeclaredAgent(msgspec.Struct, frozen=True):
     on_outage: Annotated[
         OnOutage | None, Meta(description="as the setting of this name, for this agent; null: as that one says")
     ] = None
+    permissions: Annotated[
+        Permissions, Meta(description="of a known CLI: what it does unasked; own: what its own settings allow")
+    ] = "full"
+    args: Annotated[tuple[Text, ...], Meta(max_length=100, description="more arguments for a known CLI")] = ()
+    env: Annotated[
+        dict[str, str],
+        Meta(max_length=100, description="variables for it; ${NAME} is one of who runs Holdfast"),
+    ] = {}
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -256,7 +272,8 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Gate, ...], Meta(max_length=ENTRIES_MAX, description="what every candidate must pass before it lands")
     ] = ()
     agents: Annotated[
-        tuple[DeclaredAgent, ...], Meta(max_length=ENTRIES_MAX, description="agents beside those known by name")
+        tuple[DeclaredAgent, ...],
+        Meta(max_length=ENTRIES_MAX, description="agents beside those known by name, and how those are called"),
     ] = ()
     routes: Annotated[
         tuple[Route, ...],
@@ -355,7 +372,7 @@ def _elements(kind: Any) -> str:
         return "names of variables; a star at the end stands for any ending"
     if not _is_struct(kind):
         return "texts"
-    return f"{LISTS[kind]}, each a mapping of " + ", ".join(kind.__struct_fields__)
+    return f"{LISTS[kind]} with " + ", ".join(kind.__struct_fields__)
 
 
 LISTS: dict[Any, str] = {Gate: "gates", DeclaredAgent: "agents", Route: "routes", Step: "steps", ModelPrice: "models"}

@@ -23,6 +23,25 @@ class Can(msgspec.Struct, frozen=True):
     mcp: bool = False
 
 
+class Modes(msgspec.Struct, frozen=True):
+    """By each mode of the setting `permissions`, the arguments that make a CLI work so; None: it does not offer it."""
+
+    full: tuple[str, ...]
+    edits: tuple[str, ...] | None = None
+    own: tuple[str, ...] | None = None
+
+    @property
+    def offered(self) -> dict[str, tuple[str, ...]]:
+        return {name: flags for name, flags in msgspec.structs.asdict(self).items() if flags is not None}
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """What a CLI may do unasked: the mode of the settings, and the arguments by which it is told."""
+
+    mode: str
+    flags: tuple[str, ...] = ()
+
+
 class Home(msgspec.Struct, frozen=True):
     """A folder of a CLI's own, as a sandbox shows it: read-only, but for `writable`, paths of folders in it, which are
     made where they are missing. What else is written there is gone with the start.
