@@ -11,6 +11,7 @@ from holdfast.agents.said import NUMBER_MAX
 from holdfast.domain import agent_events as events
 from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
+from holdfast.durable.scrub import without_secrets
 
 TEXT_CHARS_MAX = 16_384
 # What one turn may hold of texts: an agent that talks without end, or calls no tool, must not fill the memory.
@@ -18,6 +19,7 @@ TURN_CHARS_MAX = 4 << 20
 SPENDS_MAX = 1000
 OPEN_MAX = 10_000
 _CUT = "\n… (cut)"
+_SECRET_CHARS_MAX = 4096
 _RECORD_CHARS = 100
 # The longest that a rate limit is believed to last.
 PAUSE_S_MAX = 7 * 86_400.0
@@ -182,7 +184,10 @@ def _tokens(spent: events.Spent) -> int:
 
 
 def cut(text: str) -> str:
-    return text if len(text) <= TEXT_CHARS_MAX else text[:TEXT_CHARS_MAX] + _CUT
+    if len(text) <= TEXT_CHARS_MAX:
+        return text
+    # Secrets leave it first: half of one looks like none.
+    return without_secrets(text[: TEXT_CHARS_MAX + _SECRET_CHARS_MAX])[:TEXT_CHARS_MAX] + _CUT
 
 
 def as_record(event: events.AgentEvent) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from holdfast.agents import sandbox
 from holdfast.agents.conversation import Conversation
 from holdfast.clock import wall
 from holdfast.domain.attempt import Exit, Order, TurnLine
-from holdfast.durable import disk, git
+from holdfast.durable import disk, git, scrub
 from holdfast.durable.attempts import PRIVATE
 from holdfast.durable.jsonl import Ledger
 from holdfast.durable.snapshot import Snapshot, Snapshots
@@ -57,14 +57,19 @@ class Record:
             self._close = undo.pop_all()
         self._pending: list[dict[str, Any]] = []
         self._last = ""
+        self._flows: dict[int, scrub.Flow] = {}
 
     def begin(self) -> None:
         """The tree as this start found it: what its first turn is compared with."""
         with step("begin"):
             self._last = self._take(f"start-{self._order.start}").commit
 
-    def write_output(self, data: bytes) -> None:
-        """Durable with the next turn. Beyond the most that is kept, the log says so once, and grows no more."""
+    def write_output(self, data: bytes, source: int = 0) -> None:
+        """Durable with the next turn, and without secrets: of each source whole lines are written. Beyond the most that
+        is kept, the log says so once, and grows no more."""
+        self._keep_output(self._flows.setdefault(source, scrub.Flow(scrub.usual())).feed(data))
+
+    def _keep_output(self, data: bytes) -> None:
         most = self._order.limits.output_bytes_max
         if self._output.size > most:
             return
@@ -131,6 +136,8 @@ class Record:
     def rest(self, talk: Conversation) -> None:
         """What came after the last turn."""
         with step("end_ledgers"):
+            for flow in self._flows.values():
+                self._keep_output(flow.rest())
             self._output.sync()
             self._append(self._traces, talk.turn + 1, talk.traces)
             self._append(self._spend, talk.turn + 1, _spent(talk))
@@ -165,5 +172,6 @@ def _spent(talk: Conversation) -> Iterator[dict[str, Any]]:
 
 
 def write_exit(files: Attempt, exit: Exit) -> None:
+    exit = msgspec.structs.replace(exit, detail=scrub.without_secrets(exit.detail))
     with step("exit"):
         disk.replace(files.exit, msgspec.json.encode(exit) + b"\n", PRIVATE)

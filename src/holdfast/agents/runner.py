@@ -193,7 +193,7 @@ class Runner:
             return False
         if data:
             self._watch.heard(self._watch.now())
-            self._record.write_output(data)
+            self._record.write_output(data, fd)
             if fd == self._child.stdout or self._order.launch.reads_errors:
                 self._take_lines(fd, data)
         return bool(data)

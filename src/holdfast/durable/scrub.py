@@ -26,6 +26,8 @@ from urllib.parse import quote
 
 REDACTED = "[redacted]"
 SECRET_CHARS_MIN = 6
+# How much of a line, or of a key block, waits for its end.
+HELD_BYTES_MAX = 1 << 20
 
 _NAME_ENDINGS = (
     *("password", "passwords", "passwd", "passphrase", "secret", "secrets", "token", "authorization"),
@@ -52,15 +54,37 @@ _SHAPES = (
     ),
     _Shape(("sk-",), _START + r"sk-[A-Za-z0-9_-]{16,}+"),
     _Shape(("sk_", "rk_"), _START + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+"),
+    _Shape(("whsec_",), _START + r"whsec_[A-Za-z0-9+/=]{24,}+"),
     _Shape(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{20,}+"),
     _Shape(("github_pat_",), r"github_pat_[A-Za-z0-9_]{20,}+"),
     _Shape(("glpat-",), r"glpat-[A-Za-z0-9_.-]{16,}+"),
+    _Shape(("gldt-", "glrt-", "glptt-", "glcbt-", "gloas-"), r"gl(?:dt|rt|ptt|cbt|oas)-[A-Za-z0-9_.-]{16,}+"),
     _Shape(("xox",), r"xox[abeoprs]-[A-Za-z0-9-]{10,}+"),
-    _Shape(("AKIA", "ASIA"), r"A[KS]IA[A-Z0-9]{16}"),
+    _Shape(("xapp-",), _START + r"xapp-[0-9]-[A-Za-z0-9-]{16,}+"),
+    _Shape(
+        ("hooks.slack.com/", "/api/webhooks/"),
+        r"(?P<kept>hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/)[A-Za-z0-9_/-]{16,}+",
+        rf"\g<kept>{REDACTED}",
+    ),
+    # With the secret that belongs to it, where that is told beside it.
+    _Shape(("AKIA", "ASIA"), r"A[KS]IA[A-Z0-9]{16}(?:[\s,;:|\"'=]{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=]))?"),
     _Shape(("AIza",), r"AIza[A-Za-z0-9_-]{30,}+"),
     # The tokens of our own server; an agent's has its attempt in it.
     _Shape(("hfo_", "hfr_", "hfa_"), _START + r"hf[ora]_[^\s\"'\\/<>&]{40,}+"),
     _Shape(("npm_", "hf_"), _START + r"(?:npm|hf)_[A-Za-z0-9]{30,}+"),
+    _Shape(("pypi-",), _START + r"pypi-[A-Za-z0-9_-]{40,}+"),
+    _Shape(("GOCSPX-", "ya29."), _START + r"(?:GOCSPX-|ya29\.)[A-Za-z0-9_-]{20,}+"),
+    _Shape(("SG.",), _START + r"SG\.[A-Za-z0-9_-]{16,64}+\.[A-Za-z0-9_-]{16,}+"),
+    _Shape(("SK",), r"SK(?<![A-Za-z0-9_]SK)[0-9a-f]{32}(?![A-Za-z0-9])"),
+    _Shape((":AA",), r"(?<![A-Za-z0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
+    _Shape(
+        ("dop_v1_", "dckr_pat_", "shpat_", "shpss_", "lin_api_", "ntn_", "gsk_", "glsa_", "sbp_", "figd_", "tskey-"),
+        _START + r"(?:dop_v1_|dckr_pat_|shpat_|shpss_|lin_api_|ntn_|gsk_|glsa_|sbp_|figd_|tskey-)[A-Za-z0-9_-]{24,}+",
+    ),
+    _Shape(("xai-", "pplx-", "r8_", "dapi"), _START + r"(?:(?:xai|pplx)-|r8_)[A-Za-z0-9]{30,}+|\bdapi[0-9a-f]{32}\b"),
+    _Shape(("hvs.", "hvb."), _START + r"hv[sb]\.[A-Za-z0-9_-]{24,}+"),
+    _Shape(("ATATT3",), _START + r"ATATT3[A-Za-z0-9_=-]{40,}+"),
+    _Shape(("AGE-SECRET-KEY-1",), r"AGE-SECRET-KEY-1[A-Z0-9]{20,}+"),
     _Shape(("eyJ",), _START + r"eyJ[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]*+"),
     _Shape(
         ("earer", "EARER"),
@@ -83,7 +107,18 @@ _SHAPES_BY_HINT = [(hint, shape.pattern, shape.replacement) for shape in _SHAPES
 _SHAPE_CHARS_MIN = len("://a:b@")
 
 _SCHEMES = ("basic", "bearer", "digest", "token")
-_PAIR_HINTS = ("passw", "passphrase", "secret", "token", "key", "authorization", "credential")
+_PAIR_HINTS = (
+    "passw",
+    "passphrase",
+    "secret",
+    "token",
+    "key",
+    "authorization",
+    "credential",
+    "_pass",
+    "_pwd",
+    ":_auth",
+)
 _PAIR = (
     # The first letters stand alone and without a flag: so the search jumps from one to the next, several times as fast.
     r"""(?x)
@@ -91,7 +126,9 @@ _PAIR = (
         (?<=p) (?: assword | asswd | assphrase | rivate[_-]?key )
       | (?<=s) (?: ecret (?:[_-]?key)? | igning[_-]?key )
       | (?<=t) oken
-      | (?<=a) (?: uthorization | (?:pi|ccess)[_-]?key )
+      | (?-i: (?<=_P) (?: ASS | WD ) )
+      | (?<=a) (?: uthorization | (?:pi|ccess|ccount)[_-]?key )
+      | (?<=:_a) uth
       | (?<=c) redentials? ) )
     (?P<between> \\{0,3}["']? \s{0,4} (?: [:=] | => ) \s{0,4} )
     (?: (?P<open_escaped> \\{1,3}["'] ) (?P<escaped> (?: [^"'\\\r\n]++ | \\++(?!["'\\]) )++ )
@@ -141,6 +178,9 @@ class Scrubber:
                 return re.sub(_PAIR, _without_pair_value, text)
         return text
 
+    def clean_bytes(self, data: bytes) -> bytes:
+        return self.clean_text(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+
     def _clean(self, value: Any, under: str | None) -> Any:
         """`under`: the secret name that `value` stands below, if any."""
         if isinstance(value, str):
@@ -165,6 +205,47 @@ class Scrubber:
 
     def _look_at_key(self, name: str) -> tuple[str, bool]:
         return self.clean_text(name), is_secret_name(name)
+
+
+class Flow:
+    """Bytes that come in pieces, without their secrets: what may be a part of one waits for the rest of its line, or of
+    its key block. One that never comes to its end is let go in time."""
+
+    def __init__(self, scrubber: Scrubber) -> None:
+        self._scrubber = scrubber
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> bytes:
+        self._held += data
+        # A piece without a line's end moves nothing on, however many come.
+        return self._let_go(self._ready(len(data)))
+
+    def rest(self) -> bytes:
+        return self._let_go(len(self._held))
+
+    def _ready(self, new: int) -> int:
+        end = self._held.rfind(b"\n", len(self._held) - new) + 1
+        if len(self._held) > HELD_BYTES_MAX:
+            # No secret is as long: behind its last blank nothing begins before.
+            return max(end, self._held.rfind(b" ", len(self._held) - HELD_BYTES_MAX // 2) + 1) or len(self._held)
+        begun = self._held.rfind(b"-----BEGIN ", 0, end)
+        is_open = b"PRIVATE KEY" in self._held[begun : begun + 80] and self._held.find(b"-----END ", begun, end) < 0
+        return begun if begun >= 0 and is_open else end
+
+    def _let_go(self, size: int) -> bytes:
+        ready = bytes(self._held[:size])
+        del self._held[:size]
+        return self._scrubber.clean_bytes(ready) if ready else b""
+
+
+@functools.cache
+def usual() -> Scrubber:
+    """What every text of an agent or a gate goes through that is kept: it knows this process's own secrets, too."""
+    return Scrubber()
+
+
+def without_secrets(text: str) -> str:
+    return usual().clean_text(text)
 
 
 def is_secret_name(name: str) -> bool:

@@ -23,7 +23,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.clock import Deadline, monotonic
-from holdfast.durable import attempts, disk
+from holdfast.durable import attempts, disk, scrub
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import BlobCorrupt, BlobMissing, DiskError, GateStuck, NotABlobId
 from holdfast.layout import Attempt
@@ -189,8 +189,13 @@ class _Kept:
         self._head = bytearray()
         self._tail = bytearray()
         self._dropped = 0
+        self._flow = scrub.Flow(scrub.usual())
 
     def add(self, data: bytes) -> None:
+        """Secrets leave it before it is cut: half of one looks like none."""
+        self._keep(self._flow.feed(data))
+
+    def _keep(self, data: bytes) -> None:
         half = OUTPUT_BYTES_MAX // 2
         room = half - len(self._head)
         self._head += data[:room]
@@ -211,6 +216,7 @@ class _Kept:
                 return bool(data)
 
     def content(self) -> bytes:
+        self._keep(self._flow.rest())
         self._cut(OUTPUT_BYTES_MAX // 2)
         gap = f"\n[holdfast: {self._dropped} bytes are left out here]\n".encode() if self._dropped else b""
         return bytes(self._head) + gap + bytes(self._tail)

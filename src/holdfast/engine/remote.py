@@ -16,6 +16,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import history
 from holdfast.durable.blobs import Blobs
+from holdfast.durable.scrub import without_secrets
 from holdfast.engine.decisions import Desk
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import ClaimLost, ClaimRefused, DecisionRefused, InputError
@@ -97,7 +98,7 @@ def start(desk: Desk, task: str, token: str) -> None:
 def progress(desk: Desk, task: Task, message: str, percent: float | None) -> None:
     if desk.has_done("task_progressed", 0):
         return
-    said = {"task": task.id, "attempt": task.attempt, "message": message, "percent": percent}
+    said = {"task": task.id, "attempt": task.attempt, "message": without_secrets(message), "percent": percent}
     desk.append([desk.record("task_progressed", 0, said)])
 
 
@@ -117,13 +118,17 @@ def complete(desk: Desk, task: str, token: str, commit: str, summary: str, *, is
         )
     is_early = known.state is TaskState.CLAIMED
     event = TaskEvent.FAST_COMPLETION if is_early else TaskEvent.AGENT_REPORTS_SUCCESS
-    more = {"agent": lease.worker, "candidate": commit, "outcome": {"detail": summary} if summary else {}}
+    more = {
+        "agent": lease.worker,
+        "candidate": commit,
+        "outcome": {"detail": without_secrets(summary)} if summary else {},
+    }
     desk.append([_moved(desk, known, event, TransitionReason.AGENT_REPORTED, **more)])
 
 
 def keep_reason(blobs: Blobs, reason: str) -> str:
     """The blob of what a worker says, which the next attempt is told; put before `fail`, which others wait for."""
-    return blobs.put(reason.encode(), content_type="text/plain") if reason else ""
+    return blobs.put(without_secrets(reason).encode(), content_type="text/plain") if reason else ""
 
 
 def fail(desk: Desk, task: str, token: str, reason: str, *, feedback: str) -> None:
@@ -135,7 +140,7 @@ def fail(desk: Desk, task: str, token: str, reason: str, *, feedback: str) -> No
     is_early = known.state is TaskState.CLAIMED
     event = TaskEvent.IMMEDIATE_FAILURE if is_early else TaskEvent.AGENT_REPORTS_FAILURE
     again = known.attempts < (made.max_attempts or desk.config.max_attempts)
-    outcome = {"kind": "reported", "detail": reason, "attempt": known.attempt}
+    outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt}
     desk.append([_moved(desk, known, event, AbortReason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)])
 
 
