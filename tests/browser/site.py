@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,9 @@ class Site:
         assert found is not None
         return found
 
-    def start(self, *args: str, names: list[str] | None = None) -> Site:
+    def start(self, *args: str, names: list[str] | None = None, env: Mapping[str, str] = {}) -> Site:
         """By default `run --stay`; `start("serve")` starts no agents. It answers to these names, too."""
-        more = {"HOLDFAST_SERVER__NAMES": json.dumps(names)} if names else {}
+        more = {**env, **({"HOLDFAST_SERVER__NAMES": json.dumps(names)} if names else {})}
         self.process = subprocess.Popen(
             [*HOLDFAST, *(args or ("run", "--stay", "--plain"))],
             cwd=self.repo,
@@ -48,6 +50,28 @@ class Site:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         assert self.process.wait(60) == -signal.SIGKILL
+
+    def records(self, cli: str, path: Path, halt: bool = False) -> dict[str, str]:
+        """Puts a program on the PATH that says what was recorded of a real CLI. With `halt` it waits in the middle
+        until the gate is open. Returns the variables to start with."""
+        folder = self.repo.parent / "bin"
+        folder.mkdir(exist_ok=True)
+        lines = path.read_bytes().splitlines(keepends=True)
+        half = len(lines) // 2 if halt else len(lines)
+        for name, part in (("begin", lines[:half]), ("end", lines[half:])):
+            (folder / f"{cli}.{name}").write_bytes(b"".join(part))
+        waits = f"while ! test -e '{self.gate}'; do sleep 0.05; done"
+        script = f"""#!/bin/sh
+case "$1" in --version) echo 1.0.0; exit;; esac
+cat '{folder}/{cli}.begin'
+{waits if halt else ":"}
+echo {cli} > made-by-{cli}.txt
+cat '{folder}/{cli}.end'
+"""
+        (folder / cli).write_text(script)
+        (folder / cli).chmod(0o755)
+        keys = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"), "none")
+        return {**keys, "PATH": f"{folder}:{os.environ['PATH']}"}
 
     def add(self, task: str, script: str, **more: Any) -> None:
         """`wait` in a script is a turn that ends once the gate is open."""

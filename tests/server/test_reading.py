@@ -8,14 +8,17 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from decision_support import hanging
 from engine_support import add, git, holdfast, layout, make_repo, settings, state, wait_for
+from holdfast.domain.agent_events import AgentEvent
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import encode
+from holdfast.server.routes.outputs import AgentEventRow
 from server.server_support import Server, served
 
 GOOD = "session s-1\nsay hello\nwrite a.txt one\nspend 0.25 70\nappend a.txt two\nspend 0.5 100"
@@ -209,6 +212,64 @@ def test_output_is_read_from_its_end_and_followed_from_an_offset(server: Server)
     assert server.reader.ask("GET", "/agents/long.1/output?follow=true", last_event_id="x").code == "cursor_unreadable"
 
 
+def attached(server: Server, attempt: str) -> list[dict[str, Any]]:
+    """What `holdfast attach --json` tells of it."""
+    told = [
+        json.loads(line) for line in holdfast(server.repo, "attach", attempt, "--json").splitlines() if line[:1] == "{"
+    ]
+    for each in told:
+        if each["type"] == "turn":
+            each["files_total"] = len(each["files"])
+            del each["output"]
+    return without_defaults(told)
+
+
+def without_defaults(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = msgspec.to_builtins(msgspec.convert(events, list[AgentEventRow]))
+    return found
+
+
+def test_an_attempts_events_are_those_that_attach_tells_page_by_page(server: Server) -> None:
+    told = attached(server, "good.1")
+    kinds = [each["type"] for each in told]
+    assert {"session", "said", "tool_started", "tool_ended", "spent", "turn", "finished", "ended"} <= set(kinds)
+    whole = server.reader.get("/attempts/good.1/events")
+    assert without_defaults(whole["events"]) == told and whole["over"] and whole["before"] == ""
+    turns = [each for each in whole["events"] if each["type"] == "turn"]
+    assert [(each["files"], each["files_total"]) for each in turns] == [(["a.txt"], 1), (["a.txt"], 1)]
+    pages, cursor, count = [], "", 0
+    while count == 0 or cursor:
+        page = server.reader.get(f"/attempts/good.1/events?limit=2&before={cursor}")
+        pages, cursor, count = [*page["events"], *pages], page["before"], count + 1
+    assert pages == whole["events"] and count > 3
+    assert server.reader.get("/attempts/bad.2/events?limit=1")["before"]
+    assert server.reader.ask("GET", "/attempts/nobody.1/events").status == 404
+
+
+def test_events_are_followed_from_a_cursor(server: Server) -> None:
+    whole = server.reader.get("/attempts/good.1/events")
+    frames = list(server.reader.frames("/attempts/good.1/events?follow=true&after=0-0"))
+    assert [frame["event"] for frame in frames] == ["events", "end"] and frames[0]["id"] == whole["after"]
+    assert json.loads(frames[0]["data"]) == whole["events"]
+    first = server.reader.get("/attempts/good.1/events?limit=3")
+    frames = list(server.reader.frames("/attempts/good.1/events?follow=true", last_event_id=first["before"]))
+    assert json.loads(frames[0]["data"]) == first["events"]
+    living = server.reader.frames("/attempts/long.1/events?follow=true&after=0-0")
+    assert "long.txt" in next(living)["data"]
+    living.close()
+    assert not server.reader.get("/attempts/long.1/events")["over"]
+    for wrong in ("x", "1", "-1-2", "1-2-3", "1-" + "9" * 16):
+        path = "/attempts/good.1/events"
+        assert server.reader.ask("GET", f"{path}?before={wrong}").code == "cursor_unreadable", wrong
+        assert server.reader.ask("GET", f"{path}?follow=true", last_event_id=wrong).code == "cursor_unreadable", wrong
+
+
+def test_a_row_has_every_field_of_every_event() -> None:
+    known = {field.name for field in msgspec.structs.fields(AgentEventRow)}
+    for kind in get_args(AgentEvent):
+        assert {field.name for field in msgspec.structs.fields(kind)} <= known, kind
+
+
 # -- journal and blobs ------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +397,7 @@ def test_an_agents_token_reaches_its_own_task_only(server: Server) -> None:
         "/tasks/good",
         "/attempts/good.1",
         "/agents/good.1/output",
+        "/attempts/good.1/events",
         "/journal",
         "/costs",
         "/status",
@@ -365,6 +427,7 @@ def test_a_reader_changes_nothing_and_nobody_reads_nothing(server: Server) -> No
     [
         "/status?x=1", "/journal?limit=0", "/journal?limit=1001", "/costs?by=moon", "/costs/history?days=0",
         "/attempts/good.1/diff?to=0", "/attempts/good.1/turns?limit=x", "/agents/good.1/output?tail=-1",
+        "/attempts/good.1/events?limit=0", "/attempts/good.1/events?limit=1001",
         "/tasks/graph?limit=100000", "/sessions?limit=", "/timeline?limit=1.5",
     ],
 )  # fmt: skip

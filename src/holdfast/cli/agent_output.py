@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.wording import money, plural
-from holdfast.durable.at_work import numbered_from
+from holdfast.durable import transcript
 
 if TYPE_CHECKING:
     from holdfast.layout import Attempt
@@ -20,17 +19,14 @@ class Records:
     """The events and turns of an attempt."""
 
     def __init__(self, files: Attempt) -> None:
-        self._ends = {files.events: 0, files.turns: 0}
+        self._files, self._place = files, transcript.Place()
 
     def new(self) -> Iterator[dict[str, Any]]:
-        """Events first, then turns: a turn that is seen has all its events before it."""
-        found = [record for path in self._ends for record in self._read(path)]
-        yield from sorted(found, key=lambda record: record.get("ts", 0.0))
-
-    def _read(self, path: Path) -> Iterator[dict[str, Any]]:
-        for end, record in numbered_from(path, self._ends[path]):
-            self._ends[path] = end
-            yield record if "type" in record else {**record, "type": "turn"}
+        while True:
+            found, self._place = transcript.after(self._files, self._place)
+            if not found:
+                return
+            yield from found
 
 
 def lines(each: dict[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
 from holdfast.cli.completion import complete_task
 from holdfast.cli.shared import as_json, find_app, print_json
@@ -17,7 +18,6 @@ from holdfast.engine.gates import Result
 from holdfast.engine.verify import Verdict, shown_command
 from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId
 
-TAIL_LINES = 20
 _WORDS = {"passed": "passed", "failed": "FAILED", "timed_out": "TIMED OUT", "not_run": "not run"}
 
 
@@ -55,14 +55,7 @@ def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
 
 def _facts(task: str, attempt: str, verdict: Verdict, blobs: Blobs, full: bool) -> dict[str, Any]:
     named = {name: getattr(verdict, name) for name in ("passed", "kind", "detail", "merged", "target", "files")}
-    results = [
-        {
-            "name": each.name, "outcome": each.outcome, "required": each.required, "seconds": each.seconds,
-            "code": each.code, "command": shown_command(each.command), "told": each.told, "blob": each.output,
-            "output": _output(blobs, each, full),
-        }
-        for each in verdict.results
-    ]  # fmt: skip
+    results = [msgspec.to_builtins(gate_results.facts(each, _output(blobs, each, full))) for each in verdict.results]
     return {"task": task, "attempt": attempt, **named, "gates": results}
 
 
@@ -90,7 +83,7 @@ def _how(result: Result) -> str:
 
 def _output(blobs: Blobs, result: Result, full: bool) -> list[str]:
     if not full:
-        return gate_results.last_lines(blobs, result, TAIL_LINES)
+        return gate_results.last_lines(blobs, result, gate_results.SHOWN_LINES)
     try:
         return blobs.get(result.output).decode(errors="replace").splitlines() if result.output else []
     except (BlobMissing, BlobCorrupt, NotABlobId) as error:

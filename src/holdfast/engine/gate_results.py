@@ -7,16 +7,46 @@ import msgspec
 from holdfast.domain.state import Task
 from holdfast.durable.blobs import Blobs
 from holdfast.engine.gates import Result, output_lines
-from holdfast.engine.verify import Verdict, read_verdict
+from holdfast.engine.verify import Verdict, read_verdict, shown_command
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 
 # How many of the last lines of a failed gate's output are told where something else is told, too.
 TOLD_LINES = 6
+# How many where the gates themselves are shown.
+SHOWN_LINES = 20
 LINE_CHARS_MAX = 300
 # How a note begins that is a line of output.
 OUTPUT = "  | "
 _NOT_PASSED = ("failed", "timed_out")
+
+
+class GateFacts(msgspec.Struct, frozen=True):
+    """How one gate came out. `blob` has all that it printed, `output` the lines that are shown. `told`: it was not
+    run again, because a person said that it had passed."""
+
+    name: str
+    outcome: str
+    required: bool
+    seconds: float
+    code: int | None
+    command: str
+    told: bool
+    blob: str
+    output: list[str]
+
+
+def facts(result: Result, output: list[str]) -> GateFacts:
+    command = shown_command(result.command)
+    return GateFacts(
+        result.name, result.outcome, result.required, result.seconds, result.code, command, result.told, result.output,
+        output,
+    )  # fmt: skip
+
+
+def shown_output(blobs: Blobs, result: Result) -> list[str]:
+    """What is shown of a gate's output unasked: the last lines of one that did not pass."""
+    return last_lines(blobs, result, SHOWN_LINES) if result.outcome in _NOT_PASSED else []
 
 
 def last_verdict(layout: Layout, task: Task) -> tuple[str, Verdict] | None:

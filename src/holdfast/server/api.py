@@ -184,7 +184,8 @@ def _response(operation: Operation, result: Any, status: int) -> Response:
     # One that was kept under a key comes back as plain values.
     tag = result.get("etag") if isinstance(result, dict) else getattr(result, "etag", "")
     headers = {"etag": f'"{tag}"'} if tag else None
-    return Response(_encode(result), status, media_type=operation.media_type, headers=headers)
+    media_type = operation.media_type.partition(", ")[0]
+    return Response(_encode(result), status, media_type=media_type, headers=headers)
 
 
 async def read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:

@@ -162,7 +162,9 @@ def _responses(operation: Operation, types: _Types) -> dict[str, Any]:
     if operation.answer is None:
         made["204"] = {"description": "It is done."}
     else:
-        content = {each: {"schema": schema} for each in media}
+        # A stream is text to who asks, whatever else the operation can answer.
+        text = {"type": "string"}
+        content = {each: {"schema": text if each == "text/event-stream" else schema} for each in media}
         made[str(operation.status)] = {"description": operation.summary, "content": content}
     for status in statuses(operation):
         if status < 400:

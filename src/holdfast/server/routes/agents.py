@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from pathlib import Path
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
 
 from holdfast.domain.state import Task
 from holdfast.durable import attempts
@@ -27,12 +18,7 @@ from holdfast.server.problems import Problem
 from holdfast.server.routes.decisions import Changed
 from holdfast.server.routes.tasks import row, rows_of
 from holdfast.server.routes.work import Claimed, Hold, beat_of
-from holdfast.server.stream import EventStream
 
-TAIL_BYTES = 64 << 10
-TAIL_BYTES_MAX = 1 << 20
-POLL_S = 0.25
-ALIVE_S = 15.0
 _WORDS = {Seen.ALIVE: "working", Seen.ABSENT: "starting", Seen.ENDED: "ended", Seen.DEAD: "lost", Seen.HEADLESS: "lost"}
 
 
@@ -69,14 +55,6 @@ class AgentRow(msgspec.Struct, frozen=True):
 
 class Agents(msgspec.Struct, frozen=True):
     agents: list[AgentRow]
-
-
-class OutputQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tail`: so many bytes of its end. With `follow` it comes as events, from the offset `after` on."""
-
-    tail: Annotated[int, Meta(ge=0, le=TAIL_BYTES_MAX)] = TAIL_BYTES
-    follow: bool = False
-    after: Annotated[int, Meta(ge=0, le=1 << 53)] | None = None
 
 
 def list_agents(api: Api, ask: Ask) -> Agents:
@@ -163,82 +141,6 @@ def _task_of(desk: Desk, attempt: str) -> Task:
     return task
 
 
-# -- what it prints ---------------------------------------------------------------------------------------------------
-
-
-def output(api: Api, ask: Ask) -> Response:
-    query: OutputQuery = ask.query
-    path = api.layout.attempt_files(known_attempt(api, ask.attempt)).output
-    size = path.stat().st_size if path.exists() else 0
-    given = ask.headers.get("last-event-id", "")
-    if given and not (given.isascii() and given.isdecimal() and len(given) < 16):
-        raise Problem(422, "cursor_unreadable", f"{given[:100]!r} is no offset of the output.")
-    start = int(given) if given else query.after if query.after is not None else max(0, size - query.tail)
-    headers = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
-    if not query.follow:
-        return Response(_read(path, start, TAIL_BYTES_MAX), media_type="text/plain; charset=utf-8", headers=headers)
-    api.room.expect(ask.client)
-    is_good = api.tokens.standing(ask.principal)
-
-    def is_over() -> bool:
-        task = api.tasks[ask.attempt.rpartition(".")[0]]
-        return task.attempt != ask.attempt or task.state not in AT_WORK
-
-    async def frames() -> AsyncGenerator[bytes, None]:
-        with api.room.taken(ask.client):
-            async for each in _follow(api, path, start, is_over):
-                if not is_good() and ask.principal.role != "agent":
-                    return
-                yield each
-
-    return EventStream(frames())
-
-
-async def _follow(api: Api, path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
-    yield b": following\nretry: 1000\n\n"
-    idle_s = 0.0
-    while True:
-        # Asked before reading: what is written until it is over is then read, too.
-        is_last = is_over()
-        chunk = _whole(await run_in_threadpool(_read, path, offset, TAIL_BYTES), is_last)
-        if chunk:
-            offset, idle_s = offset + len(chunk), 0.0
-            data = msgspec.json.encode(chunk.decode(errors="replace"))
-            yield b"id: %d\nevent: output\ndata: %b\n\n" % (offset, data)
-        elif is_last:
-            yield b"id: %d\nevent: end\ndata: {}\n\n" % offset
-            return
-        elif api.loop.stopping:
-            return
-        else:
-            await asyncio.sleep(POLL_S)
-            idle_s += POLL_S
-            if idle_s >= ALIVE_S:
-                idle_s = 0.0
-                yield b": alive\n\n"
-
-
-def _read(path: Path, offset: int, most: int) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            # Some file systems refuse to go further than a file could ever be.
-            file.seek(min(offset, os.fstat(file.fileno()).st_size))
-            return file.read(most)
-    except FileNotFoundError:
-        return b""
-
-
-def _whole(chunk: bytes, is_last: bool) -> bytes:
-    """Without a character that is cut at the end, unless no more can come."""
-    for back in range(1, min(4, len(chunk)) + 1):
-        byte = chunk[-back]
-        if byte & 0xC0 != 0x80:
-            wanted = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            is_cut = wanted > back
-            return chunk[:-back] if is_cut and not is_last else chunk
-    return chunk
-
-
 def known_attempt(api: Api, name: str) -> str:
     """The id of an attempt that there is, or was."""
     from holdfast.engine.rework import attempt_named
@@ -257,7 +159,4 @@ OPERATIONS = [
               "counter", body=Hold, tag="agents", problems=(404, 409)),
     Operation("POST", "/agents/{attempt}/stop", "stop_agent", "End an agent in order; it can be gone on with.", stop,
               Changed, "operate", "loop", body=NoBody, tag="agents", problems=(404, 409)),
-    Operation("GET", "/agents/{attempt}/output", "show_output", "What an agent prints: its end, or as it comes.",
-              output, str, lane="aside", query=OutputQuery, tag="agents", problems=(404, 429),
-              media_type="text/plain, text/event-stream"),
 ]  # fmt: skip

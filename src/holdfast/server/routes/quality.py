@@ -9,15 +9,20 @@ import statistics
 import msgspec
 
 from holdfast.durable.blobs import Blobs
+from holdfast.engine import gate_results
 from holdfast.engine.chronicle import Judged
 from holdfast.engine.verify import read_verdict
 from holdfast.errors import HoldfastError
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, NewestQuery, Operation
 
+FILES_MAX = 100
+
 
 class GateResult(msgspec.Struct, frozen=True):
-    """`output` is the blob with what it printed."""
+    """`outcome`: passed, failed, timed_out or not_run. `output` is the blob with what it printed, and `lines` are the
+    last lines of that for one that did not pass; they are told where one task is asked for. `told`: it was not run
+    again, because a person said that it had passed."""
 
     name: str
     passed: bool
@@ -25,9 +30,16 @@ class GateResult(msgspec.Struct, frozen=True):
     seconds: float
     required: bool
     output: str
+    command: str = ""
+    code: int | None = None
+    told: bool = False
+    lines: list[str] = []
 
 
 class VerdictRow(msgspec.Struct, frozen=True):
+    """One verification. Without `gates` none was set, or it did not come to them; `files` are those that were in the
+    way, such as those of a conflict."""
+
     task: str
     attempt: str
     at: float
@@ -35,6 +47,7 @@ class VerdictRow(msgspec.Struct, frozen=True):
     kind: str
     detail: str
     gates: list[GateResult]
+    files: list[str] = []
 
 
 class GateRow(msgspec.Struct, frozen=True):
@@ -58,27 +71,37 @@ def quality(api: Api, ask: Ask) -> Quality:
     with api.chronicle as told:
         found = told.judged.get(query.task, ()) if query.task else told.verdicts
         judged = list(itertools.islice(reversed(found), query.limit))
-    verdicts = [_row(api.shop.blobs, each) for each in judged]
+    verdicts = [_row(api.shop.blobs, each, bool(query.task)) for each in judged]
     return Quality(_gates(verdicts), verdicts)
 
 
-def _row(blobs: Blobs, each: Judged) -> VerdictRow:
+def _row(blobs: Blobs, each: Judged, with_lines: bool) -> VerdictRow:
+    results: list[GateResult] = []
+    files: list[str] = []
     try:
-        results = list(_results(blobs, each.verdict)) if each.verdict else []
+        if each.verdict:
+            found, named = _results(blobs, each.verdict, with_lines)
+            results, files = list(found), list(named)
     except (HoldfastError, msgspec.MsgspecError):
         # One whose blob cannot be read is told without its gates.
-        results = []
-    return VerdictRow(each.task, each.attempt, each.at, each.passed, each.kind, each.detail, results)
+        pass
+    return VerdictRow(each.task, each.attempt, each.at, each.passed, each.kind, each.detail, results, files)
 
 
 @functools.lru_cache(maxsize=2000)
-def _results(blobs: Blobs, digest: str) -> tuple[GateResult, ...]:
+def _results(blobs: Blobs, digest: str, with_lines: bool) -> tuple[tuple[GateResult, ...], tuple[str, ...]]:
     """A verdict never changes."""
-    found = read_verdict(blobs, digest).results
-    return tuple(
-        GateResult(each.name, each.outcome == "passed", each.outcome, each.seconds, each.required, each.output)
-        for each in found
-    )
+    verdict = read_verdict(blobs, digest)
+    told = [
+        gate_results.facts(each, gate_results.shown_output(blobs, each) if with_lines else [])
+        for each in verdict.results
+    ]
+    made = (
+        GateResult(each.name, each.outcome == "passed", each.outcome, each.seconds, each.required, each.blob,
+                   each.command, each.code, each.told, each.output)
+        for each in told
+    )  # fmt: skip
+    return tuple(made), tuple(verdict.files[:FILES_MAX])
 
 
 def _gates(verdicts: list[VerdictRow]) -> list[GateRow]:

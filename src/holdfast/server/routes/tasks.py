@@ -13,6 +13,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import fault_words
 from holdfast.engine.decisions import Desk
+from holdfast.engine.verify import gates_of
 from holdfast.errors import InputError
 from holdfast.server.context import Api
 from holdfast.server.operations import Ask, Operation
@@ -58,7 +59,8 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task with its definition. `etag` is what `If-Match` takes."""
+    """A task with its definition. `etag` is what `If-Match` takes. `gates`: how many judge what is made of it, by its
+    own `verify` and the settings; `unchecked`: none does, and it is to change something."""
 
     task: TaskRow
     definition: dict[str, Any]
@@ -73,6 +75,8 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     session: str = ""
     why: str = ""
     subtasks: list[str] = []
+    gates: int = 0
+    unchecked: bool = False
 
 
 class TaskPage(msgspec.Struct, frozen=True):
@@ -228,9 +232,11 @@ def view_of(api: Api, task: Task) -> TaskView:
         waits = graph.reasons_to_wait(task.id, api.shop.clock()) if task.id in graph else []
         subtasks = graph.subtasks(task.id)
     waits += [fault] if (fault := _fault(task)) else []
+    gates = len(gates_of(made, api.config)) if made else 0
     return TaskView(
         row_of(api, task), msgspec.to_builtins(made) if made else {}, task.definition, waits, task.outcome,
         task.candidate, task.verified, task.landed, task.landed_on, task.not_before, task.session, task.why, subtasks,
+        gates, made is not None and not gates and not made.may_change_nothing,
     )  # fmt: skip
 
 

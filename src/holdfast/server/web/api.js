@@ -114,9 +114,15 @@ export function query(values) {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
-export async function get(path, values, signal) {
+// The answer itself, for who wants to know more of it than its content.
+export async function answered(path, values, signal) {
   const answer = await authorised(path + query(values), {}, { signal });
   if (!answer.ok) throw await refusal(answer);
+  return answer;
+}
+
+export async function get(path, values, signal) {
+  const answer = await answered(path, values, signal);
   const kind = answer.headers.get("content-type") || "";
   return kind.includes("json") ? answer.json() : answer.text();
 }

@@ -3,6 +3,7 @@
 import { buttonsFor, waitingWords } from "./actions.js";
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, paced, put } from "./dom.js";
+import { gates, NO_GATE } from "./gates.js";
 import { output } from "./output.js";
 import { rise } from "./plot.js";
 import { store } from "./store.js";
@@ -78,8 +79,7 @@ export async function task(root, id, signal, query) {
     state.leave = new AbortController();
     paintAttempts();
     put(nodes.panel);
-    state.update = { story, gates, spend, definition,
-      turns: (panel, is, own) => turns(panel, is, own), output: (panel, is, own) => output(panel, is, own) }[chosen](nodes.panel, state, state.leave.signal);
+    state.update = { story, gates, spend, definition, turns, output }[chosen](nodes.panel, state, state.leave.signal);
   }
 
   if (!await read()) return;
@@ -117,7 +117,7 @@ function paintHead(node, { view, attempts }) {
     row.parent && ["Part of", link(row.parent)],
     row.depends_on.length > 0 && ["Depends on", links(row.depends_on)],
     (view.subtasks || []).length > 0 && ["Subtasks", links(view.subtasks)],
-    view.landed && ["Landed", h("span", {}, h("code", {}, view.landed.slice(0, 10)), view.landed_on && ` on ${cut(view.landed_on, 40)}`)],
+    view.landed && ["Landed", h("span", {}, h("code", {}, view.landed.slice(0, 10)), view.landed_on && ` on ${cut(view.landed_on.replace(/^refs\/heads\//, ""), 40)}`)],
     row.labels.length > 0 && ["Labels", row.labels.map((each) => h("span", { class: "label" }, cut(each, 30)))],
   ].filter(Boolean);
   const isWaiting = ["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(row.state);
@@ -132,6 +132,7 @@ function paintHead(node, { view, attempts }) {
     faultWords(row) && !row.parked && h("p", { class: "notice warn" }, faultWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.progress && h("p", { class: "notice" }, cut(row.progress, 300)),
+    view.unchecked && !["CLOSED", "CANCELLED"].includes(row.state) && h("p", { class: "notice" }, NO_GATE),
     view.outcome && view.outcome.kind === "answer" && h("p", { class: "notice answer" }, String(view.outcome.answer || "").split("\n").map((line) => h("span", {}, line, h("br")))),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     h("div", { class: "buttons" }, buttonsFor(row), h("a", { class: "button plain", href: `#/graph?of=${encodeURIComponent(row.id)}` }, "In the graph"),
@@ -202,30 +203,6 @@ function definition(panel, state) {
   };
   paint();
   return paint;
-}
-
-function gates(panel, state, signal) {
-  const read = async () => {
-    try {
-      const { verdicts: mine } = await get("/quality", { task: state.id, limit: 200 }, signal);
-      const wanted = (state.view.definition || {}).verify || [];
-      put(panel, mine.length ? h("ol", { class: "verdicts" }, mine.map(verdict))
-        : nothing("Not judged yet", wanted.length ? "These will judge what is made:" : "It has no gates of its own; those of the settings count.",
-          wanted.length > 0 && h("pre", { class: "typed" }, wanted.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join("\n"))));
-    } catch (error) {
-      if (error.name !== "AbortError") put(panel, failed(error, "verdicts"));
-    }
-  };
-  read();
-  return read;
-}
-
-function verdict(each) {
-  return h("li", {}, h("div", { class: "verdict-head" }, h("span", { class: `badge ${each.passed ? "good" : "bad"}` },
-    h("i", { "aria-hidden": "true" }, each.passed ? "●" : "✕"), each.passed ? "passed" : "not passed"), h("b", {}, each.attempt), h("span", { class: "faint" }, each.kind || ""), ago(each.at)),
-  (each.gates || []).length > 0 && h("ul", { class: "gates" }, each.gates.map((gate) => h("li", { class: gate.passed ? "good" : "bad" },
-    h("i", { "aria-hidden": "true" }, gate.passed ? "✓" : "✕"), h("code", {}, cut(gate.name, 200)), h("span", { class: "sr" }, gate.passed ? "passed" : "failed"), h("span", { class: "faint num" }, span(gate.seconds))))),
-  each.detail && h("pre", { class: "detail" }, cut(each.detail, 20000)));
 }
 
 function spend(panel, state, signal) {

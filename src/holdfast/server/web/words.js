@@ -52,11 +52,16 @@ export function stateBadge(task) {
   return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, its), says);
 }
 
+// As the command line does: below a dollar with three digits that count, and never as nothing where something was spent.
 export function money(usd) {
   const value = Number(usd) || 0;
   if (value === 0) return "$0";
-  if (value < 0.01) return "<$0.01";
-  return value < 100 ? `$${value.toFixed(2)}` : `$${Math.round(value).toLocaleString("en")}`;
+  if (value < 1e-6) return "<$0.000001";
+  if (value >= 100) return `$${Math.round(value).toLocaleString("en")}`;
+  if (value >= 1) return `$${value.toFixed(2)}`;
+  const places = Math.max(2, Math.min(6, 2 - Math.floor(Math.log10(value))));
+  const [whole, cents] = value.toFixed(places).split(".");
+  return `$${whole}.${cents.replace(/0+$/, "").padEnd(2, "0")}`;
 }
 
 export function count(number) {
