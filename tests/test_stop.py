@@ -119,3 +119,33 @@ def test_a_result_that_nobody_has_taken_is_shown_as_ended(repo: Path) -> None:
     said = holdfast(repo, "run")
     assert "one: one.1 has ended while nobody ran; its result is taken" in said
     assert sorted(landed(repo)) == ["one", "two"]
+
+
+SLOW = """import os, sys, time
+while "holdfast.agents.runner" in sys.orig_argv and not os.path.exists({go!r}):
+    time.sleep(0.02)
+"""
+
+
+def test_a_runner_that_is_slow_to_begin_is_waited_for_and_goes_on_working(repo: Path) -> None:
+    """Otherwise the next run takes it for one that never began, and starts another."""
+    go, slow = repo.parent / "go", repo.parent / "slow"
+    slow.mkdir()
+    (slow / "sitecustomize.py").write_text(SLOW.format(go=str(go)))
+    add(repo, "t", "write t.txt x")
+    process = begin(repo, PYTHONPATH=str(slow))
+    wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].state is TaskState.IN_PROGRESS, "the start")
+    assert not layout(repo).attempt_files("t.1").start(1).exists()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    out = ""
+    for line in process.stdout:
+        out += line
+        if "still begins" in line:
+            go.touch()
+    go.touch()
+    assert process.wait() == 130 and "1 agent goes on working" in out, out
+    holdfast(repo, "run")
+    task = state(repo).tasks["t"]
+    assert landed(repo) == ["t"] and (task.attempts, task.starts, task.resumes) == (1, 1, 0)
+    sound(repo)

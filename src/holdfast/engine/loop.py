@@ -34,7 +34,7 @@ from holdfast.engine.signals import AGENTS, Signals, Watch
 from holdfast.engine.silence import LOOK_S, Waits
 from holdfast.engine.start import Held, start
 from holdfast.engine.steps import perform
-from holdfast.engine.stopping import end_agents, tell_adopted
+from holdfast.engine.stopping import end_agents, leave, tell_adopted
 from holdfast.engine.workshop import Workshop
 from holdfast.errors import (
     ClaimRefused,
@@ -102,8 +102,7 @@ class Loop:
             # Who asked just before the end is answered, too.
             self._do_asked()
         if self.at_work:
-            agents = "1 agent goes" if len(self.at_work) == 1 else f"{len(self.at_work)} agents go"
-            self.shop.note("", f"stopped; {agents} on working, and the next run takes over")
+            leave(self.shop, self.at_work)
 
     def wake(self) -> None:
         """Has the loop look again, from any thread."""

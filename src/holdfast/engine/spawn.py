@@ -101,6 +101,12 @@ class Spawn:
             finally:
                 os.close(pidfd)
 
+    def is_beginning(self, task: Task) -> bool:
+        """Whether a runner of ours lives and has not taken its start yet."""
+        child = self._children.get(task.attempt)
+        has_start = self._layout.attempt_files(task.attempt).start(task.starts).exists()
+        return not has_start and child is not None and child.poll() is None
+
     def look(self, task: Task) -> Seen:
         """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
         attempt, start, intent = task.attempt, task.starts, task.intent

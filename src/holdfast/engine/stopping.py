@@ -7,9 +7,9 @@ order. A loop that lives takes the result by itself. Without one, this waits for
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from holdfast.clock import monotonic
+from holdfast.clock import Deadline, monotonic
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
@@ -23,6 +23,8 @@ from holdfast.engine.workshop import Workshop
 AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 # Beyond its grace period a runner takes a snapshot and writes its ledgers.
 SPARE_S = 30.0
+# So long a run that ends waits for runners that it has just begun.
+BEGIN_S_MAX = 30.0
 
 
 def stop(desk: Desk, asked: Several) -> Answer:
@@ -76,6 +78,20 @@ def tell_adopted(shop: Workshop, tasks: Iterable[Task]) -> None:
             shop.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
         elif seen is Seen.ENDED:
             shop.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
+
+
+def leave(shop: Workshop, tasks: Collection[Task]) -> None:
+    """Before the run ends: waits until every runner has taken its start. The next run takes a start that nobody has
+    for one that never began, and the runner, however late it comes, then does nothing."""
+    deadline = Deadline(BEGIN_S_MAX, POLL_S)
+    told = False
+    while (beginning := [task for task in tasks if shop.spawn.is_beginning(task)]) and not deadline.is_over():
+        if not told:
+            shop.note(beginning[0].id, f"{beginning[0].attempt} still begins; the run ends when it has")
+            told = True
+        time.sleep(POLL_S)
+    agents = "1 agent goes" if len(tasks) == 1 else f"{len(tasks)} agents go"
+    shop.note("", f"stopped; {agents} on working, and the next run takes over")
 
 
 def end_agents(shop: Workshop, tasks: Iterable[Task]) -> None:
