@@ -27,10 +27,10 @@ from holdfast.engine.migrate import migrate
 from holdfast.engine.recover import recover
 from holdfast.engine.refresh import Refresh, free_left
 from holdfast.engine.spawn import Spawn
+from holdfast.engine.trees import worktrees_of
 from holdfast.engine.turns import Follower, catch_up
 from holdfast.engine.verify import Verify
 from holdfast.engine.workshop import Note, Workshop
-from holdfast.engine.worktree import Worktrees
 from holdfast.ports import Effect
 from holdfast.processes import cgroups
 from holdfast.stores.backlog import Backlog
@@ -45,7 +45,7 @@ RUNNER = (sys.executable, "-m", "holdfast.agents.runner")
 
 def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[str, Effect]:
     key = str(configured_path(repo, config.audit.key_path) or "")
-    worktrees = Worktrees(repo, layout, config.submodules, key)
+    worktrees = worktrees_of(repo, layout, config)
     confine = functools.partial(sandbox.gate, audit_key=key)
     return {
         "spawn": Spawn(layout, RUNNER, {**os.environ, **environment.handed(config.agents, os.environ)}),
@@ -80,7 +80,7 @@ def workshop(
         known = agents(app.config, mcp.read(layout.mcp_servers))
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
-            Worktrees(app.repo, layout, app.config.submodules, str(app.audit_key or "")), Follower(ledger, layout),
+            worktrees_of(app.repo, layout, app.config), Follower(ledger, layout),
             sandbox.missing, lost, app.clock, note,
             put_on_record=auditor.record,
         )  # fmt: skip

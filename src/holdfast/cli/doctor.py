@@ -170,7 +170,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
     if has_git:
         yield health.landings_part(app.repo, view.state, view.layout.snapshots)
         yield health.trees_part(app.repo, view.layout, tasks)
-        yield health.worktrees_part(app.repo, view.layout, tasks)
+        yield health.worktrees_part(app.repo, view.layout, app.config, tasks)
         yield health.git_locks_part(app.repo)
         if app.config.submodules == "init":
             yield health.submodules_part(app.repo, view.layout, app.config)

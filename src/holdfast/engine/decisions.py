@@ -27,6 +27,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.entry import Entry, Record
 from holdfast.engine import landed_before, leftovers, lost_turns, verify
+from holdfast.engine.trees import worktrees_of
 from holdfast.engine.turns import Follower
 from holdfast.engine.workshop import Workshop
 from holdfast.engine.worktree import Worktrees
@@ -124,8 +125,7 @@ class Desk:
 
     @property
     def worktrees(self) -> Worktrees:
-        shop = self.shop
-        return shop.worktrees if shop is not None else Worktrees(self.repo, self.layout, self.config.submodules)
+        return worktrees_of(self.repo, self.layout, self.config) if self.shop is None else self.shop.worktrees
 
     def task(self, name: str) -> Task:
         """The task of this name; says why there is none."""

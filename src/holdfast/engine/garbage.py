@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.config.settings import Config
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.durable import archive, attempts, blob_meta, disk
@@ -30,6 +31,7 @@ from holdfast.durable.chain import Chain
 from holdfast.engine import merge
 from holdfast.engine.land import lost_landings
 from holdfast.engine.recorded import blob_named_by
+from holdfast.engine.trees import worktrees_of
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import NotABlobId
 from holdfast.layout import Layout
@@ -55,9 +57,11 @@ class Garbage(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    def __init__(self, repo: Path, layout: Layout, tasks: Iterable[Task], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, repo: Path, layout: Layout, config: Config, tasks: Iterable[Task], clock: Callable[[], float]
+    ) -> None:
         self._repo, self._layout, self._tasks, self._clock = repo, layout, list(tasks), clock
-        self._trees = Worktrees(repo, layout)
+        self._trees = worktrees_of(repo, layout, config)
         self._blobs = Blobs(layout.cas)
 
     # -- finding ------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from holdfast.engine.garbage import is_left_by_cancelling
 from holdfast.engine.land import lost_landings
 from holdfast.engine.refresh import left_words
 from holdfast.engine.stale_locks import stale_locks
+from holdfast.engine.trees import worktrees_of
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.layout import Attempt, Layout
@@ -240,10 +241,10 @@ def landings_part(repo: Path, state: State, snapshots: Path | None = None) -> Pa
     return Part("landings", f"{landed} landed, {len(lost)} lost", findings)
 
 
-def worktrees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
+def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection[Task]) -> Part:
     known = {task.id for task in tasks if task.state not in _OVER}
     closed = {task.id: task for task in tasks if task.state in _OVER}
-    trees, findings = Worktrees(repo, layout), []
+    trees, findings = worktrees_of(repo, layout, config), []
     for orphan in trees.orphans(known):
         task = closed.get(orphan.task)
         if task is not None and is_left_by_cancelling(layout, trees, task):

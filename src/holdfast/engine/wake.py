@@ -22,6 +22,7 @@ from holdfast.engine import merge
 from holdfast.engine.prompt import Tree, Words, prompt
 from holdfast.engine.rework import snapshot_of, snapshots_of
 from holdfast.engine.standing import expect_nested, expect_whole, journalled_turns, tree_of
+from holdfast.engine.trees import worktrees_of
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
@@ -40,7 +41,7 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def worktrees(self) -> Worktrees:
-        return Worktrees(self.repo, self.layout, self.config.submodules)
+        return worktrees_of(self.repo, self.layout, self.config)
 
     @property
     def store(self) -> Store:

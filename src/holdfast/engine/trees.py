@@ -1,0 +1,14 @@
+"""The worktrees as the settings have them: whoever asks for them has them confined in the same way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.config.settings import Config
+from holdfast.durable.audit_key import configured_path
+from holdfast.engine.worktree import Worktrees
+from holdfast.layout import Layout
+
+
+def worktrees_of(repo: Path, layout: Layout, config: Config) -> Worktrees:
+    return Worktrees(repo, layout, config.submodules, str(configured_path(repo, config.audit.key_path) or ""))
