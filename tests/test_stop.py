@@ -127,15 +127,36 @@ while "holdfast.agents.runner" in sys.orig_argv and not os.path.exists({go!r}):
 """
 
 
-def test_a_runner_that_is_slow_to_begin_is_waited_for_and_goes_on_working(repo: Path) -> None:
-    """Otherwise the next run takes it for one that never began, and starts another."""
+def begin_slowly(repo: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A run whose runner is started, and begins only when the file is there."""
     go, slow = repo.parent / "go", repo.parent / "slow"
     slow.mkdir()
     (slow / "sitecustomize.py").write_text(SLOW.format(go=str(go)))
-    add(repo, "t", "write t.txt x")
     process = begin(repo, PYTHONPATH=str(slow))
     wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].state is TaskState.IN_PROGRESS, "the start")
     assert not layout(repo).attempt_files("t.1").start(1).exists()
+    return process, go
+
+
+def test_an_agent_that_is_stopped_while_its_runner_still_begins_is_ended(repo: Path) -> None:
+    add(repo, "t", f"write one.txt x\nrun while [ ! -e {repo.parent / 'on'} ]; do sleep 0.05; done\nwrite two.txt x")
+    process, go = begin_slowly(repo)
+    holdfast(repo, "stop", "t")
+    go.touch()
+    wait_for(lambda: state(repo).tasks["t"].state is TaskState.OPEN, "the end of the agent")
+    (repo.parent / "on").touch()
+    process.communicate()
+    assert state(repo).tasks["t"].parked == STOPPED and landed(repo) == []
+    holdfast(repo, "resume", "t")
+    holdfast(repo, "run")
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1
+    sound(repo)
+
+
+def test_a_runner_that_is_slow_to_begin_is_waited_for_and_goes_on_working(repo: Path) -> None:
+    """Otherwise the next run takes it for one that never began, and starts another."""
+    add(repo, "t", "write t.txt x")
+    process, go = begin_slowly(repo)
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None
     out = ""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from holdfast.clock import monotonic
+from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
@@ -216,8 +217,8 @@ class Loop:
     def _round(self) -> bool:
         """One plan, performed; False when there was nothing to do."""
         self.board.keep_up()
-        if self.stopping == AGENTS:
-            end_agents(self.shop, self.at_work)
+        # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
+        end_agents(self.shop, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
         active = sorted(self.board.active)
         sights = {name: sight for name in active if (sight := self._look(name)) is not None}
         # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
