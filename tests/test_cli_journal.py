@@ -123,10 +123,12 @@ def newest(app: App) -> Path:
 def test_history_tells_the_whole_story_in_words_oldest_first(app: App) -> None:
     live(app)
     told = run(app, "history", "parser").stdout.splitlines()
-    order = ["added, OPEN", "claimed by agent-1, attempt parser.1", "about to spawn", "spawn confirmed", "work begins"]
+    order = ["Added", "Given to agent-1, as attempt parser.1", "is about to be started", "was started", "Work begins"]
     for words, line in zip(order, told, strict=False):
         assert words in line
     assert "docs" not in "".join(told)
+    # No name of the state machine's.
+    assert not re.search(r"[a-z]_[a-z]", "".join(told))
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  000001-\w+:\d+  intake ", told[0])
     facts = lines(app, "history", "parser")
     assert [fact["timestamp"] for fact in facts] == sorted(fact["timestamp"] for fact in facts)
@@ -144,7 +146,7 @@ def test_a_pause_is_told_with_its_date(app: App) -> None:
     with app.session() as session:
         flag = Record("task_flagged", {"task": "docs", "parked": "", "not_before": 4e9, "cause": "the line is cut"})
         session.ledger.append(session.ledger.epoch, [flag])
-    assert "not before 2096-10-02 07:06:40Z, cause the line is cut" in run(app, "history", "docs").stdout
+    assert "Put off until 2096-10-02 07:06:40Z: the line is cut" in run(app, "history", "docs").stdout
 
 
 def test_a_closing_belongs_to_the_task_of_its_intent(app: App) -> None:
@@ -159,7 +161,7 @@ def test_a_closing_belongs_to_the_task_of_its_intent(app: App) -> None:
         append(journal, Record("task_land_confirmed", {"intent": msgspec.to_builtins(other)}))
     told = [fact["decision_type"] for fact in lines(app, "history", "docs")]
     assert told[-2:] == ["task_land_intent", "task_land_failed"]
-    assert "land failed (intent 000003-x:1)" in run(app, "history", "docs").stdout
+    assert "Landing it failed: moved" in run(app, "history", "docs").stdout
 
 
 def test_definitions_are_shown_as_they_were_then(app: App) -> None:
@@ -293,7 +295,7 @@ def test_damage_is_told_after_the_good_part(app: App, options: list[str]) -> Non
     assert good == (content[1:5] if options else content[:5])
     assert json.loads(last)["error"]["code"] == "journal_corrupt"
     assert "The journal is damaged at" in done.stderr and f"byte {len(b''.join(content[:5]))}" in done.stderr
-    assert "added, OPEN" in run(app, "history", "parser", code=4).stdout
+    assert "Given to agent-1" in run(app, "history", "parser", code=4).stdout
 
 
 def test_entries_of_unknown_types_are_shown(app: App) -> None:

@@ -189,7 +189,7 @@ def test_a_git_that_dies_costs_no_attempt(
     for command in (("list",), ("status",), ("show", "t")):
         assert told in " ".join(holdfast(repo, *command).split()), command
     assert json.loads(holdfast(repo, "status", "--json"))["ready"] == []
-    assert "cause " in holdfast(repo, "history", "t")
+    assert "Held up: " in holdfast(repo, "history", "t")
     (tmp_path / "mended").touch()
     run(repo)
     assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1 and not state(repo).tasks["t"].cause

@@ -281,9 +281,9 @@ def test_a_failure_is_followed_by_the_next_stronger_one_and_the_journal_says_why
     holdfast(repo, "run", "--plain")
     assert landed(repo) == ["t"]
     told = holdfast(repo, "history", "t")
-    assert "claimed by claude, attempt t.1, model small (cascade step 1)" in told
-    assert "claimed by claude, attempt t.2, model large (cascade step 2 after gate_failed)" in told
-    assert "claimed by codex, attempt t.3, model gpt-5.4 (cascade step 3 after gate_failed)" in told
+    assert "Given to claude, as attempt t.1, model small (cascade step 1)" in told
+    assert "Given to claude, as attempt t.2, model large (cascade step 2 after a failed gate)" in told
+    assert "Given to codex, as attempt t.3, model gpt-5.4 (cascade step 3 after a failed gate)" in told
     calls = (repo.parent / "calls").read_text().splitlines()
     assert len(calls) == 3
     # The same agent goes on with its conversation, also with another model; another agent is told what was said.

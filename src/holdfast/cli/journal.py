@@ -30,6 +30,7 @@ from holdfast.durable.journal import epoch_of, is_run_id
 from holdfast.durable.root import read_root
 from holdfast.engine import story
 from holdfast.engine.gate_results import output_of_verdict
+from holdfast.engine.plain_story import fully
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.layout import Layout
 
@@ -221,10 +222,8 @@ def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
         # The very bytes of the journal: it was written by the same encoder, from the same values in the same order.
         printer.entry(encode(entry))
         return
-    why = story.reason(entry)
-    what = story.words(entry) + (f"; {why}" if why else "")
     cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.decision_type, story.task_of(entry) or "-"]
-    printer.columns([*cells, entry.actor, what], ["bright_black", "bright_black", _colour(entry), "cyan"])
+    printer.columns([*cells, entry.actor, fully(entry)], ["bright_black", "bright_black", _colour(entry), "cyan"])
 
 
 def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool, definitions: bool) -> None:
@@ -237,8 +236,8 @@ def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool,
         more |= {"gate_output": output} if output else {}
         printer.line(encode({**dict(story.told(run, entry)), **more}))
         return
-    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.actor, story.reason(entry) or "-"]
-    printer.columns([*cells, story.words(entry)], ["bright_black", "bright_black"])
+    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.actor]
+    printer.columns([*cells, fully(entry)], ["bright_black", "bright_black"])
     if text is not None:
         printer.text(text.rstrip("\n"), "    | ")
     for line in output:

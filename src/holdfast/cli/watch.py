@@ -127,7 +127,7 @@ class Looking:
         return picture
 
 
-@click.command(epilog="Examples:  holdfast run --detach && holdfast watch  ·  holdfast watch --json | jq -c .")
+@click.command(epilog="Examples:  holdfast watch  ·  holdfast watch --plain  ·  holdfast watch --json | jq -c .")
 @click.option("--plain", "is_plain", is_flag=True, help="A line for each change, also on a terminal.")
 @as_json
 @click.pass_context

@@ -346,7 +346,7 @@ def _fail_for_good(shop: Workshop, task: Task, reason: AbortReason, kind: str, e
     outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
     more = _end_of(shop, task, ended)
     shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
-    shop.note(task.id, f"{kind}: {ended.detail}")
+    shop.note(task.id, ended.detail)
 
 
 def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit) -> None:

@@ -94,7 +94,7 @@ def land_as_branch(desk: Desk, task: Task, name: str, apart: Callable[..., Answe
     def work(desk: Desk, task: Task) -> Answer:
         assert desk.shop is not None
         if (verdict := land_on(desk.shop, task, branch)) is not None:
-            raise refused(task, "landed on a branch", "the run goes on with it.", f"{verdict.kind}: {verdict.detail}")
+            raise refused(task, "landed on a branch", "the run goes on with it.", verdict.detail)
         return desk.answer(task, note=f"landed on {name} as {task.landed[:12]}", landed=task.landed)
 
     return apart(desk, task, work)

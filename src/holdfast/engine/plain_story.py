@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.entries import EFFECTS
+from holdfast.domain.moments import moment
 from holdfast.domain.wording import money, plural
 from holdfast.durable.entry import Entry
-from holdfast.engine.story import compact
+from holdfast.engine.story import SENTENCES, compact, words
 
 TEXT_MAX = 400
 _UNTOLD = {"run_started", "wal_replay_completed", "audit_noted", "request_answered", "tasks_filed"}
@@ -63,6 +64,56 @@ _CLOSED = {
 }
 
 
+# What `fully` tells of the rest.
+_REST = {
+    "run_started": "A run of Holdfast {holdfast} begins",
+    "audit_noted": "The audit log reaches record {seq} of {file}",
+    "wal_replay_completed": "What an earlier run left open is settled",
+    "request_answered": "A request was answered with {status}",
+    "tasks_filed": "Written to the backlog: {tasks}",
+}
+_ABOUT_TO = {"spawn": "Its agent is about to be started", "verify": "It is about to be verified",
+             "land": "It is about to be landed", "refresh": "It is about to be brought up to date",
+             "publish": "It is about to be published"}  # fmt: skip
+_DID = {"spawn": "Its agent was started", "verify": "It was verified", "land": "It is on its branch",
+        "refresh": "It was brought up to date", "publish": "It was published"}  # fmt: skip
+# A reason of the state machine's, in words; empty: the sentence says it already.
+_REASONS = {
+    "definition_deleted": "its file was deleted",
+    "dependency_failed": "what it depends on has failed",
+    "parent_cancelled": "the task that it is a part of was cancelled",
+    "subtask_timeout": "its subtasks took too long",
+    "budget_exhausted": "its budget is used up",
+    "tokens_exhausted": "its tokens are used up",
+    "turns_exhausted": "its turns are used up",
+    "timeout": "it took too long",
+    "stalled": "it gave no output for too long",
+    "not_started": "it could not be started",
+    "crashed": "its agent died",
+    "heartbeat_lost": "its agent gave no sign of life any more",
+    "conversation_lost": "its conversation is gone",
+    "rate_limited": "the model's limit is reached",
+    "unreachable": "the model cannot be reached",
+    "circuit_open": "it went in circles",
+    "worktree_lost": "its worktree is gone",
+    "environment": "a fault of the machine",
+    "shutdown": "the run ended",
+    "agent_failed": "the agent says that it has failed",
+    "agent_refused": "the model refused",
+    "auth_missing": "the agent is not signed in",
+    "quota_exhausted": "the account's quota is used up",
+    "verification_failed": "",
+    "landing_conflict": "it conflicts with what has landed meanwhile",
+    "resumes_exhausted": "it was continued too often",
+    "parked": "",
+    "claim_released": "",
+    **dict.fromkeys(("scheduled", "requested_by_person", "resolved_by_person", "agent_reported", "approval_required",
+                     "approved", "dependency_found", "dependency_met", "subtasks_completed", "attempts_left", "resumed",
+                     "salvaged", "landed", "cancelled", "rejected"), ""),
+}  # fmt: skip
+_FAILURES = {"gate_failed": "a failed gate", "gate_timed_out": "a gate that took too long", "conflict": "a conflict"}
+
+
 class _Facts(dict[str, str]):
     def __missing__(self, name: str) -> str:
         return "?"
@@ -86,6 +137,32 @@ def plainly(entry: Entry) -> str:
     return template.format_map(_Facts({name: compact(value) for name, value in inputs.items()})) + _more(entry)
 
 
+def fully(entry: Entry) -> str:
+    """The same for every entry, and with its reason: for who reads the journal itself."""
+    kind, inputs = entry.decision_type, entry.inputs
+    if kind not in SENTENCES:
+        return words(entry)
+    told = plainly(entry)
+    if not told:
+        template = _REST.get(kind, "")
+        for effect in EFFECTS:
+            template = {f"task_{effect}_intent": _ABOUT_TO[effect], f"task_{effect}_confirmed": _DID[effect]}.get(
+                kind, template
+            )
+        told = template.format_map(_Facts({name: compact(value) for name, value in inputs.items()}))
+    if kind == "task_claimed" and inputs.get("why"):
+        told += f" ({_plain_choice(compact(inputs['why']))})"
+    why = compact(inputs.get("reason") or "")
+    why = _REASONS.get(why, why)
+    return f"{told} ({_cut(why)})" if why and why not in told else told
+
+
+def _plain_choice(why: str) -> str:
+    """Why an agent has it, such as `cascade step 2 after gate_failed`."""
+    before, after, kind = why.rpartition(" after ")
+    return f"{before}{after}{_FAILURES.get(kind, _REASONS.get(kind) or kind.replace('_', ' '))}" if after else why
+
+
 def _effect(kind: str) -> str | None:
     """What came of one; None where it is none."""
     for effect in EFFECTS:
@@ -107,7 +184,9 @@ def _more(entry: Entry) -> str:
     if kind == "task_claimed":
         return f", model {compact(inputs['model'])}" if inputs.get("model") else ""
     if kind in ("task_failed", "task_orphaned", "task_blocked") or kind.endswith(("_failed", "_abandoned", "_parked")):
-        why = compact(outcome.get("detail") or entry.output.get("detail") or inputs.get("reason") or "")
+        why = compact(outcome.get("detail") or entry.output.get("detail") or "")
+        given = compact(inputs.get("reason") or "")
+        why = why or _REASONS.get(given, given)
         again = "; another attempt follows" if inputs.get("again") else ""
         return (f": {_cut(why)}" if why else "") + again
     return ""
@@ -128,7 +207,9 @@ def _flagged(inputs: dict[str, Any]) -> str:
         return f"Parked: {_cut(compact(inputs['parked']))}"
     if not inputs.get("not_before"):
         return f"Held up: {_cut(compact(inputs['cause']))}" if inputs.get("cause") else "Free to go on"
-    return "Put off to later" + (f": {_cut(compact(inputs['cause']))}" if inputs.get("cause") else "")
+    until = inputs["not_before"]
+    when = f"until {moment(until)}" if isinstance(until, int | float) else "to later"
+    return f"Put off {when}" + (f": {_cut(compact(inputs['cause']))}" if inputs.get("cause") else "")
 
 
 def _landing_waits(inputs: dict[str, Any]) -> str:

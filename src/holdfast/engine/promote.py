@@ -145,7 +145,7 @@ def _landed_again(desk: Desk, task: Task) -> Answer:
     rejected = land_again(desk.shop, task)
     if rejected is not None:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
-        raise refused(task, "landed again", hint, f"{rejected.kind}: {rejected.detail}")
+        raise refused(task, "landed again", hint, rejected.detail)
     return desk.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
 
 

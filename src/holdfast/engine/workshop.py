@@ -148,4 +148,4 @@ class Workshop:
         outcome = {"kind": kind, "detail": detail, "attempt": task.attempt}
         self.move(task, event, reason, outcome=outcome, feedback=told, again=again, **more)
         left = f"; attempt {task.attempts + 1} of {most} follows" if again else ""
-        self.note(task.id, f"{kind}: {detail}{left}")
+        self.note(task.id, detail.removesuffix(".") + left if left else detail)
