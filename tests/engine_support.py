@@ -24,6 +24,9 @@ from support import wait_for as wait_for
 if TYPE_CHECKING:
     import pytest
 
+# The server and the sandbox have tests of their own; here they would only cost each run some time.
+QUICK = {"HOLDFAST_SERVER__ENABLED": "false", "HOLDFAST_SANDBOX": "none"}
+
 
 def git(repo: Path, *args: str) -> str:
     env = {**os.environ, **seeing(repo)}
@@ -69,8 +72,7 @@ def _template() -> Path:
 
 def environment(repo: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_"))}
-    # The server has its own tests; here it would only cost each run its start.
-    return {**kept, "HOME": str(repo.parent), "HOLDFAST_SERVER__ENABLED": "false", **more}
+    return {**kept, "HOME": str(repo.parent), **QUICK, **more}
 
 
 def holdfast(repo: Path, *args: str, code: int | None = 0, env: Mapping[str, str] = {}, stdin: str = "") -> str:
@@ -79,7 +81,7 @@ def holdfast(repo: Path, *args: str, code: int | None = 0, env: Mapping[str, str
         code_found, out, err = _run_apart(repo, args, env, stdin)
     else:
         others = dict.fromkeys(name for name in os.environ if name.startswith("GIT_"))
-        here = {**others, "HOME": str(repo.parent), "HOLDFAST_SERVER__ENABLED": "false"}
+        here = {**others, "HOME": str(repo.parent), **QUICK}
         code_found, out, err = type_in(repo, *args, stdin=stdin, environ=here)
     if code is not None:
         assert code_found == code, f"{args}: {code_found}\n{out}\n{err}"

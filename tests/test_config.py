@@ -189,7 +189,7 @@ SETTINGS_ERRORS = [
     ("timeout_s: 0", errors.ConfigError, "timeout_s", 1, "a number above 0"),
     ("timeout_s: .nan", errors.ConfigError, "timeout_s", 1, "nan"),
     ("timeout_s: .inf", errors.ConfigError, "timeout_s", 1, "inf"),
-    ("sandbox: docker", errors.ConfigError, "sandbox", 1, "one of none, bwrap"),
+    ("sandbox: docker", errors.ConfigError, "sandbox", 1, "one of auto, none, bwrap"),
     ("model: 2024-01-01", errors.ConfigError, "model", 1, "datetime.date"),
     ("model: ''", errors.ConfigError, "model", 1, "up to 1,000 characters, no dash or space first.* or null"),
     ("model: --resume", errors.ConfigError, "model", 1, "no dash"),

@@ -196,11 +196,11 @@ def test_no_git_of_ours_runs_inside_a_submodule(repo: Path, tmp_path: Path, sand
     plant = f"git -C lib config filter.x.clean 'touch {mark}; cat'; git -C lib config core.fsmonitor 'touch {mark}'"
     plant += "; echo '* filter=x' > lib/.git-attributes; mkdir -p lib/n && git -C lib/n init -q"
     gates = [{"name": "g", "command": f"echo '* filter=x' > lib/.gitattributes; {plant}; rm {mark}; true"}]
-    settings(repo, submodules="init", sandbox=sandbox, gates=gates)
+    settings(repo, submodules="init", gates=gates)
     script = f"run {plant}; rm -f {mark}\nwrite t.txt x\nwrite lib/inner.txt longer than before"
     add(repo, "t", f"{script}\nrun echo 1 > lib/inner.txt; rm -rf lib/n lib/.git-attributes\nwrite u.txt x")
     add(repo, "u", "write v.txt x")
-    holdfast(repo, "run")
+    holdfast(repo, "run", env={"HOLDFAST_SANDBOX": sandbox})
     assert sorted(landed(repo)) == ["t", "u"] and not mark.exists()
 
 

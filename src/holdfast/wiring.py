@@ -81,8 +81,8 @@ def workshop(
         shop = Workshop(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
             worktrees_of(app.repo, layout, app.config), Follower(ledger, layout),
-            sandbox.missing, lost, app.clock, note,
-            put_on_record=auditor.record,
+            functools.partial(sandbox.missing, tries=True), sandbox.resolved, lost, app.clock, note,
+            put_on_record=auditor.record, unconfined=sandbox.unconfined(app.config.sandbox),
         )  # fmt: skip
 
         def seal_daily() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap, outputs
-from engine_support import holdfast, make_repo, settings
+from engine_support import holdfast, make_repo
 from holdfast.domain.attempt import Ending
 from runner_support import Bench
 
@@ -35,7 +35,6 @@ def test_no_setting_of_the_kernel_is_open_to_a_confined_agent_of_root(bench: Ben
 @pytest.mark.parametrize(("kind", "words"), [("none", "anything on this machine"), ("bwrap", "no capability")])
 def test_doctor_says_what_being_root_means(tmp_path: Path, kind: str, words: str) -> None:
     repo = make_repo(tmp_path / "repo")
-    settings(repo, sandbox=kind)
-    told = holdfast(repo, "doctor", code=None)
+    told = holdfast(repo, "doctor", code=None, env={"HOLDFAST_SANDBOX": kind})
     line = next(line for line in told.splitlines() if " sandbox " in line)
     assert line.split()[2].startswith(kind) and "This is root" in told and words in told

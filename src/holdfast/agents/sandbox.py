@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from holdfast.domain.attempt import Home, Order, folder_name
 from holdfast.durable import disk, git
@@ -34,26 +36,55 @@ from holdfast.errors import NotWritable
 from holdfast.layout import Attempt
 from holdfast.processes import bwrap
 
-KINDS = ("none", "bwrap")
+KINDS = ("auto", "none", "bwrap")
 OWN = "own"
+_WAY_OUT = (
+    "install bubblewrap (on Debian `apt-get install bubblewrap`) where user namespaces are allowed, "
+    "or set `sandbox: none`"
+)
 
 
-def missing(kind: str, path: str | None = None) -> str:
-    """Why such a sandbox cannot be used here, as a sentence with the way out; empty when it can. `path`: for PATH."""
+# What builds and tests write in the home: what is there is shown to read, unless it must be written; and all that is
+# written is gone with the sandbox.
+_CACHES = (
+    Home("~/.cache", forgotten=("go-build", "pip", "mypy", "ruff", "ccache", "golangci-lint", "node-gyp", "yarn")),
+    Home("~/.npm", forgotten=("*",)),
+)
+
+
+def resolved(kind: str) -> str:
+    """The sandbox that this word of the settings stands for on this machine."""
+    if kind != "auto":
+        return kind
+    return "none" if bwrap.trouble() else bwrap.PROGRAM
+
+
+def unconfined(kind: str) -> str:
+    """What people must know where they did not choose to do without a sandbox, and there is none; or empty."""
+    if kind != "auto" or not (why := bwrap.trouble()):
+        return ""
+    return f"NO SANDBOX: agents and gates may do all that this user may, because {why}; {_WAY_OUT}"
+
+
+def missing(kind: str, path: str | None = None, *, tries: bool = False) -> str:
+    """Why such a sandbox cannot be used here, as a sentence with the way out; empty when it can. `path`: for PATH.
+
+    `tries`: whether one can be made is tried, too.
+    """
     if kind not in KINDS:
         return f"There is no sandbox {kind!r}. Nothing was started; use {' or '.join(KINDS)}."
-    if kind == "none":
+    if kind != bwrap.PROGRAM:
         return ""
-    import shutil  # slow to import, and most runners need none
-
     if shutil.which(bwrap.PROGRAM, path=path) is None:
-        way_out = "install bubblewrap (on Debian `apt-get install bubblewrap`), or set `sandbox: none`"
-        return f"There is no program `{bwrap.PROGRAM}` for the sandbox. Nothing was started; {way_out}."
+        return f"There is no program `{bwrap.PROGRAM}` for the sandbox. Nothing was started; {_WAY_OUT}."
+    if tries and (why := bwrap.trouble()):
+        return f"There can be no sandbox: {why}. Nothing was started; {_WAY_OUT}."
     return ""
 
 
 def in_words(kind: str) -> str:
     """What this sandbox is here, for `doctor`; with what it means where Holdfast is run by root."""
+    kind = resolved(kind)
     if kind == bwrap.PROGRAM:
         what = "bwrap: agents and gates write in their worktree only"
         held = (
@@ -112,19 +143,20 @@ def _confined(
     if gone := [path for path in opened if not path.is_absolute() or not path.exists()]:
         raise NotWritable(path=gone[0])
     worktree = repository.worktree
-    # Holdfast itself may be installed below /tmp, which is another one inside.
-    home = {Path(sys.prefix), Path(__file__).parent.parent.parent}
-    shut = (repository.common_dir, *repository.stores, *(path for path in home if path.is_relative_to("/tmp")))
+    common = repository.common_dir
+    shut = (common, *repository.stores)
     roots = bwrap.data_roots(root.resolve())
     # Who opens a CLI's whole folder does not open its settings; who names something in it does.
     inner = [path for path in opened if any(Path(each.folder) in path.parents for each in homes)]
-    flat = _flat([("--bind", path, path) for path in opened if path not in inner])
+    flat = bwrap.needed_below_covered(common.parent if common.name == ".git" else common)
+    flat += [part for each in _CACHES for part in _cache(each)]
+    flat += bwrap.flat([("--bind", path, path) for path in opened if path not in inner])
     flat += [part for each in homes for part in _home(each, os.path.realpath(worktree))]
-    flat += [*_flat([("--bind", path, path) for path in inner]), *bwrap.without_audit_key(key)]
+    flat += [*bwrap.flat([("--bind", path, path) for path in inner]), *bwrap.without_audit_key(key)]
     flat += [part for path in roots for part in ("--tmpfs", str(path))]
     binds = [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
-    flat += [*_flat(binds), *(part for path in roots for part in ("--remount-ro", str(path)))]
+    flat += [*bwrap.flat(binds), *(part for path in roots for part in ("--remount-ro", str(path)))]
     return (bwrap.PROGRAM, *bwrap.SHUT, *bwrap.without_sessions(), *flat, "--chdir", str(worktree), "--", *argv)
 
 
@@ -145,7 +177,12 @@ def _home(home: Home, worktree: str) -> list[str]:
             disk.replace(marker, worktree.encode(), 0o600)
         # With another worktree in it, the folder would be taken for that one's.
         shown.append(("--ro-bind", marker, marker))
-    return ["--tmpfs", str(folder), *_flat(shown)]
+    return ["--tmpfs", str(folder), *bwrap.flat(shown)]
+
+
+def _cache(home: Home) -> list[str]:
+    folder = os.path.expanduser(home.folder)
+    return _home(msgspec.structs.replace(home, folder=folder), "") if os.path.isdir(folder) else []
 
 
 def _marked(folder: Path, marker: str, worktree: str) -> Path | None:
@@ -154,10 +191,6 @@ def _marked(folder: Path, marker: str, worktree: str) -> Path | None:
             if is_real(path.parent, folder) and path.read_text("utf-8").strip() == worktree:
                 return path.parent
     return None
-
-
-def _flat(binds: list[tuple[str, Path, Path]]) -> list[str]:
-    return [str(part) for bind in binds for part in bind]
 
 
 def _own(order: Order) -> Path:

@@ -124,7 +124,8 @@ def _sandbox_part(app: App) -> Part:
     from holdfast.engine.health import Finding, Part
 
     kind = app.config.sandbox
-    found = [Finding(why, "apt-get install bubblewrap")] if (why := sandbox.missing(kind)) else []
+    why = sandbox.missing(kind, tries=True) or sandbox.unconfined(kind)
+    found = [Finding(why, "apt-get install bubblewrap")] if why else []
     return Part("sandbox", sandbox.in_words(kind), found)
 
 

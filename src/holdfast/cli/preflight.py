@@ -26,6 +26,7 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
 
     `with_goal`: a task that names no agent is about to be added.
     """
+    from holdfast.agents import sandbox
     from holdfast.agents.pricing import unpriced
     from holdfast.agents.registry import agents
     from holdfast.cli.overview import look
@@ -50,7 +51,8 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
         *((each.agent, each.model) for each in chosen),
         *((each.agent, each.model or "") for each in app.config.cascade),
     ]
-    return [*_about_checkout(app), *unpriced(app.config, known, asked)]
+    told = (word,) if (word := sandbox.unconfined(app.config.sandbox)) else ()
+    return [*told, *_about_checkout(app), *unpriced(app.config, known, asked)]
 
 
 # -- git --------------------------------------------------------------------------------------------------------------

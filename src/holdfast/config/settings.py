@@ -210,9 +210,9 @@ class Config(msgspec.Struct, frozen=True):
         Model | None, Meta(description="model of a task that names none and no other agent; null: the agent's choice")
     ] = None
     sandbox: Annotated[
-        Literal["none", "bwrap"],
-        Meta(description="how agents and gates are confined; bwrap: they write in their worktree only"),
-    ] = "none"
+        Literal["auto", "none", "bwrap"],
+        Meta(description="how agents and gates are confined: bwrap, not at all, or auto: bwrap where it works"),
+    ] = "auto"
     sandbox_writable: Annotated[
         tuple[Text, ...],
         Meta(max_length=ENTRIES_MAX, description="paths that a sandbox leaves open for writing; ~ is the home"),

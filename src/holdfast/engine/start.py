@@ -59,7 +59,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     agent = shop.agents.get(choice.agent)
     if agent is None:
         return Held(f"there is no agent called {choice.agent}; known are {', '.join(sorted(shop.agents))}")
-    if missing := agent.missing(made) or shop.missing_sandbox(made.sandbox or shop.config.sandbox):
+    if missing := agent.missing(made) or shop.missing_sandbox(shop.sandbox_of(made)):
         return Held(missing)
     if (down := outages.blocking(shop, choice.agent, choice.model)) is not None:
         told = outages.sentence(down[0], shop.clock())
@@ -126,7 +126,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         _limits(shop, made, caps),
         tuple(shop.config.agent_env),
         exclude=shop.worktrees.exclude,
-        sandbox=made.sandbox or shop.config.sandbox,
+        sandbox=shop.sandbox_of(made),
         sandbox_writable=shop.config.sandbox_writable,
         audit_key=str(configured_path(shop.repo, shop.config.audit.key_path) or ""),
         prices={name: price.per_million for name, price in shop.config.prices.items()},

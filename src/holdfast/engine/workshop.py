@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.state import Task
@@ -54,6 +55,8 @@ class Workshop:
     worktrees: Worktrees
     turns: Follower
     missing_sandbox: Callable[[str], str]
+    # What `sandbox: auto` is on this machine; other words stand for themselves.
+    resolve_sandbox: Callable[[str], str]
     # Tasks whose landing is not on its branch any more, each with what to type.
     lost: Mapping[str, str]
     clock: Callable[[], float]
@@ -67,6 +70,8 @@ class Workshop:
     put_on_record: Callable[[str, dict[str, Any]], None] = field(default=lambda event, details: None)
     # Seals the audit log where that was not done for a day.
     seal_daily: Callable[[], None] = field(default=lambda: None)
+    # Where there is no sandbox and nobody has said so: what people must know.
+    unconfined: str = ""
 
     # The newest landing of this run, from which the branch must lead on.
     last_landed: str = ""
@@ -96,6 +101,9 @@ class Workshop:
     @property
     def ledger(self) -> Ledger:
         return self.board.ledger
+
+    def sandbox_of(self, made: Definition) -> str:
+        return self.resolve_sandbox(made.sandbox or self.config.sandbox)
 
     def move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> None:
         """Journals one move of the task's state machine, after what `before` holds."""

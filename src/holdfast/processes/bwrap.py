@@ -6,7 +6,12 @@ Later flags lie on top of earlier ones: what a sandbox opens comes after these, 
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.durable import audit_key
@@ -20,8 +25,51 @@ SHUT = (
     "--dev-bind", "/dev/null", "/dev/tty", "--proc", "/proc", "--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp",
     *(part for name in _OF_THE_KERNEL for part in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")),
 )  # fmt: skip
+# Inside, these are others.
+_COVERED = (Path("/tmp"), Path("/dev"))
+# What is tried is gone at once: a machine on which that takes longer is not asked for ever.
+TRIED_S_MAX = 60.0
+# The machine can make sandboxes, and cannot make more of them now: no reason to do without.
+_FOR_NOW = ("No space left on device", "Resource temporarily unavailable", "Cannot allocate memory")
 # Sockets of the user's session: who may speak to its manager may start anything.
 _SESSIONS = Path("/run/user")
+
+
+@functools.cache
+def trouble() -> str:
+    """Why no sandbox can be made here, as a part of a sentence; empty where one can. It is tried once in a process."""
+    if shutil.which(PROGRAM) is None:
+        return f"there is no program `{PROGRAM}`"
+    try:
+        tried = subprocess.run(
+            [PROGRAM, *SHUT, "--", "true"], capture_output=True, text=True, timeout=TRIED_S_MAX, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"`{PROGRAM}` could not be run ({error})"
+    told = tried.stderr.strip()
+    is_fine = tried.returncode == 0 or any(words in told for words in _FOR_NOW)
+    return "" if is_fine else f"`{PROGRAM}` may not make one on this machine ({told or tried.returncode})"
+
+
+def needed_below_covered(repository: Path) -> list[str]:
+    """Holdfast and its Python, the home, the programs on the PATH and the repository, where they lie below /tmp or
+    /dev/shm: they are shown to read. What is shut comes after."""
+    found = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2], Path.home(), repository]
+    for name in filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep)):
+        path = Path(name)
+        # What is called from there lies beside it: in a virtual environment, and among the modules of node.
+        found += [path.parent, path] if path.name in ("bin", ".bin") else [path]
+    paths = sorted({path.resolve() for path in found if path.is_dir()}, key=lambda path: len(path.parts))
+    shown: list[Path] = []
+    for path in paths:
+        is_below = any(top in path.parents for top in (*_COVERED, Path("/dev/shm"))) and path != Path("/dev/shm")
+        if is_below and not any(path.is_relative_to(other) for other in shown):
+            shown.append(path)
+    return flat([("--ro-bind", path, path) for path in shown])
+
+
+def flat(binds: Sequence[tuple[str, Path, Path]]) -> list[str]:
+    return [str(part) for bind in binds for part in bind]
 
 
 def without_sessions() -> list[str]:

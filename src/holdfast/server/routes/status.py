@@ -39,6 +39,7 @@ class Status(msgspec.Struct, frozen=True):
     """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends.
 
     `outages`: agents that cannot use their model for now. `lost`: landings that are not on their branch any more.
+    `unconfined`: what to know where there is no sandbox and nobody has said so.
     `locks`: those with which a run that died keeps git from committing in a checkout.
     """
 
@@ -64,6 +65,7 @@ class Status(msgspec.Struct, frozen=True):
     outages: list[OutageRow] = []
     lost: list[LostRow] = []
     locks: list[LockRow] = []
+    unconfined: str = ""
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -112,7 +114,7 @@ def status(api: Api, ask: Ask) -> Status:
         state.run.turns, state.run.tokens, loop.finishing, problems[:PROBLEMS_MAX], f"{position.run}:{position.seq}",
         str(api.layout.root), str(api.shop.repo), branch,
         outages.rows(state, api.config, api.shop.clock()), list(api.repository.lost.values())[:PROBLEMS_MAX],
-        list(api.repository.locks),
+        list(api.repository.locks), api.shop.unconfined,
     )  # fmt: skip
 
 

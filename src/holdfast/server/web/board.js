@@ -182,7 +182,7 @@ function paintTiles(node, all) {
 
 function paintNotices(node) {
   const status = store.status || {};
-  const words = JSON.stringify([status.problems, status.stopping, status.outages, status.lost, status.locks]);
+  const words = JSON.stringify([status.problems, status.stopping, status.outages, status.lost, status.locks, status.unconfined]);
   if (node.dataset.words === words) return;
   node.dataset.words = words;
   put(node, status.stopping && h("p", { class: "notice warn" }, `The run is ending: ${status.stopping}`),

@@ -128,6 +128,7 @@ export function readable(words) {
 
 // Landings that are not on their branch any more, and locks of dead runs, each with what to type.
 export const repositoryNotices = (status) => [
+  ...((status || {}).unconfined ? [h("p", { class: "notice warn", "data-unconfined": "" }, status.unconfined)] : []),
   ...((status || {}).lost || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-lost": each.task },
     h("a", { href: taskLink(each.task) }, h("bdi", {}, each.task)), `: ${lostWords(each)}`)),
   ...((status || {}).locks || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-lock": each.path },
