@@ -7,6 +7,7 @@ from pathlib import Path
 from confined_support import bench as bench
 from confined_support import needs_bwrap
 from holdfast.domain.attempt import Ending
+from holdfast.engine import merge
 from holdfast.engine.worktree import Worktrees
 from runner_support import Bench
 from snapshot_support import git
@@ -86,4 +87,25 @@ def test_no_git_runs_inside_a_nested_repository(bench: Bench, tmp_path: Path) ->
     worktrees._mark("T", b"")
     worktrees.is_spent("T", landed=ended.snapshot)
     worktrees.reset("T", bench.base, ended.snapshot)
+    assert not outside.exists()
+
+
+def test_a_filter_of_a_snapshot_runs_in_the_sandbox_where_it_becomes_a_candidate(bench: Bench, tmp_path: Path) -> None:
+    """The agent has its own program be one of the files that git converts, so that it stands where filters run."""
+    with_a_filter_of_the_tree(bench.repo)
+    base = git(bench.repo, "rev-parse", "HEAD")
+    git(bench.worktree, "checkout", "-q", "--detach", base)
+    outside, seen = tmp_path / "ran-outside", tmp_path / "seen"
+    seen.mkdir()
+    script = f"""
+        run printf 'touch %s 2>/dev/null; touch %s/ran 2>/dev/null; echo ran; cat' {outside} "$PWD" > filter.sh
+        run printf '*.txt filter=x\\nfilter.sh text\\n' > .gitattributes
+        write z.txt changed
+    """
+    ended = bench.run(script, sandbox="bwrap")
+    worktrees = Worktrees(bench.repo, bench.layout)
+    who = merge.Identity("a", "b")
+    made = merge.candidate(worktrees.store, base, ended.snapshot, "work", who, exclude=worktrees.exclude)
+    assert made is not None
+    assert git(bench.repo, "--git-dir", str(bench.layout.snapshots), "show", f"{made}:z.txt").startswith("ran")
     assert not outside.exists()

@@ -48,6 +48,8 @@ class Store:
         self._packed: dict[Path, frozenset[str]] = {}
         # Descriptors that each git process of the operation under way has to hold.
         self.inherited: Callable[[], tuple[int, ...]] = tuple
+        # The sandbox for a git in a folder of `working` that runs filters over files of a confined agent.
+        self.confine: Callable[[Path], git.Confine | None] = lambda folder: None
 
     # -- setting up ---------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from holdfast.durable.snapshot import files_below
 from holdfast.durable.snapshot_store import CANDIDATES, MERGED, Store
 from holdfast.durable.submodules import GITLINK, has_commit
 from holdfast.engine import submodules
-from holdfast.errors import NestedRepository, NoIdentity, NoTarget
+from holdfast.errors import GitFailed, NestedRepository, NoIdentity, NoTarget
 
 TITLE_MAX = 72
 # The data root's place unless it is configured.
@@ -312,6 +312,16 @@ class _Run:
         self._store.complete(tree, known, self._folder / "objects")
         self._store.publish(self._folder / "objects")
 
+    def filtering(self, *args: str, stdin: bytes) -> None:
+        """Runs filters of the repository, which may be programs of the very files: confined as their agent was."""
+        git.run(*args, cwd=self.files, env=self._env, stdin=stdin, confine=self._store.confine(self._folder))
+        # Who writes the index next, as `write-tree` does, looks at files that are as new as it, by filters, too.
+        disk.remove_tree(self.files)
+        disk.mkdir(self.files)
+        planted = [path for path in self._folder.rglob("*") if path.is_symlink()]
+        if planted:
+            raise GitFailed(command=args[0], path=self.files, code=-1, stderr=f"a filter has left {planted[0].name}")
+
     def __call__(
         self, *args: str, stdin: bytes = b"", codes: Collection[int] = (0,), variables: Mapping[str, str] | None = None
     ) -> git.Result:
@@ -367,7 +377,7 @@ def _convert(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
     run("update-index", "--add", "-z", "--index-info", stdin=_joined(lines), variables=raw)
     run("checkout-index", "-a", variables=raw)
     paths = _joined([path for _, path in entries])
-    run("update-index", "--add", "--replace", "-z", "--stdin", stdin=paths)
+    run.filtering("update-index", "--add", "--replace", "-z", "--stdin", stdin=paths)
 
 
 def _below(path: str, tops: Sequence[str]) -> bool:

@@ -31,7 +31,7 @@ from holdfast.durable.snapshot_store import Store
 from holdfast.durable.submodules import MODULES, record, recorded
 from holdfast.engine import submodules
 from holdfast.engine.submodules import INIT, KEEP
-from holdfast.engine.worktree_content import is_tree, mend, rescue, scratch_mark, without_own_filters
+from holdfast.engine.worktree_content import is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
 from holdfast.engine.worktree_links import admin_of, is_ours, place_of, tie, tie_again
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.layout import Layout
@@ -111,7 +111,7 @@ class Worktrees:
 
     @functools.cached_property
     def store(self) -> Store:
-        return Store.of(self._layout.snapshots, self._repo)
+        return store_of(self._layout, self._repo, self._audit_key)
 
     # -- making -------------------------------------------------------------------------------------------------------
 

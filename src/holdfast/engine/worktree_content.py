@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from holdfast.clock import wall
 from holdfast.durable import disk, git, git_locks, git_objects, process
 from holdfast.durable.snapshot import files_below
@@ -13,6 +15,8 @@ from holdfast.durable.snapshot_store import Store
 from holdfast.durable.submodules import GITLINK, State, is_empty, joined, links_in
 from holdfast.engine.worktree_links import admin_of
 from holdfast.errors import GitFailed
+from holdfast.layout import Layout
+from holdfast.processes import confined_git
 
 
 def is_tree(
@@ -93,3 +97,19 @@ def mend(repository: git.Repository, base: str, run: Callable[..., git.Result]) 
 def scratch_mark(*, is_confined: bool) -> bytes:
     """Says of the worktree to judge in that it was made whole in this boot, and whether its users are confined."""
     return f"{process.boot_id()}{' confined' if is_confined else ''}\n".encode()
+
+
+def store_of(layout: Layout, repo: Path, audit_key: str) -> Store:
+    """The snapshots' store. Once an agent was confined here, filters over files of any run in a sandbox."""
+    store = Store.of(layout.snapshots, repo)
+
+    def confine(folder: Path) -> git.Confine | None:
+        if next(layout.inside("cache", "snapshots").glob("*/own/*/git"), None) is None:
+            return None
+        at = msgspec.structs.replace(store.repository, worktree=folder / "files")
+        # Git LFS keeps what a file holds there, and lands a pointer to it.
+        kept = [path for path in [store.repository.common_dir / "lfs"] if path.is_dir()]
+        return confined_git.over(at, layout.root, audit_key, [store.path], [folder, *kept])
+
+    store.confine = confine
+    return store
