@@ -124,8 +124,8 @@ function around(start, edges, most) {
 }
 
 function paint(stage, part, signal) {
-  const { places, width, height } = layered(part.nodes.map((node) => node.id), part.edges.map((edge) => edge.ends));
-  const lines = part.edges.map(({ kind, ends: [from, to] }) => line(places.get(from), places.get(to), kind));
+  const { places, routes, width, height } = layered(part.nodes.map((node) => node.id), part.edges.map((edge) => edge.ends));
+  const lines = part.edges.map(({ kind, ends }, place) => line(routes[place], kind, ends));
   const boxes = part.nodes.map((node) => box(node, places.get(node.id)));
   const svg = s("svg", { class: "graph", role: "group", tabindex: "0",
     "aria-label": `${part.words}. Arrow keys move, plus and minus zoom, 0 fits.` },
@@ -138,11 +138,22 @@ function paint(stage, part, signal) {
   return cameraOf(svg, width, height, signal);
 }
 
-function line(a, b, kind) {
-  const [x1, y1] = [a.x + NODE.width, a.y + NODE.height / 2];
-  const [x2, y2] = [b.x - 2, b.y + NODE.height / 2];
-  const bend = Math.max(30, (x2 - x1) / 2);
-  return s("path", { class: `edge ${kind}`, d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`, "marker-end": "url(#tip)" });
+// Curves lie in the gaps between the layers; along a layer an edge is straight.
+function line(points, kind, ends) {
+  if (!points.length) return null;
+  // Room for the tip.
+  const [[x1, y1], ...rest] = points;
+  const last = rest.pop();
+  const isBack = last[0] <= x1;
+  rest.push([last[0] + (isBack ? 2 : -2), last[1]]);
+  let [x, y] = [x1, y1];
+  const parts = rest.map(([toX, toY]) => {
+    const bend = Math.abs(toX - x) < 3 ? NODE.gapX / 2 : (toX - x) / 2;
+    const part = y === toY ? `L${toX} ${toY}` : Math.abs(toX - x) < 3 ? `C${x + bend} ${y} ${toX + bend} ${toY} ${toX} ${toY}` : `C${x + bend} ${y} ${toX - bend} ${toY} ${toX} ${toY}`;
+    [x, y] = [toX, toY];
+    return part;
+  });
+  return s("path", { class: `edge ${kind}`, "data-from": ends[0], "data-to": ends[1], d: `M${x1} ${y1}${parts.join("")}`, "marker-end": "url(#tip)" });
 }
 
 function box(node, place) {

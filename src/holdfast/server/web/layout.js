@@ -1,33 +1,93 @@
-// Where the nodes of a graph stand: in layers, what comes first to the left, with few crossings.
+// Where the nodes of a graph stand: in layers, what comes first to the left, with few crossings. An edge that passes a
+// layer has a slot of its own there, between the nodes, so that it runs behind none of them.
 
 export const NODE = { width: 210, height: 44, gapX: 70, gapY: 16 };
+const SLOT = 12;
 const SWEEPS = 4;
 
-// `nodes`: ids; `edges`: [from, to], from comes first. Returns a Map of id → {x, y} and the size of it all.
+// `nodes`: ids; `edges`: [from, to], from comes first. Returns a Map of id → {x, y}, the size of it all, and for each edge
+// the points that it goes through: from point to point either straight along a layer or through the gap between two.
 export function layered(nodes, edges) {
   const ids = new Set(nodes);
-  const next = new Map(nodes.map((id) => [id, []]));
-  const before = new Map(nodes.map((id) => [id, []]));
-  for (const [from, to] of edges) {
-    if (from === to || !ids.has(from) || !ids.has(to)) continue;
-    next.get(from).push(to);
-    before.get(to).push(from);
-  }
+  const known = edges.map(([from, to]) => from !== to && ids.has(from) && ids.has(to));
+  const [next, before] = linked(nodes, edges.filter((_, place) => known[place]));
   const rank = ranks(nodes, next, before);
   const connected = nodes.filter((id) => next.get(id).length || before.get(id).length);
   const layers = [];
   for (const id of connected) (layers[rank.get(id)] ||= []).push(id);
+  const chains = edges.map((ends, place) => (known[place] ? slots(ends, place, rank, layers) : []));
   const filled = layers.filter(Boolean);
-  untangle(filled, next, before);
-  const places = new Map();
-  const step = NODE.height + NODE.gapY;
-  const tallest = Math.max(0, ...filled.map((layer) => layer.length));
-  filled.forEach((layer, column) => layer.forEach((id, row) => {
-    places.set(id, { x: column * (NODE.width + NODE.gapX), y: (row + (tallest - layer.length) / 2) * step });
-  }));
-  loose(nodes.filter((id) => !places.has(id)), places, tallest * step + (tallest ? 40 : 0), filled.length);
+  untangle(filled, ...linked(filled.flat(), chains.flatMap((chain) => chain.slice(1).map((id, at) => [chain[at], id]))));
+  const [places, tallest] = stacked(filled, ids);
+  loose(nodes.filter((id) => !places.has(id)), places, tallest + (tallest ? 40 : 0), filled.length);
+  const routes = chains.map((chain, place) => route(chain, edges[place], places));
+  for (const id of places.keys()) if (!ids.has(id)) places.delete(id);
   const all = [...places.values()];
-  return { places, width: Math.max(0, ...all.map((p) => p.x)) + NODE.width, height: Math.max(0, ...all.map((p) => p.y)) + NODE.height };
+  return { places, routes, width: Math.max(0, ...all.map((p) => p.x)) + NODE.width, height: Math.max(tallest, ...all.map((p) => p.y + NODE.height)) };
+}
+
+function linked(nodes, edges) {
+  const next = new Map(nodes.map((id) => [id, []]));
+  const before = new Map(nodes.map((id) => [id, []]));
+  for (const [from, to] of edges) {
+    next.get(from).push(to);
+    before.get(to).push(from);
+  }
+  return [next, before];
+}
+
+// The edge as a chain from the left to the right, with a slot in each layer between its ends. One that leads back, as in
+// a circle, is a chain from its end.
+function slots([from, to], number, rank, layers) {
+  const [left, right] = rank.get(from) <= rank.get(to) ? [from, to] : [to, from];
+  const chain = [left];
+  for (let layer = rank.get(left) + 1; layer < rank.get(right); layer += 1) {
+    // No task has such a name.
+    const id = `\n${number} ${layer}`;
+    if (!layers[layer]) continue;
+    layers[layer].push(id);
+    chain.push(id);
+  }
+  return [...chain, right];
+}
+
+// Each layer is as high as what is in it, and stands in the middle.
+function stacked(layers, ids) {
+  const high = (id) => (ids.has(id) ? NODE.height + NODE.gapY : SLOT);
+  const heights = layers.map((layer) => layer.reduce((sum, id) => sum + high(id), 0));
+  const tallest = Math.max(0, ...heights);
+  const places = new Map();
+  layers.forEach((layer, column) => {
+    let y = (tallest - heights[column]) / 2;
+    for (const id of layer) {
+      places.set(id, { x: column * (NODE.width + NODE.gapX), y });
+      y += high(id);
+    }
+  });
+  return [places, tallest];
+}
+
+// Through the middle of what is free: each box has its gap below it, and none above.
+function route(chain, [from], places) {
+  if (chain.length < 2) return [];
+  const found = [];
+  const own = (id) => places.get(id);
+  const middle = (id) => own(id).y + NODE.height / 2;
+  const first = chain[0];
+  const last = chain[chain.length - 1];
+  if (own(first).x === own(last).x) {
+    // Both in one layer: out into the gap and back.
+    const right = own(first).x + NODE.width;
+    return [[right, middle(first)], [right, middle(last)]];
+  }
+  found.push([own(first).x + NODE.width, middle(first)]);
+  for (const id of chain.slice(1, -1)) {
+    const { x, y } = own(id);
+    const level = y + (SLOT - NODE.gapY) / 2;
+    found.push([x, level], [x + NODE.width, level]);
+  }
+  found.push([own(last).x, middle(last)]);
+  return from === first ? found : found.reverse();
 }
 
 // The longest way to each node; what is in a circle counts from where it was met first.
