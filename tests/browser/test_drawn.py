@@ -3,13 +3,19 @@ happened."""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import json
 import random
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from browser.site import Site
+from engine_support import wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect
@@ -73,3 +79,58 @@ def test_no_edge_of_a_large_graph_runs_behind_a_box(site: Site, look: Look) -> N
     expect(page.locator("main [role=status]").first).to_contain_text("the neighbourhood of t30")
     count = page.locator("svg.graph .edge").count()
     assert count and crossed(page, count) == []
+
+
+def _answer(text: str, route: Any) -> None:
+    route.fulfill(body=text, content_type="application/json")
+
+
+def at_times(page: Any, *times: tuple[float, float], ago_s: float) -> None:
+    """The server tells of one attempt for each of these times, in seconds after a moment so long ago."""
+    start = time.time() - ago_s
+    sessions = [
+        {"task": "t", "attempt": f"t.{number}", "agent": "scripted", "began": start + began, "ended": start + ended,
+         "turns": 3, "session": ""}
+        for number, (began, ended) in enumerate(times, 1)
+    ]  # fmt: skip
+    last = start + times[-1][1]
+    runs = [{"run": "1-a", "began": start, "ended": last, "how": "orderly", "recovered": {}}]
+    answers = {"timeline": {"runs": runs, "marks": []}, "sessions": {"sessions": sessions}, "agents": {"agents": []}}
+    for name, answer in answers.items():
+        page.route(re.compile(rf"/{name}(\?|$)"), functools.partial(_answer, json.dumps(answer)))
+    page.goto(page.url.partition("#")[0] + "#/timeline")
+    expect(page.locator(".row .span")).to_have_count(len(times))
+
+
+def widths(page: Any, count: int) -> list[float]:
+    """Of the bars; a view that is just shown anew has none for a moment."""
+    asked = "[...document.querySelectorAll('.row .span')].map((each) => Number(each.getAttribute('width')))"
+    found: list[float] = wait_for(lambda: found if len(found := page.evaluate(asked)) == count else None, "the bars")
+    return found
+
+
+def test_long_idle_time_is_folded_in_the_timeline(site: Site, look: Look) -> None:
+    page = look(site.start("serve"))
+    day = 86_400.0
+    at_times(page, (0, 600), (3 * day, 3 * day + 1200), ago_s=5 * day)
+    # Between the two, and from the last one to now.
+    expect(page.locator(".fold")).to_have_count(2)
+    expect(page.locator(".fold").first).to_contain_text("3 d")
+    expect(page.locator(".fold").first.locator("title")).to_contain_text("3 d in which no agent worked")
+    short, long = widths(page, 2)
+    assert short > 150 and long == pytest.approx(2 * short, rel=0.02)
+    # The marks stand in order, and no label of the axis stands on another or in a fold.
+    edges = page.evaluate(
+        """[...document.querySelectorAll('.timeline-stage svg > .tick, .timeline-stage .fold')].map((each) => {
+          const box = (each.querySelector('rect') || each).getBoundingClientRect(); return [box.left, box.right]; })"""
+    )
+    edges.sort()
+    assert len(edges) > 5 and all(left[1] <= right[0] for left, right in itertools.pairwise(edges))
+
+
+def test_without_long_idle_time_nothing_is_folded(site: Site, look: Look) -> None:
+    page = look(site.start("serve"))
+    at_times(page, (0, 600), (620, 1200), ago_s=1200)
+    expect(page.locator(".fold")).to_have_count(0)
+    one, other = widths(page, 2)
+    assert one == pytest.approx(other * 600 / 580, rel=0.02)

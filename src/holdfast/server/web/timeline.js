@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { cut, failed, h, nothing, paced, put, s } from "./dom.js";
 import { store } from "./store.js";
+import { timescale } from "./timescale.js";
 import { at, clock, readable, span, STATES, taskLink, taskOf, toneOf } from "./words.js";
 
 const ROW = 24;
@@ -94,12 +95,16 @@ function picture(data, from, to, width) {
   const side = width > 700 ? 170 : 96;
   const top = 46;
   const height = top + seen.length * ROW + 12;
-  const x = (when) => side + ((Math.min(Math.max(when, from), to) - from) / (to - from)) * (width - side - 10);
+  // What is at work is busy, and so is each moment at which something happened.
+  const moments = [...data.runs.flatMap((run) => [run.began, run.ended]), ...data.marks.map((mark) => mark.at)].filter(Boolean);
+  const scale = timescale(from, to, [...data.bars.map((bar) => [bar.began, bar.ended || to]), ...moments.map((when) => [when, when])], side, width - 10);
+  const { x } = scale;
   const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Timeline: ${seen.length} attempts, ${data.runs.length} runs` });
   for (const run of data.runs) band(svg, run, x, from, to, height);
-  axis(svg, from, to, x, height, width > 700 ? 8 : 4);
+  axis(svg, scale, height, width > 700 ? 8 : 4);
   for (const mark of data.marks) if (mark.at >= from && mark.at <= to) svg.append(markOf(mark, x, height));
   seen.forEach((bar, row) => svg.append(rowOf(bar, row, x, side, top, to)));
+  for (const each of scale.folds) svg.append(foldOf(each, height));
   return [svg, legend(data), bars.length > ROWS_MAX && h("p", { class: "faint" }, `The newest ${ROWS_MAX} of ${bars.length.toLocaleString("en")} attempts.`)];
 }
 
@@ -122,13 +127,38 @@ function legend(data) {
   return seen.length > 0 && h("p", { class: "legend faint" }, seen.map(([tone, sign, name]) => h("span", { class: tone }, h("i", { "aria-hidden": "true" }, sign), name)));
 }
 
-function axis(svg, from, to, x, height, about) {
+// A stretch of time in which nothing happened, with its length.
+function foldOf({ x, a, b, wide }, height) {
+  const words = span(b - a);
+  const [left, right] = [x + 2, x + wide - 2];
+  return s("g", { class: "fold" }, s("title", {}, `${words} in which no agent worked: ${at(a)} to ${at(b)}`),
+    s("rect", { x: left, y: 0, width: right - left, height }),
+    [left, right].map((edge) => s("path", { d: zigzag(edge, height) })),
+    s("text", { class: "tick", x: (left + right) / 2, y: 14, "text-anchor": "middle" }, wide > 34 ? words : "…"));
+}
+
+function zigzag(x, height) {
+  let path = `M${x} 20`;
+  for (let y = 24, side = 2; y < height; y += 4, side = -side) path += `L${x + side} ${y}`;
+  return path;
+}
+
+function axis(svg, scale, height, about) {
   const sizes = [10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2592000];
-  const step = sizes.find((each) => (to - from) / each <= about) || sizes[sizes.length - 1];
+  const step = sizes.find((each) => scale.seconds / each <= about) || sizes[sizes.length - 1];
   const shift = new Date().getTimezoneOffset() * 60;
-  for (let when = Math.ceil((from - shift) / step) * step + shift; when < to; when += step) {
-    const words = step >= 86400 ? new Date(when * 1000).toISOString().slice(5, 10) : clock(when).replace(/^(\d\d:\d\d):00$/, "$1");
-    svg.append(s("line", { class: "grid", x1: x(when), x2: x(when), y1: 20, y2: height }), s("text", { class: "tick", x: x(when), y: 14, "text-anchor": "middle" }, words));
+  for (const { a, b, x, wide } of scale.parts) {
+    let last = -Infinity;
+    for (let when = Math.ceil((a - shift) / step) * step + shift; when < b; when += step) {
+      const place = scale.x(when);
+      svg.append(s("line", { class: "grid", x1: place, x2: place, y1: 20, y2: height }));
+      const words = step >= 86400 ? new Date(when * 1000).toISOString().slice(5, 10) : clock(when).replace(/^(\d\d:\d\d):00$/, "$1");
+      const half = words.length * 3.4 + 2;
+      // A label stands on no other, and on no fold beside it.
+      if (place - half < Math.max(last, scale.folds.length ? x : 0) || (scale.folds.length && place + half > x + wide)) continue;
+      last = place + half;
+      svg.append(s("text", { class: "tick", x: place, y: 14, "text-anchor": "middle" }, words));
+    }
   }
 }
 
