@@ -14,6 +14,7 @@ from engine_support import add, begin, git, holdfast, landed, layout, make_repo,
 from holdfast.domain.task import TaskState
 from holdfast.durable import process
 from holdfast.engine.diffs import Diffs
+from pause_support import files_landed, paused, turns
 
 
 @pytest.fixture
@@ -21,29 +22,6 @@ def repo(tmp_path: Path) -> Path:
     repo = make_repo(tmp_path / "repo")
     settings(repo, grace_s=0.5)
     return repo
-
-
-def paused(repo: Path, task: str = "a") -> Path:
-    """Two turns are done, something more was written, and its agent was stopped. Returns what lets it go on."""
-    go = repo.parent / "go"
-    wait = f"touch half.txt; while [ ! -e {go} ]; do sleep 0.05; done"
-    add(repo, task, f"write one.txt 1\nwrite two.txt 2\nrun {wait}\nwrite three.txt 3")
-    process = begin(repo)
-    worktree = layout(repo).worktree(task)
-    wait_for(lambda: turns(repo, task) >= 2 and (worktree / "half.txt").exists(), "two turns, and more")
-    holdfast(repo, "stop", "--agents")
-    process.communicate()
-    assert state(repo).tasks[task].state is TaskState.OPEN and state(repo).tasks[task].continues
-    return go
-
-
-def turns(repo: Path, task: str) -> int:
-    known = state(repo).tasks.get(task)
-    return known.turn if known is not None else 0
-
-
-def files_landed(repo: Path) -> set[str]:
-    return set(git(repo, "ls-tree", "--name-only", "main").split())
 
 
 @pytest.mark.parametrize("how", ["deleted", "foreign", "emptied", "left alone"])

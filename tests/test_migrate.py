@@ -12,7 +12,7 @@ import pytest
 from clock_support import SetClock
 from engine_support import begin, git, holdfast, layout, make_repo, settings, sound, state
 from holdfast.engine.migrate import MIGRATE_POINTS
-from test_continues import files_landed, paused
+from pause_support import files_landed, paused
 
 LATER_S = 3 * 86400.0
 FILES = {"one.txt", "two.txt", "half.txt", "three.txt"}

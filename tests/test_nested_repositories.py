@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from engine_support import add, git, holdfast, landed, layout, make_repo, settings, sound, state
 from holdfast.domain.task import TaskState
+from pause_support import stop_after
 
 UNBORN = "mkdir nest && cd nest && git init -q && echo hi > f"
 NEST = f"{UNBORN} && git add f && git -c user.name=a -c user.email=b commit -qm n"
@@ -59,12 +60,7 @@ def paused(repo: Path, nest: str = NEST) -> Path:
     """The second turn made a repository, and its agent was stopped in the third. Returns what lets it go on."""
     go, here = repo.parent / "go", repo.parent / "here"
     wait = f"touch {here}; while [ ! -e {go} ]; do sleep 0.05; done; [ -d nest ] || ({nest}); rm -rf nest/.git"
-    add(repo, "t", f"write one.txt 1\nrun test -d nest || ({nest})\nrun {wait}")
-    process = begin(repo)
-    wait_for(lambda: here.exists() and state(repo).tasks["t"].turn >= 2, "two turns")
-    holdfast(repo, "stop", "--agents")
-    process.communicate()
-    assert state(repo).tasks["t"].continues
+    stop_after(repo, "t", f"write one.txt 1\nrun test -d nest || ({nest})\nrun {wait}", 2, here)
     return go
 
 

@@ -18,7 +18,7 @@ from holdfast.engine import after_boot
 from holdfast.engine.land import Land
 from holdfast.errors import ObjectsDamaged, is_environment
 from landing_support import intent
-from test_continues import files_landed, paused
+from pause_support import files_landed, paused
 
 
 @pytest.fixture

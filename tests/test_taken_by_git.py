@@ -38,6 +38,13 @@ def repo(tmp_path: Path) -> Path:
     return make_tracked_repo(tmp_path / "repo")
 
 
+def known(repo: Path, *tasks: str) -> None:
+    """Tasks that a run has taken in, and that wait for one that there is not."""
+    for name in tasks:
+        add(repo, name, "write w.txt x", depends_on=["missing"])
+    holdfast(repo, "run", code=20)
+
+
 @pytest.mark.parametrize("takes", TAKES)
 def test_what_git_does_not_carry_is_hidden_from_both(tmp_path: Path, takes: str) -> None:
     repo = make_repo(tmp_path / "repo")
@@ -143,8 +150,7 @@ def test_settings_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
 def test_tasks_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add(repo, "waits", "write w.txt x", depends_on=["missing"])
-    holdfast(repo, "run", code=20)
+    known(repo, "waits")
     place = layout(repo).backlog_open
     shutil.rmtree(place)
 
@@ -179,9 +185,7 @@ def test_a_watch_whose_folder_is_away_begins_when_it_is_back(tmp_path: Path) -> 
 def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("a", "b"):
-        add(repo, name, "write w.txt x", depends_on=["missing"])
-    holdfast(repo, "run", code=20)
+    known(repo, "a", "b")
     real, asked = history._ask, list[str]()
 
     def taken(folder: Path, *args: str, **more: Any) -> Any:
@@ -200,9 +204,7 @@ def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
 
 
 def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b"):
-        add(repo, name, "write w.txt x", depends_on=["missing"])
-    holdfast(repo, "run", code=20)
+    known(repo, "a", "b")
     place = layout(repo).backlog_open / "a.yaml"
     content, real = place.read_bytes(), history.look_for
 
@@ -220,9 +222,7 @@ def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monk
 def test_a_stash_that_is_dropped_while_git_is_asked_about_it_ends_no_run(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("a", "b"):
-        add(repo, name, "write w.txt x", depends_on=["missing"])
-    holdfast(repo, "run", code=20)
+    known(repo, "a", "b")
     real, dropped = history._ask, list[str]()
 
     def asked(folder: Path, *args: str, **more: Any) -> Any:
@@ -239,8 +239,7 @@ def test_a_stash_that_is_dropped_while_git_is_asked_about_it_ends_no_run(
 
 
 def test_a_worktree_whose_commit_a_gc_took_ends_no_run(repo: Path) -> None:
-    add(repo, "t", "write w.txt x", depends_on=["missing"])
-    holdfast(repo, "run", code=20)
+    known(repo, "t")
     git(repo, "worktree", "add", "-q", "--detach", str(repo.parent / "beside"))
     (repo / ".git" / "worktrees" / "beside" / "HEAD").write_text(f"{'1' * 40}\n")
     shutil.rmtree(layout(repo).settings.parent)
