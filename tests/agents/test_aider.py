@@ -182,3 +182,13 @@ def test_a_refusal_is_a_failed_attempt(kit: Kit, tmp_path: Path) -> None:
         assert "refused" in site.run(code=20)
         assert site.task.state is TaskState.FAILED and site.task.attempts == 2
         assert site.task.outcome["kind"] == "refused" and len(site.model.requests) <= 4
+
+
+def test_no_call_is_made_beside_the_work_of_which_it_does_not_tell_the_cost(kit: Kit, tmp_path: Path) -> None:
+    """Behind a long message Aider would have another model summarise it, and count that nowhere."""
+    with Site(tmp_path, kit) as site:
+        file = site.add(goal="Write a.txt. " + "All of these words matter to the work. " * 3000, verify=GATE)
+        site.model.then(Step("I write it.", [kit.edit(file, "right\n")], usage=(30_000, 50)))
+        site.run()
+        assert site.task.state is TaskState.CLOSED and site.landed() == "right"
+        assert len(site.model.requests) == 1 and site.spent()[:2] == (30_000, 50) == site.model.counted

@@ -56,6 +56,9 @@ class Aider(Cli):
         argv += ["--chat-history-file", "{files}/chat.md", "--input-history-file", "{files}/input"]
         argv += ["--model-settings-file", "{files}/model-settings.yml"]
         argv += ["--model", work.model] if work.model else []
+        # A longer history it has another model summarise behind the work, and counts that nowhere. A start has one
+        # message, so that nothing needs a summary.
+        argv += ["--max-chat-history-tokens", "1000000000"]
         # A message whose first letter is / or ! would be a command of Aider's own.
         files = {"prompt.md": f"\n{work.prompt}", "model-settings.yml": _MODEL_SETTINGS}
         # Lines are not to be broken, and a page that it wants to show is shown to nobody.
