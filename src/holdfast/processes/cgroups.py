@@ -117,9 +117,19 @@ def name_of(files: Attempt, attempt: str, part: int | str) -> str:
 
 
 def own(files: Attempt, path: str, part: int | str) -> Group | None:
-    """The group that a file of the attempt names, if it is its own: the agent may write to that file, too."""
+    """The group that a file of the attempt names, if it is its own, and the kernel's: agents and gates may write to
+    that file, and make a folder of that name in which any process is named."""
     found = Path(path)
-    return Group(found) if found.name == name_of(files, files.root.name, part) else None
+    return Group(found) if found.name == name_of(files, files.root.name, part) and _is_of_kernel(found) else None
+
+
+def _is_of_kernel(path: Path) -> bool:
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return False
+    tops = [mount[1] for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
+    return os.path.realpath(path) == str(path) and any(path.is_relative_to(top) for top in tops)
 
 
 def _prefix(root: Path) -> str:
