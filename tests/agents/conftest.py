@@ -1,25 +1,29 @@
 """The real agents. Only `make test-agents`, which installs them and sets HOLDFAST_AGENTS, runs what is here.
 
 A test with `row` in its name's marker is part of a cell of the matrix: `@pytest.mark.row("lands")`, run for each kit.
-After the run the matrix is printed, written to build/agents-matrix.md, and into docs/agents.md where all of it was run.
+After the run the matrix is printed, without a sandbox and in bwrap, written to build/agents-matrix-*.md, and into
+docs/agents.md where all of it was run.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents import site
 from agents.kits import KITS, Kit
-from agents.matrix import ROWS, Matrix
+from agents.matrix import ROWS, SANDBOXES, Matrix
 from agents.site import bins
+from confined_support import why_not
 
 collect_ignore_glob = [] if "HOLDFAST_AGENTS" in os.environ else ["test_*.py"]
 TOP = Path(__file__).parent.parent.parent
-_matrix = Matrix(kit.name for kit in KITS)
+_matrices = {sandbox: Matrix(kit.name for kit in KITS) for sandbox in SANDBOXES}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,6 +33,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kit" in metafunc.fixturenames:
         metafunc.parametrize("kit", getattr(metafunc.module, "ONLY", KITS), ids=lambda kit: kit.name)
+        if metafunc.definition.get_closest_marker("row") is not None:
+            metafunc.parametrize("sandbox", SANDBOXES, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def sandbox(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every row of the matrix is run without a sandbox, and in one."""
+    kind = getattr(request, "param", "none")
+    if kind == "bwrap" and (why := why_not()):
+        pytest.skip(why)
+    site.sandbox = kind
+    yield kind
+    site.sandbox = "none"
 
 
 def _is_done_otherwise(item: Any, row: str, kit: Kit) -> bool:
@@ -46,7 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if _is_done_otherwise(item, marker.args[0], kit):
                 items.remove(item)
                 continue
-            item.user_properties.append(("cell", [marker.args[0], kit.name]))
+            sandbox = item.callspec.params["sandbox"]  # type: ignore[attr-defined]
+            item.user_properties.append(("cell", [sandbox, marker.args[0], kit.name]))
             if why := kit.cannot.get(marker.args[0]):
                 item.add_marker(pytest.mark.skip(why))
 
@@ -55,21 +73,23 @@ def pytest_runtest_logreport(report: Any) -> None:
     cells = [value for name, value in report.user_properties if name == "cell"]
     if cells and (report.when == "call" or report.outcome != "passed"):
         why = report.longrepr[2].removeprefix("Skipped: ") if report.outcome == "skipped" else ""
-        _matrix.note(*cells[0], report.outcome, why)
+        sandbox, *cell = cells[0]
+        _matrices[sandbox].note(*cell, report.outcome, why)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if "HOLDFAST_AGENTS" not in os.environ or hasattr(terminalreporter.config, "workerinput"):
         return
-    for kit in KITS:
-        _matrix.versions[kit.name] = _version(kit.name)
-    text = _matrix.text()
-    terminalreporter.write_line("\n" + text)
+    versions = {kit.name: _version(kit.name) for kit in KITS}
     build = TOP / "build"
     build.mkdir(exist_ok=True)
-    (build / "agents-matrix.md").write_text(text)
-    if "not run" not in text:
-        _matrix.write(TOP / "docs" / "agents.md")
+    for sandbox, matrix in _matrices.items():
+        matrix.versions = versions
+        text = matrix.text()
+        terminalreporter.write_line(f"\nsandbox {sandbox}:\n{text}")
+        (build / f"agents-matrix-{sandbox}.md").write_text(text)
+        if "not run" not in text:
+            matrix.write(TOP / "docs" / "agents.md", sandbox)
 
 
 def _version(program: str) -> str:

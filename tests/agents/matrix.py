@@ -21,7 +21,7 @@ ROWS = {
     "later": "stopped, and continued a day later (set clock): same conversation, no attempt spent, nothing twice",
     "failures": "auth missing, program missing, refusal, garbage output: the right outcome and sentence",
 }
-BEGIN, END = "<!-- matrix: made by `make test-agents` -->", "<!-- end of the matrix -->"
+SANDBOXES = ("none", "bwrap")
 
 
 class Matrix:
@@ -48,9 +48,10 @@ class Matrix:
             lines.append(f"| {told} | " + " | ".join(self._cell(row, each) for each in self._agents) + " |")
         return "\n".join(lines) + "\n"
 
-    def write(self, page: Path) -> None:
+    def write(self, page: Path, sandbox: str) -> None:
         """Into the page's place for it, where the page has one."""
-        if not page.exists() or BEGIN not in (before := page.read_text()):
+        begin, end = f"<!-- matrix, sandbox {sandbox}: made by `make test-agents` -->", "<!-- end of the matrix -->"
+        if not page.exists() or begin not in (before := page.read_text()):
             return
-        made = f"{BEGIN}\n{self.text()}{END}"
-        page.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, before, flags=re.DOTALL))
+        made = f"{begin}\n{self.text()}{end}"
+        page.write_text(re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: made, before, flags=re.DOTALL))

@@ -39,6 +39,10 @@ def bins() -> list[str]:
     return [str(CACHE / "node_modules" / ".bin"), *sorted(str(each) for each in CACHE.glob("*/bin"))]
 
 
+# Of the test that is run now; the settings of a Site may say another.
+sandbox = "none"
+
+
 class Site:
     def __init__(self, top: Path, kit: Kit, steps: Sequence[Step] = (), **settings: Any) -> None:
         self.kit, self.top = kit, top
@@ -59,7 +63,7 @@ class Site:
         git(self.repo, "add", ".")
         git(self.repo, "commit", "-q", "-m", "begin")
         self.holdfast("init")
-        values = {"agent": kit.name, "max_agents": 1, "grace_s": 1.0, **kit.settings, **settings}
+        values = {"agent": kit.name, "max_agents": 1, "grace_s": 1.0, "sandbox": sandbox, **kit.settings, **settings}
         self.layout.settings.write_bytes(msgspec.yaml.encode(values))
 
     def reach(self, url: str) -> None:

@@ -23,8 +23,8 @@ GATE = [{"command": "grep -q right a.txt"}]
 
 
 @functools.cache
-def done() -> Site:
-    site = Site(Path(tempfile.mkdtemp(prefix="holdfast-agent-")), AIDER)
+def done(sandbox: str) -> Site:
+    site = Site(Path(tempfile.mkdtemp(prefix="holdfast-agent-")), AIDER, sandbox=sandbox)
     file = site.add(verify=GATE)
     edits = [AIDER.edit(file, "right\n"), AIDER.edit(file.with_name("b.txt"), "more\n")]
     site.model.then(
@@ -37,8 +37,8 @@ def done() -> Site:
 
 
 @pytest.mark.row("lands")
-def test_a_task_lands(kit: Kit) -> None:
-    site = done()
+def test_a_task_lands(kit: Kit, sandbox: str) -> None:
+    site = done(sandbox)
     assert site.task.state is TaskState.CLOSED and site.task.starts == 1
     assert site.landed() == "right" and site.landed("b.txt") == "more"
     assert site.model.left == 0 and len(site.model.requests) == 2
@@ -48,8 +48,8 @@ def test_a_task_lands(kit: Kit) -> None:
 
 
 @pytest.mark.row("turns")
-def test_the_edits_of_an_answer_are_a_turn_with_its_snapshot(kit: Kit) -> None:
-    site = done()
+def test_the_edits_of_an_answer_are_a_turn_with_its_snapshot(kit: Kit, sandbox: str) -> None:
+    site = done(sandbox)
     (turn,), provenance = site.records("turns"), site.records("provenance")
     assert turn["files"] == ["a.txt", "b.txt"] and turn["tool"] == "edit"
     assert {"a.txt", "b.txt"} <= set(git(site.repo, "ls-tree", "--name-only", turn["snapshot"]).splitlines())
@@ -61,8 +61,8 @@ def test_the_edits_of_an_answer_are_a_turn_with_its_snapshot(kit: Kit) -> None:
 
 
 @pytest.mark.row("spend")
-def test_the_spend_is_what_the_server_counted(kit: Kit) -> None:
-    site = done()
+def test_the_spend_is_what_the_server_counted(kit: Kit, sandbox: str) -> None:
+    site = done(sandbox)
     into, out, usd = site.spent()
     assert (into, out) == site.model.counted == (2200, 70)
     assert usd == pytest.approx(kit.usd(into, out)) and site.task.usd == pytest.approx(usd)

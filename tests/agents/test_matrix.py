@@ -21,12 +21,12 @@ GATE = [{"command": "grep -q right a.txt"}]
 
 
 @functools.cache
-def done(name: str) -> Site:
+def done(name: str, sandbox: str) -> Site:
     """One task that went well, for every row that only looks at it. Its folder goes when the tests end."""
     kit = next(each for each in KITS if each.name == name)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-agent-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    site = Site(folder, kit)
+    site = Site(folder, kit, sandbox=sandbox)
     file = site.add(verify=GATE)
     site.model.then(
         Step("I write the file. Grüße! ✓", [kit.edit(file, "right\n")], usage=(1000, 50), chunk=1),
@@ -39,8 +39,8 @@ def done(name: str) -> Site:
 
 
 @pytest.mark.row("lands")
-def test_a_task_lands(kit: Kit) -> None:
-    site = done(kit.name)
+def test_a_task_lands(kit: Kit, sandbox: str) -> None:
+    site = done(kit.name, sandbox)
     assert site.task.state is TaskState.CLOSED and site.task.starts == 1
     assert site.landed() == "right" and site.landed("b.txt") == "more"
     assert site.model.left == 0 and len(site.model.requests) == 3
@@ -48,8 +48,8 @@ def test_a_task_lands(kit: Kit) -> None:
 
 
 @pytest.mark.row("turns")
-def test_each_tool_call_is_a_turn_with_its_snapshot(kit: Kit) -> None:
-    site = done(kit.name)
+def test_each_tool_call_is_a_turn_with_its_snapshot(kit: Kit, sandbox: str) -> None:
+    site = done(kit.name, sandbox)
     turns, provenance = site.records("turns"), site.records("provenance")
     assert [turn["files"] for turn in turns] == [["a.txt"], ["b.txt"]]
     trees = [set(git(site.repo, "ls-tree", "--name-only", turn["snapshot"]).splitlines()) for turn in turns]
@@ -65,8 +65,8 @@ def test_each_tool_call_is_a_turn_with_its_snapshot(kit: Kit) -> None:
 
 
 @pytest.mark.row("spend")
-def test_the_spend_is_what_the_server_counted(kit: Kit) -> None:
-    site = done(kit.name)
+def test_the_spend_is_what_the_server_counted(kit: Kit, sandbox: str) -> None:
+    site = done(kit.name, sandbox)
     counted_in, counted_out = _counted(site)
     into, out, usd = site.spent()
     assert (into, out) == (counted_in, counted_out) and (into, out) >= (3500, 75)

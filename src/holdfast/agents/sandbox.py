@@ -119,14 +119,22 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
         # A hook speaks to the runner by a file there, and what has links is a home.
         binds.append(("--bind", files.agent.resolve(), files.agent.resolve()))
     root, opened = files.root.parent.parent, order.sandbox_writable
-    return _confined(argv, repository, root, opened, binds, order.audit_key, order.launch.homes)
+    # Who talks to a model needs the way to it.
+    network = "open" if order.launch.uses_model else order.sandbox_network
+    return _confined(argv, repository, root, opened, binds, order.audit_key, order.launch.homes, network)
 
 
 def gate(
-    argv: Sequence[str], folder: Path, root: Path, writable: Sequence[str], *, audit_key: str = ""
+    argv: Sequence[str],
+    folder: Path,
+    root: Path,
+    writable: Sequence[str],
+    network: str = "open",
+    *,
+    audit_key: str = "",
 ) -> tuple[str, ...]:
     """The command line of a confined gate in `folder`, a worktree. `root`: the data root."""
-    return _confined(argv, git.discover(folder), root, writable, [], audit_key)
+    return _confined(argv, git.discover(folder), root, writable, [], audit_key, network=network)
 
 
 def _confined(
@@ -137,6 +145,7 @@ def _confined(
     more: list[tuple[str, Path, Path]],
     key: str,
     homes: Sequence[Home] = (),
+    network: str = "open",
 ) -> tuple[str, ...]:
     """Later ones lie on top of earlier ones: what must stay shut comes after what the settings open, and after /tmp."""
     opened = [Path(os.path.expanduser(name)) for name in writable]
@@ -157,6 +166,7 @@ def _confined(
     binds = [("--ro-bind", path, path) for path in shut]
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
     flat += [*bwrap.flat(binds), *(part for path in roots for part in ("--remount-ro", str(path)))]
+    flat += ["--unshare-net"] if network == "none" else []
     return (bwrap.PROGRAM, *bwrap.SHUT, *bwrap.without_sessions(), *flat, "--chdir", str(worktree), "--", *argv)
 
 

@@ -217,6 +217,10 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Text, ...],
         Meta(max_length=ENTRIES_MAX, description="paths that a sandbox leaves open for writing; ~ is the home"),
     ] = ()
+    sandbox_network: Annotated[
+        Literal["open", "none"],
+        Meta(description="network in a sandbox; none: gates and agents without a model have none"),
+    ] = "open"
     submodules: Annotated[
         Literal["keep", "init"],
         Meta(description="submodules in worktrees; keep: empty folders; init: checked out from .git/modules"),

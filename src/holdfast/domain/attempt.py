@@ -157,6 +157,7 @@ class Order(msgspec.Struct, frozen=True):
     sandbox: str = "none"
     prices: dict[str, tuple[float, float, float, float]] = {}
     sandbox_writable: tuple[str, ...] = ()
+    sandbox_network: str = "open"
     intent: str = ""
     audit_key: str = ""
 

@@ -140,7 +140,14 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
         task.candidate,
         target,
         merged.commit,
-        verify.pin(gates, made.paths, shop.blobs, shop.sandbox_of(made), shop.config.sandbox_writable),
+        verify.pin(
+            gates,
+            made.paths,
+            shop.blobs,
+            shop.sandbox_of(made),
+            shop.config.sandbox_writable,
+            shop.config.sandbox_network,
+        ),
         all(gate.repeatable for gate in gates),
         tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
     )

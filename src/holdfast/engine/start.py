@@ -59,8 +59,11 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     agent = shop.agents.get(choice.agent)
     if agent is None:
         return Held(f"there is no agent called {choice.agent}; known are {', '.join(sorted(shop.agents))}")
-    if missing := agent.missing(made) or shop.missing_sandbox(shop.sandbox_of(made)):
+    kind = shop.sandbox_of(made)
+    if missing := agent.missing(made) or shop.missing_sandbox(kind):
         return Held(missing)
+    if kind == "none" and shop.config.sandbox_network == "none":
+        return Held("`sandbox_network: none` needs a sandbox, and it has none; install bubblewrap, or set it to `open`")
     if (down := outages.blocking(shop, choice.agent, choice.model)) is not None:
         told = outages.sentence(down[0], shop.clock())
         return Held(told, soon=not math.isfinite(down[1]), until=down[1], of_agent=True)
@@ -128,6 +131,7 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
         exclude=shop.worktrees.exclude,
         sandbox=shop.sandbox_of(made),
         sandbox_writable=shop.config.sandbox_writable,
+        sandbox_network=shop.config.sandbox_network,
         audit_key=str(configured_path(shop.repo, shop.config.audit.key_path) or ""),
         prices={name: price.per_million for name, price in shop.config.prices.items()},
     )

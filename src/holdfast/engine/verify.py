@@ -48,7 +48,7 @@ Kind = Literal[
 VERIFY_POINTS = tuple(
     f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
 )
-Confine = Callable[[Sequence[str], Path, Path, Sequence[str]], Sequence[str]]
+Confine = Callable[[Sequence[str], Path, Path, Sequence[str], str], Sequence[str]]
 TAIL_LINES = 200
 FILES_TOLD_MAX = 100
 _JSON = "application/json"
@@ -73,6 +73,7 @@ class _Pinned(msgspec.Struct, frozen=True, omit_defaults=True):
     paths: tuple[str, ...]
     sandbox: str = "none"
     writable: tuple[str, ...] = ()
+    network: str = "open"
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -105,11 +106,17 @@ def _unused(name: str, taken: dict[str, Gate]) -> str:
 
 
 def pin(
-    gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, sandbox: str = "none", writable: Sequence[str] = ()
+    gates: Sequence[Gate],
+    paths: Sequence[str],
+    blobs: Blobs,
+    sandbox: str = "none",
+    writable: Sequence[str] = (),
+    network: str = "open",
 ) -> str:
     """Keeps what judges, and what confines it, as a blob; its digest is what an intent names."""
     opened = tuple(writable) if sandbox != "none" else ()
-    return blobs.put(msgspec.json.encode(_Pinned(tuple(gates), tuple(paths), sandbox, opened)), content_type=_JSON)
+    pinned = _Pinned(tuple(gates), tuple(paths), sandbox, opened, network if sandbox != "none" else "open")
+    return blobs.put(msgspec.json.encode(pinned), content_type=_JSON)
 
 
 # -- verdicts ---------------------------------------------------------------------------------------------------------
@@ -132,7 +139,8 @@ def read_verdict(blobs: Blobs, digest: str) -> Verdict:
 
 class Verify:
     """The effect. `passed_on`: names of variables that reach the gates beside the usual ones. `confine` makes of a
-    gate's command line one that is confined to a worktree, given that, the data root and the paths left open."""
+    gate's command line one that is confined to a worktree, given that, the data root, the paths left open and the
+    network."""
 
     def __init__(
         self,
@@ -263,8 +271,8 @@ class Verify:
             return place
         confine = self._confine
         assert confine is not None, "who wires this effect gives it the sandbox"
-        root, writable = self._layout.root, pinned.writable
-        return msgspec.structs.replace(place, confine=lambda argv: confine(argv, place.folder, root, writable))
+        root, writable, network = self._layout.root, pinned.writable, pinned.network
+        return msgspec.structs.replace(place, confine=lambda argv: confine(argv, place.folder, root, writable, network))
 
     def _note_begin(self, wanted: dict[str, Any], files: Attempt, gate: Gate, begun: list[str]) -> None:
         """On disk before the gate begins, so that no crash makes it run twice without anybody knowing."""
