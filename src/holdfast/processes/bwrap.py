@@ -31,8 +31,15 @@ _COVERED = (Path("/tmp"), Path("/dev"))
 TRIED_S_MAX = 60.0
 # The machine can make sandboxes, and cannot make more of them now: no reason to do without.
 _FOR_NOW = ("No space left on device", "Resource temporarily unavailable", "Cannot allocate memory")
-# Sockets of the user's session: who may speak to its manager may start anything.
-_SESSIONS = Path("/run/user")
+# Sockets by which something is started, or typed, outside: of the user's session and terminals, of the machine's own
+# managers, of containers. Network is no wall to them, and a file system that is read-only is none either.
+_SESSIONS = (Path("/run/user"), Path("/run/screen"), Path("/run/dbus"))
+_MANAGERS = (
+    Path("/run/docker.sock"), Path("/run/podman/podman.sock"), Path("/run/containerd/containerd.sock"),
+    Path("/run/crio/crio.sock"), Path("/run/buildkit/buildkitd.sock"), Path("/run/systemd/private"),
+    Path("/run/snapd.socket"), Path("/run/libvirt/libvirt-sock"), Path("/var/lib/lxd/unix.socket"),
+    Path("/var/snap/lxd/common/lxd/unix.socket"), Path("/var/lib/incus/unix.socket"),
+)  # fmt: skip
 
 
 @functools.cache
@@ -73,7 +80,9 @@ def flat(binds: Sequence[tuple[str, Path, Path]]) -> list[str]:
 
 
 def without_sessions() -> list[str]:
-    return ["--tmpfs", str(_SESSIONS)] if _SESSIONS.is_dir() else []
+    """Who needs one of them inside names it in `sandbox_writable`."""
+    covered = [part for path in _SESSIONS if path.is_dir() for part in ("--tmpfs", str(path))]
+    return covered + [part for path in _MANAGERS if path.is_socket() for part in ("--ro-bind", "/dev/null", str(path))]
 
 
 def data_roots(root: Path) -> list[Path]:

@@ -1,0 +1,55 @@
+"""Sockets by which programs outside are started, or typed into, cannot be reached from a sandbox."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from confined_support import needs_bwrap
+from holdfast.processes import bwrap
+
+pytestmark = needs_bwrap
+
+ASK = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print('connected')"
+
+
+@pytest.fixture
+def manager() -> Iterator[Path]:
+    """Not below /dev/shm or /tmp, which are others inside."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as top, socket.socket(socket.AF_UNIX) as listening:
+        path = Path(top, "folder", "manager.sock")
+        path.parent.mkdir()
+        listening.bind(str(path))
+        listening.listen()
+        yield path
+
+
+def connects(path: Path, *more: str) -> bool:
+    argv = [bwrap.PROGRAM, *bwrap.SHUT, *bwrap.without_sessions(), *more, "--", sys.executable, "-c", ASK, str(path)]
+    tried = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (tried.returncode == 0) == ("connected" in tried.stdout)
+    return tried.returncode == 0
+
+
+def test_a_socket_is_covered_by_itself_or_with_its_folder(manager: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connects(manager), "a read-only file system is no wall to a socket"
+    monkeypatch.setattr(bwrap, "_MANAGERS", (manager,))
+    assert not connects(manager)
+    assert connects(manager, "--bind", str(manager), str(manager)), "who names it has it"
+    monkeypatch.setattr(bwrap, "_MANAGERS", ())
+    monkeypatch.setattr(bwrap, "_SESSIONS", (manager.parent,))
+    assert not connects(manager)
+
+
+def test_the_managers_of_this_machine_are_not_reached() -> None:
+    """Whichever of them there are."""
+    found = [path for path in (Path("/run/dbus/system_bus_socket"), Path("/run/systemd/private")) if path.is_socket()]
+    assert [path for path in found if connects(path)] == []
+    usual = {str(path) for path in bwrap._MANAGERS}
+    assert {"/run/docker.sock", "/run/podman/podman.sock", "/run/systemd/private"} <= usual
