@@ -33,6 +33,7 @@ from holdfast.engine.verify import Verify
 from holdfast.engine.workshop import Note, Workshop
 from holdfast.ports import Effect
 from holdfast.processes import cgroups
+from holdfast.processes.resources import of_machine
 from holdfast.stores.backlog import Backlog
 
 if TYPE_CHECKING:
@@ -45,12 +46,18 @@ RUNNER = (sys.executable, "-m", "holdfast.agents.runner")
 
 def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[str, Effect]:
     key = str(configured_path(repo, config.audit.key_path) or "")
-    worktrees = worktrees_of(repo, layout, config)
     confine = functools.partial(sandbox.gate, audit_key=key)
     return {
         "spawn": Spawn(layout, RUNNER, {**os.environ, **environment.handed(config.agents, os.environ)}),
         "verify": Verify(
-            repo, layout, blobs, worktrees, passed_on=config.gate_env, grace_s=config.grace_s, confine=confine
+            repo,
+            layout,
+            blobs,
+            worktrees_of(repo, layout, config),
+            passed_on=config.gate_env,
+            grace_s=config.grace_s,
+            confine=confine,
+            resources=of_machine(config.limits.resources),
         ),
         "land": Land(repo, layout),
         "refresh": Refresh(),

@@ -16,10 +16,10 @@ from holdfast.clock import monotonic
 from holdfast.domain.attempt import Order
 from holdfast.durable import disk, process
 from holdfast.durable.attempts import PRIVATE, Running, lock_id
-from holdfast.errors import DiskError
 from holdfast.layout import Attempt
 from holdfast.points import point
-from holdfast.processes import cgroups, members
+from holdfast.processes import members
+from holdfast.processes.resources import Room
 
 # A process that waits for its vforked child cannot stop, and the child may be stopped by then: so not for ever.
 STOPPING_S_MAX = 0.05
@@ -31,12 +31,20 @@ class Child:
     """In a group of its own, with the runner's lock in its hands. It is reaped only by `reap`: until then its pid, and
     so the number of its group, is nobody else's."""
 
-    def __init__(self, files: Attempt, order: Order, argv: Sequence[str], env: Mapping[str, str], lock: int) -> None:
+    def __init__(
+        self,
+        files: Attempt,
+        order: Order,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        lock: int,
+        room: Room,
+    ) -> None:
         """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
         runner = process.current()
 
         self._stopped: list[members.Known] = []
-        self._cgroup = cgroups.make(files, order.attempt, order.start)
+        self._cgroup = room.group
         cgroup = str(self._cgroup.path) if self._cgroup is not None else ""
 
         def name_myself() -> None:
@@ -46,9 +54,8 @@ class Child:
             running = Running(order.attempt, order.start, runner, me, group, order.intent, cgroup, held)
             disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
             if self._cgroup is not None:
-                # Where it may be made and not joined, all is as it is without one.
-                with contextlib.suppress(DiskError):
-                    self._cgroup.join()
+                self._cgroup.join()
+            room.limit_myself()
             point("runner.process.after")
 
         stdin = disk.in_memory(order.launch.stdin.encode())
@@ -68,11 +75,7 @@ class Child:
             )
         except ValueError as error:
             # A NUL in an argument: it is as little executed as a program that is not there.
-            self._leave_group()
             raise OSError(errno.EINVAL, str(error)) from None
-        except BaseException:
-            self._leave_group()
-            raise
         finally:
             os.close(stdin)
         self.pid = self._process.pid
@@ -84,11 +87,6 @@ class Child:
         os.set_blocking(self.stderr, False)
 
     _is_reaped = False
-
-    def _leave_group(self) -> None:
-        """Nobody has become the agent."""
-        if self._cgroup is not None:
-            self._cgroup.remove()
 
     def stop(self) -> None:
         """Stops the group, and gives its leader the moment that it takes."""
@@ -102,6 +100,7 @@ class Child:
         # Those too that have left the agent's process group.
         if self._cgroup is not None:
             self._cgroup.freeze(FREEZING_S_MAX)
+            self._cgroup.end_rest()
         else:
             # The runner adopts what they leave behind, so all of them descend from it.
             self._stopped = members.stop_below(os.getpid(), FREEZING_S_MAX)

@@ -11,11 +11,15 @@ import msgspec
 
 from holdfast.agents import sandbox
 from holdfast.agents.conversation import Conversation
+from holdfast.agents.limits import Verdict
 from holdfast.clock import wall
 from holdfast.domain.attempt import Exit, Order, TurnLine
+from holdfast.domain.spend import Spend
 from holdfast.durable import disk, git, scrub
 from holdfast.durable.attempts import PRIVATE
+from holdfast.durable.bulk import Bounds
 from holdfast.durable.jsonl import Ledger
+from holdfast.durable.shadow import Large
 from holdfast.durable.snapshot import Snapshot, Snapshots
 from holdfast.errors import DiskError
 from holdfast.layout import Attempt, Layout
@@ -45,7 +49,15 @@ class Record:
             shown, opened = [layout.snapshots], [private]
             confine = confined_git.over(git.discover(worktree), layout.root, order.audit_key, shown, opened)
         self._snapshots = Snapshots(
-            worktree, private, layout.snapshots, order.include, order.exclude, index, order.base, confine=confine
+            worktree,
+            private,
+            layout.snapshots,
+            order.include,
+            order.exclude,
+            index,
+            order.base,
+            confine=confine,
+            bounds=Bounds.of(order.limits.resources),
         )
         with contextlib.ExitStack() as undo:
             self._turns, self._traces, self._spend, self._provenance, self._events = (
@@ -62,7 +74,9 @@ class Record:
     def begin(self) -> None:
         """The tree as this start found it: what its first turn is compared with."""
         with step("begin"):
-            self._last = self._take(f"start-{self._order.start}").commit
+            # What stands there was put there by us; the first time it is what all later ones are held against.
+            large: Large = "take" if self._order.start == 1 else "leave_out"
+            self._last = self._take(f"start-{self._order.start}", large).commit
 
     def write_output(self, data: bytes, source: int = 0) -> None:
         """Durable with the next turn, and without secrets: of each source whole lines are written. Beyond the most that
@@ -143,17 +157,17 @@ class Record:
             self._append(self._spend, talk.turn + 1, _spent(talk))
             self.flush()
 
-    def last_snapshot(self) -> str:
+    def last_snapshot(self, large: Large) -> str:
         with step("end_snapshot"):
-            return self._take(f"end-{self._order.start}").commit
+            return self._take(f"end-{self._order.start}", large).commit
 
     def close(self) -> None:
         # After a failed sync a ledger may refuse even this, and that failure is told already.
         with contextlib.suppress(DiskError):
             self._close.close()
 
-    def _take(self, name: str) -> Snapshot:
-        return self._snapshots.take(self._order.attempt, name)
+    def _take(self, name: str, large: Large = "refuse") -> Snapshot:
+        return self._snapshots.take(self._order.attempt, name, large=large)
 
     def _files_of(self, taken: Snapshot) -> list[str]:
         before, self._last = self._last, taken.commit
@@ -169,6 +183,27 @@ class Record:
 def _spent(talk: Conversation) -> Iterator[dict[str, Any]]:
     """Each with its conversation: one that is gone on with elsewhere may count on from there."""
     return (msgspec.to_builtins(each) | {"session": talk.session} for each in talk.spends)
+
+
+def exit_of(
+    order: Order, verdict: Verdict, code: int | None, now: float, session: str, snapshot: str, turn: int, spent: Spend
+) -> Exit:
+    return Exit(
+        attempt=order.attempt,
+        start=order.start,
+        ending=verdict.ending,
+        detail=verdict.detail,
+        at=now,
+        code=code if code is not None and code >= 0 else None,
+        signal=-code if code is not None and code < 0 else None,
+        limit=verdict.limit,
+        until=verdict.until,
+        session=session,
+        snapshot=snapshot,
+        turn=turn,
+        spent=spent,
+        intent=order.intent,
+    )
 
 
 def write_exit(files: Attempt, exit: Exit) -> None:

@@ -31,19 +31,21 @@ from holdfast.agents.child import Child
 from holdfast.agents.conversation import Conversation, as_record, honest, is_deed
 from holdfast.agents.files import remove_secrets, write_files
 from holdfast.agents.limits import Verdict, Watch
-from holdfast.agents.record import Record, step, write_exit
+from holdfast.agents.lines import Lines
+from holdfast.agents.record import Record, exit_of, step, write_exit
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
 from holdfast.domain.attempt import Ending, Exit, Order
 from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TurnEvent, TurnState
-from holdfast.durable import attempts, disk
+from holdfast.durable import attempts, disk, git
 from holdfast.durable.blobs import Blobs
-from holdfast.errors import HoldfastError, is_environment, is_fatal
+from holdfast.errors import HoldfastError, SnapshotTooLarge
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import starts
 from holdfast.processes.leaving import leave
+from holdfast.processes.resources import Room
 
 if TYPE_CHECKING:
     from holdfast.ports import HookedStream
@@ -60,13 +62,9 @@ TICK_S_MAX = 1.0
 FLUSH_S = 1.0
 READ_BYTES = 1 << 16
 READS_BEFORE_A_HOOK_MAX = 1000
-# A longer line is no event of any agent: it is kept in output.log, and read no further.
-LINE_BYTES_MAX = 8 << 20
 NICE = 19
-# Another has this start: all is well, and this process has done nothing.
-EXIT_NOT_OURS = 3
-# The start before this one has not ended: nobody has this start, and this process has done nothing.
-EXIT_LOCKED = 4
+# This process has done nothing: another has this start, or the start before has not ended and nobody has this one.
+EXIT_NOT_OURS, EXIT_LOCKED = 3, 4
 
 
 class Runner:
@@ -76,10 +74,9 @@ class Runner:
         self._verdict: Verdict | None = None
         self._record: Record | None = None
         self._child: Child | None = None
-        self._rest: dict[int, bytes] = {}
-        self._too_long: set[int] = set()
         self._code: int | None = None
-        self._is_attending = False
+        self._lines = Lines(order.limits.resources.line_bytes_max)
+        self._room = Room(files, order.attempt, order.start, order.limits.resources)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     # -- the whole start ----------------------------------------------------------------------------------------------
@@ -101,6 +98,8 @@ class Runner:
         if told := sandbox.missing(order.sandbox):
             self._verdict = Verdict(Ending.NOT_STARTED, told)
             return
+        self._room.open()
+        git.begin_with(self._room.join_as_git)
         self._record = Record(self._files, order)
         self._record.begin()
         argv = order.launch.argv
@@ -112,28 +111,20 @@ class Runner:
             argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
-        self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock)
+        self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock, self._room)
         self._watch = Watch(order.limits, TICK_S_MAX)
         self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0
 
     def _fail(self, failure: Exception) -> None:
-        if isinstance(failure, HoldfastError) and (is_environment(failure) or is_fatal(failure)):
-            self._verdict = Verdict(Ending.ENVIRONMENT, f"The runner could not go on: {failure}")
-        elif self._child is None and isinstance(failure, OSError) and failure.errno in verdicts.MACHINE_ERRORS:
-            self._verdict = Verdict(Ending.ENVIRONMENT, verdicts.not_executed(self._order, failure))
-        elif self._child is not None:
-            self._verdict = Verdict(Ending.RUNNER_FAILED, f"The runner could not go on: {failure}")
-        elif isinstance(failure, OSError):
-            self._verdict = Verdict(Ending.NOT_STARTED, verdicts.not_executed(self._order, failure))
-        else:
-            self._verdict = Verdict(Ending.NOT_STARTED, f"The agent was not started: {failure}")
+        reached = self._room.found or self._room.reached()
+        self._verdict = verdicts.failed(self._order, failure, reached, has_begun=self._child is not None)
 
     def _hear_signals(self) -> None:
         signal.signal(signal.SIGTERM, self._on_term)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
-    _is_told_to_stop = False
+    _is_told_to_stop = _is_attending = False
 
     def _on_term(self, number: int, frame: object) -> None:
         self._is_told_to_stop = True
@@ -177,11 +168,24 @@ class Runner:
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_S
             self._record.flush()
+            self._look_at_room()
         if self._is_told_to_stop or self._files.stop.exists():
             self._verdict = Verdict(Ending.STOPPED, "The agent was ended because the runner was told to stop.")
         else:
-            self._verdict = self._watch.overdue(now)
+            self._verdict = self._verdict or self._watch.overdue(now)
         return self._verdict is not None
+
+    def _look_at_room(self) -> None:
+        """Tells of a limit of the machine that the agent has come up against, and ends it where it must."""
+        if (found := self._room.look()) is not None:
+            self._tell(f"Over a limit: {found.told}.")
+            if found.is_over:
+                self._verdict = self._verdict or verdicts.over("The agent was ended", found, self._order.task)
+
+    def _tell(self, detail: str) -> None:
+        """Puts among the events what was refused, and why."""
+        assert self._record is not None
+        self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": detail})
 
     def _read(self, fd: int) -> bool:
         """One piece of what the agent says; False at the end of it, or where there is nothing now."""
@@ -212,15 +216,12 @@ class Runner:
             hook.answer(call)
 
     def _take_lines(self, fd: int, data: bytes) -> None:
-        *lines, rest = (self._rest.get(fd, b"") + data).split(b"\n")
-        for line in lines:
-            if fd not in self._too_long:
-                for event in self._stream.read(line.removesuffix(b"\r")):
-                    self._take(event)
-            self._too_long.discard(fd)
-        if len(rest) > LINE_BYTES_MAX:
-            self._too_long.add(fd)
-        self._rest[fd] = b"" if fd in self._too_long else rest
+        for line in self._lines.feed(fd, data):
+            if line is None:
+                self._tell(f"A line of more than {self._lines.most} bytes (limits.line_bytes_max) was not read.")
+                continue
+            for event in self._stream.read(line):
+                self._take(event)
 
     def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
         """`is_waiting`: the agent does nothing until it is told to go on."""
@@ -228,7 +229,7 @@ class Runner:
         now = self._watch.now()
         event, refused = honest(event, wall())
         if refused:
-            self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": refused})
+            self._tell(refused)
         has_turned = self._talk.take(event)
         self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
         found: Verdict | None = None
@@ -283,7 +284,10 @@ class Runner:
         with step("end_processes"):
             # The agent is a zombie until it is reaped, so its group cannot be anybody else's meanwhile.
             order = self._order
+            self._look_at_room()
             starts.end_processes(self._files, order.attempt, order.start, order.limits.grace_s, descendants=True)
+            # The group is gone with them, and the last snapshot's git needs one.
+            self._room.open()
             self._code = self._reap()
 
     def _reap(self) -> int:
@@ -293,7 +297,7 @@ class Runner:
                 while self._read(self._child.stdout) or self._read(self._child.stderr):
                     pass
                 # The last line may have no end.
-                for fd in [fd for fd, rest in self._rest.items() if rest]:
+                for fd in self._lines.unended():
                     self._take_lines(fd, b"\n")
             except HoldfastError as failure:
                 self._fail(failure)
@@ -305,10 +309,11 @@ class Runner:
             if self._record is not None:
                 if self._child is not None:
                     self._hear_the_end()
-                snapshot = self._record.last_snapshot()
+                snapshot = self._last_snapshot()
         except HoldfastError as failure:
             self._fail(failure)
         finally:
+            self._room.close()
             if self._record is not None:
                 self._record.close()
             with contextlib.suppress(HoldfastError):
@@ -326,6 +331,15 @@ class Runner:
         self._wake()
         return exit
 
+    def _last_snapshot(self) -> str:
+        """With all that fits, where something does not: then that is how the start has ended."""
+        assert self._record is not None
+        try:
+            return self._record.last_snapshot("refuse" if self._verdict is None else "leave_out")
+        except SnapshotTooLarge as failure:
+            self._fail(failure)
+            return self._record.last_snapshot("leave_out")
+
     def _hear_the_end(self) -> None:
         assert self._record is not None
         if self._verdict is None:
@@ -337,7 +351,8 @@ class Runner:
         self._record.rest(self._talk)
 
     def _judge(self) -> Verdict:
-        return verdicts.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
+        found = verdicts.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
+        return verdicts.explained(found, self._room.found, self._order.task)
 
     def _exit(self, snapshot: str) -> Exit:
         verdict, code, now = self._judge(), self._code, wall()
@@ -345,22 +360,8 @@ class Runner:
         if not self._talk.spent.turns:
             before = attempts.last_exit(self._files)
             verdict = verdicts.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)
-        return Exit(
-            attempt=self._order.attempt,
-            start=self._order.start,
-            ending=verdict.ending,
-            detail=verdict.detail,
-            at=now,
-            code=code if code is not None and code >= 0 else None,
-            signal=-code if code is not None and code < 0 else None,
-            limit=verdict.limit,
-            until=verdict.until,
-            session=self._talk.session,
-            snapshot=snapshot,
-            turn=self._talk.turn,
-            spent=self._talk.spent + Spend(seconds=seconds),
-            intent=self._order.intent,
-        )
+        spent = self._talk.spent + Spend(seconds=seconds)
+        return exit_of(self._order, verdict, code, now, self._talk.session, snapshot, self._talk.turn, spent)
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ from holdfast.agents.conversation import Conversation
 from holdfast.agents.limits import Verdict
 from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, UNREACHABLE, Finished
 from holdfast.domain.attempt import Ending, Exit, Order
+from holdfast.errors import HoldfastError, SnapshotTooLarge, is_environment, is_fatal
 from holdfast.layout import Attempt
+from holdfast.processes.resources import Reached
 
 
 def as_shell(code: int) -> int:
@@ -107,3 +109,40 @@ def not_executed(order: Order, error: OSError) -> str:
         told = "The agent was not started: its arguments are too long. Declare `prompt: stdin` or `prompt: file` for"
         return f"{told} {order.agent}."
     return f"The agent was not started: {order.launch.argv[0]!r} cannot be executed: {error.strerror}."
+
+
+# -- limits of the machine --------------------------------------------------------------------------------------------
+
+
+def over(what: str, reached: Reached, task: str) -> Verdict:
+    """`what`: what became of the agent, without its full stop."""
+    way = (
+        f"Have the task need less, or raise {reached.limit} in config/settings.yaml; then type `holdfast retry {task}`"
+    )
+    return Verdict(Ending.OVER_LIMIT, f"{what}: {reached.told}. {way}.", reached.limit)
+
+
+def explained(verdict: Verdict, reached: Reached | None, task: str) -> Verdict:
+    """An agent that failed or died when it had come up against a limit has done so for that."""
+    if reached is None or verdict.ending not in (Ending.CRASHED, Ending.FAILED):
+        return verdict
+    return over(verdict.detail.removesuffix("."), reached, task)
+
+
+def failed(order: Order, failure: Exception, reached: Reached | None, *, has_begun: bool) -> Verdict:
+    """Why the runner could not go on. `has_begun`: the agent was started."""
+    told = f"The runner could not go on: {failure}"
+    if isinstance(failure, SnapshotTooLarge):
+        return Verdict(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)
+    if isinstance(failure, HoldfastError) and (is_environment(failure) or is_fatal(failure)):
+        # What a git of ours could not have, the agent's processes had.
+        if reached is not None and not is_fatal(failure):
+            return over(told.removesuffix("."), reached, order.task)
+        return Verdict(Ending.ENVIRONMENT, told)
+    if not has_begun and isinstance(failure, OSError) and failure.errno in MACHINE_ERRORS:
+        return Verdict(Ending.ENVIRONMENT, not_executed(order, failure))
+    if has_begun:
+        return Verdict(Ending.RUNNER_FAILED, told)
+    if isinstance(failure, OSError):
+        return Verdict(Ending.NOT_STARTED, not_executed(order, failure))
+    return Verdict(Ending.NOT_STARTED, f"The agent was not started: {failure}")

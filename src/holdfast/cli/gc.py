@@ -70,7 +70,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
 
 
 def _tell(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> None:
-    from holdfast.engine.health import in_words
+    from holdfast.domain.wording import size as in_words
 
     shown: Counter[str] = Counter()
     for each in found:
@@ -90,7 +90,7 @@ def _tell(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> N
 
 
 def _space(size: int) -> str:
-    from holdfast.engine.health import in_words
+    from holdfast.domain.wording import size as in_words
 
     return f"{in_words(size):>10}" if size else " " * 10
 

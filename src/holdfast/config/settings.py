@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.config.resources import Limits
 from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
 from holdfast.domain.routing import PRIORITY_PATTERN
 from holdfast.layout import HOME_VARIABLE
@@ -270,6 +271,7 @@ class Config(msgspec.Struct, frozen=True):
     replay_age_max_s: Annotated[
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0
+    limits: Limits = Limits()
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[

@@ -111,6 +111,23 @@ class Launch(msgspec.Struct, frozen=True):
     homes: tuple[Home, ...] = ()
 
 
+class Resources(msgspec.Struct, frozen=True):
+    """What one attempt may use of the machine, named as in the section `limits` of the settings; None: no limit.
+
+    `written_bytes_max`: of one file that it writes, anywhere. The next three are of a snapshot, beyond what the attempt
+    began with. `line_bytes_max`: a longer line of its output is no event.
+    """
+
+    memory_bytes_max: int | None = None
+    pids_max: int | None = None
+    cpus_max: float | None = None
+    written_bytes_max: int | None = None
+    file_bytes_max: int | None = None
+    snapshot_bytes_max: int | None = None
+    snapshot_files_max: int | None = None
+    line_bytes_max: int = 8 << 20
+
+
 class Limits(msgspec.Struct, frozen=True):
     """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone.
 
@@ -127,6 +144,7 @@ class Limits(msgspec.Struct, frozen=True):
     idle_turns_max: int | None = None
     output_bytes_max: int = 256 << 20
     retry_timeout_s: float = 120.0
+    resources: Resources = Resources()
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -182,6 +200,7 @@ class Ending(StrEnum):
     RUNNER_FAILED = "runner_failed"
     WORKTREE_LOST = "worktree_lost"
     ENVIRONMENT = "environment"
+    OVER_LIMIT = "over_limit"
 
 
 class Exit(msgspec.Struct, frozen=True):

@@ -85,6 +85,7 @@ class AbortReason(StrEnum):
     TURNS_EXHAUSTED = "turns_exhausted"
     TIMEOUT = "timeout"
     STALLED = "stalled"
+    OVER_LIMIT = "over_limit"
     # What befalls a process.
     NOT_STARTED = "not_started"
     CRASHED = "crashed"
@@ -146,6 +147,7 @@ class TransitionReason(StrEnum):
     RATE_LIMITED = AbortReason.RATE_LIMITED
     UNREACHABLE = AbortReason.UNREACHABLE
     CIRCUIT_OPEN = AbortReason.CIRCUIT_OPEN
+    OVER_LIMIT = AbortReason.OVER_LIMIT
     WORKTREE_LOST = AbortReason.WORKTREE_LOST
     ENVIRONMENT = AbortReason.ENVIRONMENT
     SHUTDOWN = AbortReason.SHUTDOWN

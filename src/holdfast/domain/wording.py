@@ -1,4 +1,4 @@
-"""Money, counts and faults as people read them: one function for each."""
+"""Money, counts, sizes and faults as people read them: one function for each."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 def fault_words(cause: str, not_before: float) -> str:
     """Why a task waits that a fault of the machine holds up; empty where none does, or where it only waits."""
     return f"held up by a fault of the machine: {cause} A run tries it again" if cause and not not_before else ""
+
+
+def size(number: int) -> str:
+    """`512 bytes`, `1.5 MB`, `1.0 TB`."""
+    left = float(number)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if left < 1024:
+            return f"{left:.0f} {unit}" if unit == "bytes" or left >= 10 else f"{left:.1f} {unit}"
+        left /= 1024
+    return f"{left:.1f} TB"

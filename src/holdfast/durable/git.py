@@ -7,6 +7,7 @@ quoting. Hooks and filesystem monitors never run, no index is written but the on
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import itertools
@@ -14,8 +15,9 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -44,6 +46,16 @@ _FAULT = (
     r"|^(?:fatal|error): (?:couldn't write '|unable to write (?:file|new.index|loose|sha1|object)|.* write error).*$"
     r"|^fatal: Out of memory, .*$"
 )
+
+
+# What each git does of itself before it is one: an attempt's runner has it join the attempt's control group.
+_first: Callable[[], None] | None = None
+
+
+def begin_with(first: Callable[[], None]) -> None:
+    """Every git of this process does this first, between fork and exec: only where there are no threads."""
+    global _first
+    _first = first
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -93,7 +105,16 @@ def run(
 
     argv = ["git", *args] if confine is None else confine(["git", *args], cwd)
     try:
-        ended = subprocess.run(argv, cwd=cwd, env=env, input=stdin, capture_output=True, pass_fds=inherit, check=False)
+        ended = subprocess.run(
+            argv,
+            cwd=cwd,
+            env=env,
+            input=stdin,
+            capture_output=True,
+            pass_fds=inherit,
+            check=False,
+            preexec_fn=_first,
+        )
     except OSError as error:
         if not cwd.is_dir():
             raise GitFailed(command=" ".join(args), path=cwd, code=-1, stderr="the folder is missing") from error
@@ -107,6 +128,42 @@ def run(
         if ended.returncode not in codes or isinstance(failure, GitFault):
             raise failure
     return Result(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
+
+
+@contextlib.contextmanager
+def listed(
+    *args: str, cwd: Path, env: Mapping[str, str], inherit: Sequence[int] = (), confine: Confine | None = None
+) -> Iterator[Iterator[str]]:
+    """The names that git lists with `-z`, as they come: however many there are, they are never held together."""
+    import subprocess
+
+    argv = ["git", *args] if confine is None else confine(["git", *args], cwd)
+    asking = subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=inherit,
+        preexec_fn=_first,
+    )
+    with asking as asked:
+        assert asked.stdout is not None
+        try:
+            yield _names(asked.stdout)
+        except BaseException:
+            asked.kill()
+            raise
+    if asked.returncode:
+        raise _failure(args, cwd, asked.returncode if confine is None else _unwrapped(asked.returncode), "")
+
+
+def _names(listing: IO[bytes]) -> Iterator[str]:
+    rest = b""
+    while data := listing.read(1 << 16):
+        *names, rest = (rest + data).split(b"\0")
+        yield from map(os.fsdecode, names)
 
 
 def _unwrapped(code: int) -> int:
@@ -184,6 +241,7 @@ class Repository(msgspec.Struct, frozen=True):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            preexec_fn=_first,
         )
         with asking as asked:
             assert asked.stdout is not None

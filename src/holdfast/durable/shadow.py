@@ -25,24 +25,24 @@ that what is stored is what stands on disk, byte for byte.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import re
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 
-from holdfast.durable import disk, git, process, raw_git
+from holdfast.durable import bulk, disk, git, process, raw_git
 from holdfast.durable.lock import flock_within
+from holdfast.durable.shadow_parts import Excluded, Stamp, file_stamp, is_below, relative, unopened
 from holdfast.durable.snapshot_store import Store, clear, keep
 from holdfast.durable.submodules import GITLINK, MODULES, Submodules, is_empty, joined, unborn_links
-from holdfast.errors import GitFailed, Locked, PathEscapes
+from holdfast.errors import GitFailed, Locked
 
-# Of a file that git writes, which it always does by renaming a new one over it; None where there is none.
-Stamp = tuple[int, ...] | None
 LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
 # What git writes is synced by us, before it has its name in the store.
@@ -54,20 +54,18 @@ _SETTINGS = {
     "submodule.recurse": "false",
 }
 _TRACKED_AND_IGNORED = ("ls-files", "-z", "-c", "-i", "--exclude-standard")
-_UNOPENED = re.compile(r"^warning: could not open directory '(.*)': [^']*$", re.MULTILINE)
 _PASSED_ON = r"^core\.(excludesfile|sharedrepository)$"
 
 
-class Excluded(msgspec.Struct, frozen=True):
-    """A path whose content a snapshot does not hold, and why."""
-
-    path: str
-    reason: str
+Large = Literal["refuse", "leave_out", "take"]
 
 
 class Staged(msgspec.Struct, frozen=True):
+    """`is_whole`: nothing is left out because it is too large."""
+
     tree: str
     excluded: list[Excluded]
+    is_whole: bool = True
 
 
 class Shadow:
@@ -81,17 +79,20 @@ class Shadow:
         index: Path | None = None,
         modules: Path | None = None,
         confine: git.Confine | None = None,
+        bounds: bulk.Bounds | None = None,
     ) -> None:
         """`index`: of whoever works there, where it is not the worktree's own; what cannot be read says nothing.
         `modules`: where git dirs of submodules are looked for first, before the place beside that index. `confine`: of
-        git that looks at the files."""
-        self._confine = confine
+        git that looks at the files. `bounds`: how much it may take."""
+        self._confine, self._bulk = confine, bulk.Bulk(bounds or bulk.Bounds(), self.run)
+        self._large: dict[str, int] = {}  # for the snapshot that is being taken
+        self._how: Large = "refuse"
         self.repository = git.discover(worktree)
         self._their_index = index or self.repository.git_dir / "index"
         self._is_trusted = index is None
         self.worktree = self.repository.worktree
-        self._include = [_relative(name, self.worktree) for name in include]
-        self._exclude = [_relative(name, self.worktree) for name in exclude]
+        self._include = [relative(name, self.worktree) for name in include]
+        self._exclude = [relative(name, self.worktree) for name in exclude]
         self._private = private.absolute()
         self.store = Store(store, self.repository).prepare()
         self.store.inherited = self._inherited
@@ -109,6 +110,7 @@ class Shadow:
         self._env = self._environment()
         places = [*([modules] if modules else []), self._their_index.parent / MODULES]
         self.submodules = Submodules(self.worktree, self._private, places, self.store, self.run, self.staging)
+        self.submodules.large = self._too_large
 
     def _forget(self) -> None:
         self._written: tuple[Stamp, str] | None = None
@@ -141,6 +143,19 @@ class Shadow:
             env["GIT_WORK_TREE"] = str(self._git_dir)
         at, inherit = Path(env["GIT_WORK_TREE"]), self._inherited()
         return git.run(*args, cwd=at, env=env, stdin=stdin, codes=codes, inherit=inherit, confine=confine)
+
+    def _too_large(self, variables: Mapping[str, str], base: str, *wanted: str) -> dict[str, int]:
+        """Of the files that git would add: those that are left out. `base`: what may be there, however large; `wanted`:
+        names that are added though ignored."""
+        if self._how == "take" or not self._bulk.bounds.are_any:
+            return {}
+        env = {**self._env, **variables}
+        at = Path(env["GIT_WORK_TREE"])
+        asked = ("ls-files", "-z", "-c", "-o", "--exclude-standard", "--", *([] if variables else self._everything()))
+        more = itertools.chain.from_iterable(bulk.below(at, name) for name in wanted)
+        with git.listed(*asked, cwd=at, env=env, inherit=self._inherited(), confine=self._confine) as names:
+            every = itertools.chain(names, more)
+            return self._bulk.too_large(every, at, base, variables, leaves_out=self._how == "leave_out")
 
     def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.Result:
         return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
@@ -178,8 +193,11 @@ class Shadow:
 
     # -- the private index --------------------------------------------------------------------------------------------
 
-    def stage(self, seed: str | None) -> Staged:
-        """Makes the private index equal to the worktree. A new index starts from the tree `seed`, or from HEAD."""
+    def stage(self, seed: str | None, large: Large = "take", began: str = "") -> Staged:
+        """Makes the private index equal to the worktree. A new index starts from the tree `seed`, or from HEAD.
+
+        `large`: what is done about files that are too large, beside those of the commit `began`."""
+        self._how, self._began = large, began
         if self._index.exists():
             try:
                 return self._stage()
@@ -187,6 +205,11 @@ class Shadow:
                 self.forget_index()
         self._seed(seed)
         return self._stage()
+
+    def take_large(self) -> None:
+        """Has the index know what was left out, as if it were empty: then `read-tree --reset -u` removes it."""
+        empty = self.run("hash-object", "--stdin").line
+        self._put(f"100644 {empty} 0\t{name}" for name in self._large)
 
     def forget_index(self) -> None:
         """With it goes what is not in the store yet: the next index has it written again."""
@@ -207,7 +230,7 @@ class Shadow:
             return tree, []
         names = self.run("ls-tree", "-r", "-z", "--name-only", tree).fields()
         above = {str(parent) for name in exclude for parent in PurePosixPath(name).parents}
-        dropped = [name for name in names if name in above or _is_below(name, exclude)]
+        dropped = [name for name in names if name in above or is_below(name, exclude)]
         if not dropped:
             return tree, []
         here = {"GIT_INDEX_FILE": str(self.scratch_index())}
@@ -219,8 +242,10 @@ class Shadow:
     def _stage(self) -> Staged:
         self._read_user_index()
         links = self._tidy()
+        self._large = {}
+        self._large = self._too_large({}, self._began, *self._include, *(self._tracked - self._ignored))
         added = self.run("add", "-A", "--ignore-errors", "--", *self._everything(), codes=(0, 1))
-        excluded = _unopened(added)
+        excluded = unopened(added) + [bulk.left_out(name, size) for name, size in self._large.items()]
         excluded += self._explain(added, self.left_out("--exclude-standard")) if added.code else []
         excluded += self._stage_ignored()
         self._put(f"{facts}\t{name}" for name, facts in links.items() if is_empty(self.worktree / name))
@@ -229,7 +254,7 @@ class Shadow:
             tree = self.run("write-tree").line
             self._written = (file_stamp(self._index), tree)
         tree = self.submodules.put_into(self._written[1], self.scratch_index())
-        return Staged(tree, list(dict.fromkeys(excluded + self._unfetched)))
+        return Staged(tree, list(dict.fromkeys(excluded + self._unfetched)), not self._large)
 
     def _tidy(self) -> dict[str, str]:
         """Takes from the index what must not be in it, so that git sees what stands in the worktree instead. Returns
@@ -242,7 +267,7 @@ class Shadow:
             self._listed = stamp
             self._links = {name: facts[2:] for facts, name in listed if facts[2:].startswith(GITLINK)}
             self._held = {name: facts[2:] for facts, name in listed if facts.startswith("S ")}
-            dropped += [name for _, name in listed if _is_below(name, [*self._exclude, *self._apart])]
+            dropped += [name for _, name in listed if is_below(name, [*self._exclude, *self._apart])]
         unseen = {name for name in self._sparse if not os.path.lexists(self.worktree / name)}
         links = {name: facts for name, facts in self._links.items() if name not in unseen}
         dropped += links
@@ -257,7 +282,7 @@ class Shadow:
 
     def _unwanted(self) -> list[str]:
         wanted = {*self._include, *self._tracked}
-        return [name for name in self._ignored if not _is_below(name, wanted)]
+        return [name for name in self._ignored if not is_below(name, wanted)]
 
     def _hold_absent(self) -> None:
         """Tells git not to look for what a sparse checkout keeps out of the worktree, as long as it is not there."""
@@ -276,14 +301,14 @@ class Shadow:
             path = self.worktree / name
             if path.parent.resolve() != self.worktree.resolve() / PurePosixPath(name).parent:
                 excluded.append(Excluded(name, "it lies behind a symbolic link"))
-            elif os.path.lexists(path) and not _is_below(name, self._exclude):
+            elif os.path.lexists(path) and not is_below(name, [*self._exclude, *self._large]):
                 wanted.append(name)
         if wanted:
             args = ("add", "-A", "-f", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
             added = self.run(*args, stdin=joined(wanted), codes=(0, 1), variables={"GIT_LITERAL_PATHSPECS": "1"})
-            excluded += _unopened(added)
+            excluded += unopened(added)
             if added.code:
-                excluded += self._explain(added, [name for name in self.left_out() if _is_below(name, wanted)])
+                excluded += self._explain(added, [name for name in self.left_out() if is_below(name, wanted)])
         return excluded
 
     def _read_user_index(self) -> None:
@@ -294,7 +319,7 @@ class Shadow:
         self._tracked = set(self._run_user(*_TRACKED_AND_IGNORED).fields())
         listed = [entry[2:] for entry in self._run_user("ls-files", "-z", "-s", "-t").fields() if entry[:2] == "S "]
         entries = {name: facts for facts, name in (entry.split("\t", 1) for entry in listed)}
-        sparse = {name: facts for name, facts in entries.items() if not _is_below(name, self._exclude)}
+        sparse = {name: facts for name, facts in entries.items() if not is_below(name, self._exclude)}
         missing = self._missing({facts.split(" ")[1] for facts in sparse.values() if not facts.startswith(GITLINK)})
         self._sparse = {name: facts for name, facts in sparse.items() if facts.split(" ")[1] not in missing}
         reason = "it is outside the sparse checkout, and its content is not in the repository"
@@ -343,7 +368,7 @@ class Shadow:
             self.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(names), variables=variables)
 
     def _everything(self) -> list[str]:
-        return [":/", *(f":(top,exclude,literal){name}" for name in (*self._exclude, *self._apart))]
+        return [":/", *(f":(top,exclude,literal){name}" for name in (*self._exclude, *self._apart, *self._large))]
 
     # -- setting up ---------------------------------------------------------------------------------------------------
 
@@ -370,30 +395,3 @@ class Shadow:
         clear(self.staging)
         exclude = self.repository.common_dir / "info" / "exclude"
         keep(self._git_dir / "info" / "exclude", exclude.read_bytes() if exclude.is_file() else b"")
-
-
-def _unopened(added: git.Result) -> list[Excluded]:
-    """The folders that git could not look into, of which it only warns."""
-    reason = "it cannot be opened, so what is new in it is not seen"
-    return [Excluded(found[1].rstrip("/"), reason) for found in _UNOPENED.finditer(added.said)]
-
-
-def file_stamp(path: Path) -> Stamp:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _is_below(name: str, tops: Collection[str]) -> bool:
-    while name and name not in tops:
-        name = name.rpartition("/")[0]
-    return bool(name)
-
-
-def _relative(name: str, root: Path) -> str:
-    path = PurePosixPath(name)
-    if path.is_absolute() or not path.parts or {"..", ".git"} & set(path.parts) or "\0" in name:
-        raise PathEscapes(name=name, root=root)
-    return str(path)

@@ -34,8 +34,10 @@ import msgspec
 
 from holdfast.clock import wall
 from holdfast.durable import disk, git, git_objects
+from holdfast.durable.bulk import Bounds
 from holdfast.durable.git import readable
-from holdfast.durable.shadow import Excluded, Shadow, Stamp, file_stamp
+from holdfast.durable.shadow import Large, Shadow
+from holdfast.durable.shadow_parts import Excluded, Stamp, file_stamp
 from holdfast.durable.snapshot_store import ATTEMPTS
 from holdfast.durable.submodules import GITLINK, State, unborn
 from holdfast.errors import (
@@ -90,7 +92,7 @@ class Snapshots:
     `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` and
     `store` never get in either. Both are relative to the worktree. `index`: that of who works there, where it is
     another than git's. `modules`: where git dirs of its submodules are looked for first. `confine`: the sandbox for
-    git that looks at files which a confined agent writes.
+    git that looks at files which a confined agent writes. `bounds`: how much they may hold beyond the base.
     """
 
     def __init__(
@@ -104,8 +106,9 @@ class Snapshots:
         base: str = "",
         modules: Path | None = None,
         confine: git.Confine | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
-        self._shadow = Shadow(worktree, private, store, include, exclude, index, modules, confine)
+        self._shadow = Shadow(worktree, private, store, include, exclude, index, modules, confine, bounds)
         self._repository = self._shadow.repository
         self._store = self._shadow.store
         self._base = base
@@ -123,21 +126,25 @@ class Snapshots:
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
-    def take(self, attempt: str, name: str, message: str = "") -> Snapshot:
-        """Saves the worktree as it stands. A snapshot that has this name already is replaced."""
+    def take(self, attempt: str, name: str, message: str = "", *, large: Large = "refuse") -> Snapshot:
+        """Saves the worktree as it stands. A snapshot that has this name already is replaced.
+
+        `large`: what is done about a file that is too large. Refused, it is an error, and nothing is taken; left out,
+        it stays as it stands, and the snapshot has what it held when the one before was taken.
+        """
         ref = reference(attempt, name)
         with self._at_work():
             try:
-                return self._take(attempt, ref, message or f"{attempt} {name}")
+                return self._take(attempt, ref, message or f"{attempt} {name}", large)
             except GitFailed:
                 # What is remembered may be gone: another process pruned the attempt, and git collected its objects.
                 self._forget()
                 self._shadow.forget_index()
-                return self._take(attempt, ref, message or f"{attempt} {name}")
+                return self._take(attempt, ref, message or f"{attempt} {name}", large)
 
-    def _take(self, attempt: str, ref: str, message: str) -> Snapshot:
+    def _take(self, attempt: str, ref: str, message: str, large: Large) -> Snapshot:
         before = self._newest(attempt)
-        staged = self._shadow.stage(before.tree if before else None)
+        staged = self._shadow.stage(before.tree if before else None, large, self._began(attempt))
         saved = before
         if saved is None or saved.tree != staged.tree:
             saved = self._commit(staged.tree, before, message)
@@ -148,6 +155,11 @@ class Snapshots:
         noted = {path: commit for path, commit in self._gitlinks.items() if commit != self._unborn}
         links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in noted.items()]
         return Snapshot(ref, saved.commit, saved.tree, saved is not before, _public(links + staged.excluded))
+
+    def _began(self, attempt: str) -> str:
+        """What the attempt began with, which may be any size. Its files are not the base's where a filter made them."""
+        first = self._store.path / ROOT / attempt / "start-1"
+        return first.read_text().strip() if attempt and first.exists() else self._base
 
     def _newest(self, attempt: str) -> _Saved | None:
         """The end of the attempt's chain. Neither clocks nor names are asked: each snapshot leads to all before it."""
@@ -253,7 +265,8 @@ class Snapshots:
             self._require_whole(name, target)
             self._forget()
             # Only what the index knows is removed, so it has to know everything first.
-            self._shadow.stage(target.tree)
+            self._shadow.stage(target.tree, "leave_out", self._base)
+            self._shadow.take_large()
             tree, excluded = self._shadow.without_excluded(target.tree)
             self._shadow.run("read-tree", "--reset", "-u", tree)
             left = self._shadow.left_out("--exclude-standard")
@@ -299,10 +312,11 @@ class Snapshots:
                     disk.remove_tree(staging)
                 raise
 
-    def standing(self) -> str:
-        """The tree as the worktree stands. It is kept nowhere."""
+    def standing(self, attempt: str = "") -> str:
+        """The tree as the worktree stands, kept nowhere; empty where something is too large for a snapshot."""
         with self._at_work():
-            return self._shadow.stage(None).tree
+            staged = self._shadow.stage(None, "leave_out", self._began(attempt))
+            return staged.tree if staged.is_whole else ""
 
     def submodules(self) -> dict[str, State]:
         """What stands in each submodule that is set up in the worktree, by its path."""

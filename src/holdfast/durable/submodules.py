@@ -146,6 +146,8 @@ class Submodules:
         self._worktree, self._private, self._places = worktree, private, places
         self.store, self.run, self.staging = store, run, staging
         self._made: dict[tuple[str, str], str] = {}
+        # Says which files of one are too large, given git's variables and the commit that it may have them of.
+        self.large: Callable[[Mapping[str, str], str], Iterable[str]] = lambda variables, commit: ()
 
     def standing(self) -> list[Module]:
         """Those that were set up and are still there, as a folder with a `.git`."""
@@ -248,7 +250,7 @@ class _Look:
     ) -> None:
         self.module, self.folder = module, folder
         self._files, self._nested = files, nested
-        self._run, self._staging, self._store = home.run, home.staging, home.store
+        self._run, self._staging, self._store, self._large = home.run, home.staging, home.store, home.large
 
     def tree(self, known: str) -> str:
         """The tree of the files. Its objects are kept nowhere."""
@@ -260,7 +262,7 @@ class _Look:
         see = self._variables(index, objects, *stores)
         if known and not index.exists() and self._run("read-tree", known, variables=see, codes=(0, 128)).failure:
             disk.unlink(index, missing_ok=True)
-        self._add(see)
+        self._add(see, known)
         found = self._run("write-tree", "--missing-ok", variables=see).line
         _clear(objects)
         return found
@@ -275,20 +277,20 @@ class _Look:
         see |= {"GIT_INDEX_FILE": str(index)}
         # Without the times of the files: so each of them is read, and written to where it is kept.
         self._run("update-index", "--add", "-z", "--index-info", stdin=joined(files), variables=see)
-        self._add(see, links_in(listed))
+        self._add(see, known, links_in(listed))
         return self._run("write-tree", variables=see).line
 
     def _is_nested(self, line: str) -> bool:
         name = line.split("\t", 1)[1]
         return any(name.startswith(f"{path}/") for path in self._nested)
 
-    def _add(self, see: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
+    def _add(self, see: Mapping[str, str], known: str, links: Mapping[str, str] | None = None) -> None:
         """Makes the index equal to the files. A gitlink in it would have git look inside: they leave it before."""
         listed = self._run("ls-files", "-s", "-z", variables=see).fields()
         found = links_in(listed)
         leaving = [*found, *(line.split("\t", 1)[1] for line in listed if self._is_nested(line))]
         self._run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(leaving), variables=see)
-        apart = [f":(top,exclude,literal){path}" for path in self._nested]
+        apart = [f":(top,exclude,literal){path}" for path in (*self._nested, *self._large(see, known))]
         added = self._run("add", "-A", "--ignore-errors", "--", ":/", *apart, codes=(0, 1), variables=see)
         asked = ("ls-files", "-z", "-o", "--exclude-standard", "--", ":/", *apart)
         left = self._run(*asked, variables=see).fields() if added.code else []

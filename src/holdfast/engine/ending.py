@@ -78,6 +78,11 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
             _give_back(shop, task, AbortReason.SHUTDOWN, ended)
         case Ending.LIMIT:
             _limit(shop, task, ended)
+        case Ending.OVER_LIMIT:
+            # What the machine bounds, and not the task: the next attempt is told, and begins with what was kept.
+            why, said = AbortReason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
+            more = _end_of(shop, task, ended)
+            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, said, **more)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
             shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(shop, task, ended))
             shop.note(task.id, f"{task.attempt} crashed: {_with_last_lines(shop, task, ended)}")
@@ -198,7 +203,7 @@ def _save(shop: Workshop, task: Task) -> str:
     saved = snapshots.names(task.attempt).get(name, "")
     before = standing.tree_of(shop.layout, task)
     if not saved or (before and not store.descends(saved, before)):
-        saved = snapshots.take(task.attempt, name).commit
+        saved = snapshots.take(task.attempt, name, large="leave_out").commit
     files = shop.layout.attempt_files(task.attempt)
     return saved if _is_of_this_boot(files, task.starts) and _worked_after_last_turn(files) else ""
 

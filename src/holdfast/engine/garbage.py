@@ -167,9 +167,9 @@ class Collector:
 
     def _kept(self, task: Task) -> str:
         """Saves what stands in a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
-        taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED).commit
+        taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED, large="leave_out").commit
         who = merge.Identity("holdfast", "holdfast@localhost")
-        # A worktree with a nested repository is not the same tree, and so it is kept.
+        # A worktree with a nested repository, or a file that is too large, is not the same tree, and so it is kept.
         store, exclude = self._trees.store, self._trees.exclude
         made = merge.candidate(store, task.base, taken, "cancelled", who, exclude=exclude, leaves_nested=True)
         return made or task.base

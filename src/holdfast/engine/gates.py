@@ -23,9 +23,10 @@ from typing import Literal
 import msgspec
 
 from holdfast.clock import Deadline, monotonic
+from holdfast.domain.attempt import Resources
 from holdfast.durable import attempts, disk, scrub
 from holdfast.durable.blobs import Blobs
-from holdfast.errors import BlobCorrupt, BlobMissing, DiskError, GateStuck, NotABlobId
+from holdfast.errors import BlobCorrupt, BlobMissing, GateStuck, NotABlobId
 from holdfast.layout import Attempt
 from holdfast.processes import cgroups, members
 
@@ -43,7 +44,7 @@ LOOK_S = 1.0
 PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
 _NICE = 19
 # Joins the control group, if it can, and becomes the gate: before exec nothing else can be done beside other threads.
-_JOIN = '{ echo 0 > "$0"; } 2>/dev/null; exec "$@"'
+_JOIN = 'while [ "$1" != -- ]; do { echo 0 > "$1"; } 2>/dev/null; shift; done; shift; exec "$@"'
 _NOT_FOUND = 127
 
 
@@ -73,7 +74,8 @@ class Result(msgspec.Struct, frozen=True):
 
 class Place(msgspec.Struct, frozen=True):
     """Where and for whom the gates run. `lock` is the descriptor that they inherit. `confine`: makes of a command line
-    the one that is run, where a sandbox is wanted. `cgroup`: the control group that they run in."""
+    the one that is run, where a sandbox is wanted. `cgroup`: the control group that they run in. `resources`: what they
+    may use together."""
 
     task: str
     attempt: str
@@ -83,6 +85,7 @@ class Place(msgspec.Struct, frozen=True):
     grace_s: float = GRACE_S
     confine: Callable[[Sequence[str]], Sequence[str]] | None = None
     cgroup: cgroups.Group | None = None
+    resources: Resources = cgroups.NO_LIMITS
 
     def environment(self, passed_on: tuple[str, ...]) -> dict[str, str]:
         names = {*PASSED_ON, *passed_on, *(name for name in os.environ if name.startswith("LC_"))}
@@ -146,9 +149,9 @@ def _joining(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> Seque
     if place.cgroup is None or shutil.which(program, path=env.get("PATH")) is None:
         return argv
     # The gate before this one was ended, and the group with it.
-    with contextlib.suppress(DiskError):
-        disk.make_group(place.cgroup.path)
-    return ["/bin/sh", "-c", _JOIN, str(place.cgroup.path / "cgroup.procs"), *argv]
+    group = cgroups.make(place.files, place.attempt, cgroups.GATES, place.resources)
+    doors = group.doors(cgroups.GATES) if group is not None else []
+    return ["/bin/sh", "-c", _JOIN, "sh", *map(str, doors), "--", *argv]
 
 
 def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
@@ -244,7 +247,7 @@ def locked(place: Place) -> Iterator[Place]:
             if deadline.is_over():
                 raise GateStuck(attempt=place.attempt, processes="a process that cannot be seen from here")
             time.sleep(POLL_S)
-        cgroup = cgroups.make(place.files, place.attempt, cgroups.GATES)
+        cgroup = cgroups.make(place.files, place.attempt, cgroups.GATES, place.resources)
         try:
             disk.rewrite(fd, os.fsencode(cgroup.path) + b"\n" if cgroup is not None else b"", path)
             yield msgspec.structs.replace(place, lock=fd, cgroup=cgroup)

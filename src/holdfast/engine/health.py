@@ -18,6 +18,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import size
 from holdfast.durable import attempts, audit_chain, audit_key, filesystems, git_locks, git_objects
 from holdfast.durable.attempts import Seen
 from holdfast.durable.entry import Ref
@@ -34,7 +35,7 @@ from holdfast.engine.trees import worktrees_of
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.layout import Attempt, Layout
-from holdfast.processes import cgroups
+from holdfast.processes import cgroups, resources
 
 DISK_BYTES_MIN = 1 << 30
 CLOCK_S_MAX = 60.0
@@ -64,12 +65,10 @@ class Part(msgspec.Struct, frozen=True):
 
 def disk_part(layout: Layout) -> Part:
     usage = shutil.disk_usage(layout.root)
-    fact = f"{in_words(usage.free)} free of {in_words(usage.total)}"
+    fact = f"{size(usage.free)} free of {size(usage.total)}"
     findings = []
     if usage.free < DISK_BYTES_MIN:
-        findings.append(
-            Finding(f"only {in_words(usage.free)} are free where {layout.root} is", "holdfast gc --dry-run")
-        )
+        findings.append(Finding(f"only {size(usage.free)} are free where {layout.root} is", "holdfast gc --dry-run"))
     return Part("disk", fact, findings)
 
 
@@ -95,6 +94,11 @@ def filesystems_part(layout: Layout, repo: Path) -> Part:
 def cgroups_part() -> Part:
     """Without one all is ended that can be seen; with one also who hides from its runner."""
     return Part("control groups", cgroups.in_words())
+
+
+def limits_part(config: Config) -> Part:
+    """What one attempt may use of the machine, and what keeps it to that here."""
+    return Part("limits", resources.in_words(config.limits.resources))
 
 
 def watches_part() -> Part:
@@ -335,15 +339,6 @@ def quarantine_part(layout: Layout) -> Part:
 
 
 # -- small questions --------------------------------------------------------------------------------------------------
-
-
-def in_words(size: int) -> str:
-    number = float(size)
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "bytes" or number >= 10 else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TB"
 
 
 def _number(path: Path) -> int:

@@ -13,7 +13,15 @@ import msgspec
 
 from holdfast.clock import monotonic
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import DefinitionLost, GitLocked, HoldfastError, LandingWaits, SnapshotLost, is_environment
+from holdfast.errors import (
+    DefinitionLost,
+    GitLocked,
+    HoldfastError,
+    LandingWaits,
+    SnapshotLost,
+    SnapshotTooLarge,
+    is_environment,
+)
 
 TRY_AGAIN_S = 2.0
 FAILURES_MAX = 4
@@ -79,7 +87,7 @@ def take_foreign(shop: Workshop, holds: Holds, name: str, error: HoldfastError, 
         shop.append()
         shop.note_fault(shop.board.task(name), str(error))
         holds.pause(name, str(error), stays=stays)
-    elif isinstance(error, (DefinitionLost, SnapshotLost)):
+    elif isinstance(error, (DefinitionLost, SnapshotLost, SnapshotTooLarge)):
         shop.park(shop.board.task(name), str(error))
         holds.hold(name, str(error), soon=False)
     else:

@@ -109,7 +109,7 @@ def undo(desk: Desk, asked: Turn) -> Answer:
         desk.worktrees.mend(task.id, task.base)
         snapshots = desk.worktrees.snapshots(task.id, task.base)
         number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1
-        saved = snapshots.take(task.attempt, f"undo-{number}")
+        saved = snapshots.take(task.attempt, f"undo-{number}", large="leave_out")
         snapshots.restore(commit)
         undone = TurnUndone(task.id, task.attempt, asked.turn, saved.ref, commit)
         desk.append([desk.record("turn_undone", 0, msgspec.to_builtins(undone))])

@@ -83,12 +83,12 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
     snapshots = worktrees.snapshots(task.id, base)
     is_equal = False
     if stood:
-        standing = snapshots.standing()
+        standing = snapshots.standing(task.attempt)
         is_equal = bool(snapshot) and standing == store.run("rev-parse", f"{snapshot}^{{tree}}").line
         known = store.trees(f"{ROOT}/{task.id}.*/*") | {store.run("rev-parse", f"{base}^{{tree}}").line}
         if not is_equal and standing not in known:
             number = sum(name.startswith("found-") for name in snapshots.names(task.attempt)) + 1
-            snapshots.take(task.attempt, f"found-{number}")
+            snapshots.take(task.attempt, f"found-{number}", large="leave_out")
     with worktrees.holding(task.id, base, snapshot or begin or base):
         if snapshot and not is_equal:
             snapshots.restore(snapshot)

@@ -28,8 +28,17 @@ from holdfast.engine.rework import base_of
 from holdfast.engine.standing import hold
 from holdfast.engine.wake import Room, ready
 from holdfast.engine.workshop import Workshop
-from holdfast.errors import DefinitionLost, HoldfastError, SnapshotLost, SubmoduleMissing, is_environment, is_fatal
+from holdfast.errors import (
+    DefinitionLost,
+    HoldfastError,
+    SnapshotLost,
+    SnapshotTooLarge,
+    SubmoduleMissing,
+    is_environment,
+    is_fatal,
+)
 from holdfast.ports import Agent, Work
+from holdfast.processes.resources import of_machine
 
 LEASE_S = 3600.0
 ORDER_TYPE = "application/json"
@@ -82,7 +91,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)
     try:
         _begin(shop, task, agent, caps)
-    except (DefinitionLost, SnapshotLost) as error:
+    except (DefinitionLost, SnapshotLost, SnapshotTooLarge) as error:
         shop.park(task, str(error))
     except HoldfastError as error:
         if is_fatal(error):
@@ -173,4 +182,5 @@ def _limits(shop: Workshop, made: Definition, caps: Caps) -> Limits:
         config.idle_turns_max,
         config.output_bytes_max,
         config.retry_timeout_s,
+        of_machine(config.limits.resources),
     )

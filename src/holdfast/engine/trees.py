@@ -6,9 +6,11 @@ from pathlib import Path
 
 from holdfast.config.settings import Config
 from holdfast.durable.audit_key import configured_path
+from holdfast.durable.bulk import Bounds
 from holdfast.engine.worktree import Worktrees
 from holdfast.layout import Layout
 
 
 def worktrees_of(repo: Path, layout: Layout, config: Config) -> Worktrees:
-    return Worktrees(repo, layout, config.submodules, str(configured_path(repo, config.audit.key_path) or ""))
+    key = str(configured_path(repo, config.audit.key_path) or "")
+    return Worktrees(repo, layout, config.submodules, key, Bounds.of(config.limits.resources))

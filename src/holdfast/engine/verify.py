@@ -20,6 +20,7 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain import paths as path_rules
 from holdfast.domain import reserved
+from holdfast.domain.attempt import Resources
 from holdfast.domain.definition import Definition
 from holdfast.durable import attempts, disk, git, git_objects
 from holdfast.durable.blobs import Blobs
@@ -33,6 +34,7 @@ from holdfast.layout import Attempt, Layout
 from holdfast.points import point
 from holdfast.ports import DidNotHappen, Happened, InDoubt
 from holdfast.ports import Verdict as Answer
+from holdfast.processes import cgroups
 
 Kind = Literal[
     "passed",
@@ -152,14 +154,12 @@ class Verify:
         passed_on: Sequence[str] = (),
         grace_s: float = running.GRACE_S,
         confine: Confine | None = None,
+        resources: Resources | None = None,
     ) -> None:
-        self._confine = confine
-        self._repo = repo
-        self._layout = layout
-        self._blobs = blobs
+        self._confine, self._resources = confine, resources
+        self._repo, self._layout, self._blobs = repo, layout, blobs
         self._worktrees = worktrees or Worktrees(repo, layout)
-        self._passed_on = tuple(passed_on)
-        self._grace_s = grace_s
+        self._passed_on, self._grace_s = tuple(passed_on), grace_s
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = intent.entry.inputs
@@ -284,9 +284,9 @@ class Verify:
             point("verify.begun.after")
 
     def _place(self, wanted: dict[str, Any]) -> Place:
-        attempt = wanted["attempt"]
-        folder = self._worktrees.scratch_path
-        return Place(wanted["task"], attempt, self._layout.attempt_files(attempt), folder, grace_s=self._grace_s)
+        attempt, folder = wanted["attempt"], self._worktrees.scratch_path
+        files, bounds = self._layout.attempt_files(attempt), self._resources or cgroups.NO_LIMITS
+        return Place(wanted["task"], attempt, files, folder, grace_s=self._grace_s, resources=bounds)
 
 
 def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -22,16 +22,15 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import msgspec
-
 from holdfast.durable import disk, git, git_locks
+from holdfast.durable.bulk import Bounds
 from holdfast.durable.lock import flock_within
 from holdfast.durable.snapshot import Snapshots, files_below
 from holdfast.durable.snapshot_store import Store
 from holdfast.durable.submodules import MODULES, record, recorded
 from holdfast.engine import submodules
 from holdfast.engine.submodules import INIT, KEEP
-from holdfast.engine.worktree_content import is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
+from holdfast.engine.worktree_content import Orphan, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
 from holdfast.engine.worktree_links import admin_of, is_ours, place_of, tie, tie_again
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.layout import Layout
@@ -50,19 +49,13 @@ _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
 _CACHES = (".aider.tags.cache.v3", ".aider.tags.cache.v4")
 
 
-class Orphan(msgspec.Struct, frozen=True):
-    """A worktree that no task has use for, and why it is still there."""
-
-    task: str
-    path: Path
-    reason: str
-
-
 class Worktrees:
-    def __init__(self, repo: Path, layout: Layout, submodules: str = KEEP, audit_key: str = "") -> None:
-        """`submodules`: the setting of this name. `audit_key`: where the settings put that key."""
+    def __init__(
+        self, repo: Path, layout: Layout, submodules: str = KEEP, audit_key: str = "", bounds: Bounds | None = None
+    ) -> None:
+        """`submodules`: the setting of this name. `audit_key`: where that key is set to be. `bounds`: of snapshots."""
         self._repo, self._layout, self._audit_key = repo, layout, audit_key
-        self._submodules = submodules
+        self._submodules, self._bounds = submodules, bounds
         self._made = layout.worktrees / ".made"
         self._lock_fd = -1
 
@@ -85,9 +78,10 @@ class Worktrees:
     def snapshots(self, task: str, base: str) -> Snapshots:
         """`base`: the commit that the task's attempt began with."""
         modules = own / MODULES if (own := self._own(task)) is not None else None
-        places = self.path(task), self.private(task), self._layout.snapshots
-        confine = self._confine(self.path(task), [self.private(task)])
-        return Snapshots(*places, exclude=self.exclude, base=base, modules=modules, confine=confine)
+        path, private = self.path(task), self.private(task)
+        confine = self._confine(path, [private])
+        find = functools.partial(Snapshots, path, private, self._layout.snapshots, exclude=self.exclude, base=base)
+        return find(modules=modules, confine=confine, bounds=self._bounds)
 
     def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
         """The sandbox for git over a worktree in which whoever was confined has been at work; None: nobody was."""

@@ -19,6 +19,14 @@ from holdfast.layout import Layout
 from holdfast.processes import confined_git
 
 
+class Orphan(msgspec.Struct, frozen=True):
+    """A worktree that no task has use for, and why it is still there."""
+
+    task: str
+    path: Path
+    reason: str
+
+
 def is_tree(
     repository: git.Repository,
     wanted: str,
@@ -45,6 +53,10 @@ def is_tree(
             # A gitlink in the index would have git look inside, with the settings that it finds there.
             links = links_in(run("ls-files", "-s", "-z").fields())
             run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(links))
+            # A new file makes it another tree, however large: that one is not read.
+            new = run("ls-files", "-z", "-o", "--exclude-standard", "--", *which).fields()
+            if not all(name.endswith("/") for name in new):
+                return False
             run("add", "-A", "--", *which, *(f":(top,exclude,literal){name}" for name in states))
             back = [f"{facts}\t{name}" for name, facts in links.items() if is_empty(path / name)]
             back += [f"{GITLINK} {state.commit} 0\t{name}" for name, state in states.items() if not state.tree]

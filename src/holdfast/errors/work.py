@@ -147,6 +147,12 @@ class SnapshotMissing(HoldfastError, exit_code=8):
     """There is no snapshot {name} in {store}. List what there is with `holdfast snapshots list TASK`."""
 
 
+class SnapshotTooLarge(HoldfastError, exit_code=8):
+    """No snapshot of {worktree} was taken: {what}, and {limit} is {most}. All turns before are kept, and the files
+    stand there still. Remove what is too large, list it in .gitignore if it is not to land, or raise {limit} in
+    config/settings.yaml."""
+
+
 class SpawnFailed(HoldfastError, exit_code=8):
     """The runner of {attempt} could not be started: {reason}. The task keeps its worktree, and is tried again."""
 

@@ -7,7 +7,9 @@ known when all else is gone. Both versions are served, with what is mounted and 
     version 2      a folder below our own group; `cgroup.freeze` and `cgroup.kill`
     version 1      the freezer's hierarchy; `freezer.state`, and a signal to each while they are frozen
 
-Where there is neither, groups are not used. What we write here is the kernel's, and on no disk.
+In an attempt's group are two: `agent`, which is frozen while a snapshot is taken, and `git`, with the gits of ours that
+take it. What they may use together is bounded (`controllers`). Where there is neither version, groups are not used.
+What we write here is the kernel's, and on no disk.
 """
 
 from __future__ import annotations
@@ -22,26 +24,49 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import monotonic
+from holdfast.domain.attempt import Resources
 from holdfast.durable import attempts, disk
 from holdfast.errors import DiskError
 from holdfast.layout import Attempt, Layout
+from holdfast.processes import controllers
 
 POLL_S = 0.001
 GATES = "gates"
+AGENT, GIT = "agent", "git"
+NO_LIMITS = Resources()
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group by its folder."""
+    """A group by its folder. `limiting`: groups of the same name in hierarchies of version 1 that only hold limits."""
 
     path: Path
+    limiting: tuple[Path, ...] = ()
 
     @property
     def _is_new(self) -> bool:
         return (self.path / "cgroup.kill").exists()
 
-    def join(self) -> None:
-        """Puts this process in, and whatever it becomes."""
-        disk.tell_kernel(self.path / "cgroup.procs", b"0")
+    def join(self, part: str = AGENT) -> None:
+        """Puts this process in, and whatever it becomes. Where it may be made and not joined, all is as without one."""
+        for file in self.doors(part):
+            with contextlib.suppress(DiskError):
+                disk.tell_kernel(file, b"0")
+
+    def doors(self, part: str = AGENT) -> list[Path]:
+        """The files by which a process comes in: where 0 is written to one, who wrote it is in."""
+        return [folder / "cgroup.procs" for folder in (self._inner(part), *self.limiting)]
+
+    def _inner(self, part: str) -> Path:
+        return inner if (inner := self.path / part).is_dir() else self.path
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The controllers whose limits hold for it."""
+        return controllers.held((self.path, *self.limiting))
+
+    def reached(self) -> dict[str, int]:
+        """How often each of its limits was come up against."""
+        return controllers.reached((self.path, *self.limiting))
 
     def members(self) -> list[int]:
         """Also those that are in groups below it."""
@@ -52,8 +77,14 @@ class Group(msgspec.Struct, frozen=True):
         # One of another pid namespace is told as 0.
         return [pid for pid in pids if pid]
 
+    def end_rest(self) -> None:
+        """Kills what a git of ours has left behind."""
+        for pid in Group(self.path / GIT).members():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
     def freeze(self, wait_s: float) -> None:
-        """Stands them still, and gives them the moment that it takes; there is no waking one by a signal."""
+        """Stands the agent's still, and gives them the moment that it takes; there is no waking one by a signal."""
         with contextlib.suppress(DiskError):
             self._set_frozen(True)
             deadline = monotonic() + wait_s
@@ -78,35 +109,43 @@ class Group(msgspec.Struct, frozen=True):
 
     def remove(self) -> None:
         """Removes it where nobody is left in it."""
-        for folder, _, _ in os.walk(self.path, topdown=False):
-            with contextlib.suppress(DiskError):
-                disk.remove_group(Path(folder))
+        for top in (self.path, *self.limiting):
+            for folder, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(DiskError):
+                    disk.remove_group(Path(folder))
 
     def _set_frozen(self, frozen: bool) -> None:
         if self._is_new:
-            disk.tell_kernel(self.path / "cgroup.freeze", b"1" if frozen else b"0")
+            disk.tell_kernel(self._inner(AGENT) / "cgroup.freeze", b"1" if frozen else b"0")
         else:
-            disk.tell_kernel(self.path / "freezer.state", b"FROZEN" if frozen else b"THAWED")
+            disk.tell_kernel(self._inner(AGENT) / "freezer.state", b"FROZEN" if frozen else b"THAWED")
 
     def _is_frozen(self) -> bool:
         try:
             if self._is_new:
-                return "frozen 1" in (self.path / "cgroup.events").read_text()
-            return (self.path / "freezer.state").read_text().strip() == "FROZEN"
+                return "frozen 1" in (self._inner(AGENT) / "cgroup.events").read_text()
+            return (self._inner(AGENT) / "freezer.state").read_text().strip() == "FROZEN"
         except OSError:
             return True
 
 
-def make(files: Attempt, attempt: str, part: int | str) -> Group | None:
+def make(files: Attempt, attempt: str, part: int | str, resources: Resources = NO_LIMITS) -> Group | None:
     """A group for this start, or for the gates, alone; None where there is none to be had."""
+    name = name_of(files, attempt, part)
+    if (own := controllers.place("")) is not None:
+        controllers.hand_on(own)
     for home in homes():
-        group = Group(home / name_of(files, attempt, part))
+        group = Group(home / name)
         try:
             disk.make_group(group.path)
+            for inner in () if part == GATES else (AGENT, GIT):
+                disk.make_group(group.path / inner)
         except DiskError:
+            group.remove()
             continue
-        if any((group.path / name).exists() for name in ("cgroup.kill", "freezer.state")):
-            return group
+        if any((group.path / file).exists() for file in ("cgroup.kill", "freezer.state")):
+            controllers.set_new(group.path, resources)
+            return Group(group.path, controllers.make_old(name, resources))
         group.remove()
     return None
 
@@ -120,7 +159,7 @@ def own(files: Attempt, path: str, part: int | str) -> Group | None:
     """The group that a file of the attempt names, if it is its own, and the kernel's: agents and gates may write to
     that file, and make a folder of that name in which any process is named."""
     found = Path(path)
-    return Group(found) if found.name == name_of(files, files.root.name, part) and _is_of_kernel(found) else None
+    return _whole(found) if found.name == name_of(files, files.root.name, part) and _is_of_kernel(found) else None
 
 
 def _is_of_kernel(path: Path) -> bool:
@@ -130,6 +169,12 @@ def _is_of_kernel(path: Path) -> bool:
         return False
     tops = [mount[1] for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
     return os.path.realpath(path) == str(path) and any(path.is_relative_to(top) for top in tops)
+
+
+def _whole(path: Path) -> Group:
+    """With its parts in other hierarchies."""
+    beside = (home / path.name for home in controllers.old_homes().values())
+    return Group(path, tuple(folder for folder in beside if folder != path and folder.is_dir()))
 
 
 def _prefix(root: Path) -> str:
@@ -149,26 +194,15 @@ def sweep(layout: Layout) -> None:
             # Nobody else makes one; and who lives may be about to join it.
             is_left = start == GATES or (runner is not None and not runner.is_alive())
             if is_left and not Group(path).members():
-                Group(path).remove()
+                _whole(path).remove()
 
 
 def homes() -> list[Path]:
-    """The folders in which groups can be made, the better ones first: our own groups, where they are writable."""
-    try:
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-        ours = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return []
-    wanted = [("cgroup2", "")] + [("cgroup", "freezer")]
-    found = [
-        Path(mount[1] + group[2])
-        for kind, controller in wanted
-        for mount in mounts
-        if mount[2] == kind and (not controller or controller in mount[3].split(","))
-        for group in ours
-        if controller in group[1].split(",") and (controller or group[0] == "0")
-    ]
-    return [path for path in found if os.access(path / "cgroup.procs", os.W_OK) and os.access(path, os.W_OK)]
+    """The folders in which groups can be made, the better ones first: our own groups, where they are writable; before
+    them one above our own where groups have limits."""
+    own, freezer = controllers.place(""), controllers.place("freezer")
+    found = [controllers.above(own), own] if own is not None else []
+    return list(dict.fromkeys(path for path in (*found, freezer) if path is not None and controllers.is_open(path)))
 
 
 def in_words() -> str:

@@ -94,6 +94,20 @@ def stop_below(top: int, wait_s: float) -> list[Known]:
             stopped[known] = None
 
 
+def used_below(top: int) -> tuple[int, int]:
+    """Memory in bytes, and threads, of all that descend from `top`. What they share is counted for each."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    seen = {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
+    signs = Signs(lambda _: False, Path("/"), top=top)
+    below = [pid for pid, stat in seen.items() if not stat.is_dead and _descends(signs, stat, seen)]
+    pages = threads = 0
+    for pid in below:
+        with contextlib.suppress(OSError):
+            pages += int(_read(f"/proc/{pid}/statm").split()[1])
+            threads += len(os.listdir(f"/proc/{pid}/task"))
+    return pages * os.sysconf("SC_PAGE_SIZE"), threads
+
+
 def wake(stopped: list[Known]) -> None:
     for known in stopped:
         _signal_known(known, signal.SIGCONT)

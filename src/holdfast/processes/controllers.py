@@ -1,0 +1,182 @@
+"""What a control group may use of the machine: memory, processes and cores, and which of these it has come up against.
+
+    version 2      files of the group itself, where a group above it hands its controllers on (`cgroup.subtree_control`)
+    version 1      a group of the same name in each controller's own hierarchy: memory, pids, cpu
+
+A limit that cannot be set here does not hold, and is kept by other means (`resources`), as far as there are any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.domain.attempt import Resources
+from holdfast.durable import disk
+from holdfast.errors import DiskError
+
+MEMORY, PIDS, CPU = "memory", "pids", "cpu"
+_PERIOD_US = 100_000
+# What a process of nice 19 has: in a group of its own, its nice value says nothing to those outside.
+_SHARES, _WEIGHT = b"15", b"1"
+
+
+def wanted(resources: Resources) -> dict[str, dict[str, bytes]]:
+    """By controller: the files of either version, and what is written to them. A file that is not there is left out."""
+    found: dict[str, dict[str, bytes]] = {}
+    if (most := resources.memory_bytes_max) is not None:
+        size = str(most).encode()
+        # With memory alone bounded, it would go on into the swap.
+        new = {"memory.max": size, "memory.swap.max": b"0"}
+        found[MEMORY] = {**new, "memory.limit_in_bytes": size, "memory.memsw.limit_in_bytes": size}
+    if resources.pids_max is not None:
+        found[PIDS] = {"pids.max": str(resources.pids_max).encode()}
+    if resources.cpus_max is not None:
+        quota = max(1000, int(resources.cpus_max * _PERIOD_US))
+        new = {"cpu.weight": _WEIGHT, "cpu.max": f"{quota} {_PERIOD_US}".encode()}
+        period = str(_PERIOD_US).encode()
+        found[CPU] = {
+            **new, "cpu.shares": _SHARES, "cpu.cfs_period_us": period, "cpu.cfs_quota_us": str(quota).encode(),
+        }  # fmt: skip
+    return found
+
+
+def set_new(group: Path, resources: Resources) -> None:
+    """Of version 2: whatever controllers the group has."""
+    for files in wanted(resources).values():
+        _write(group, files)
+    if resources.cpus_max is None:
+        _write(group, {"cpu.weight": _WEIGHT})
+
+
+def make_old(name: str, resources: Resources) -> tuple[Path, ...]:
+    """Of version 1: a group in each hierarchy that is wanted and can be written to."""
+    made, homes = [], old_homes()
+    for controller, files in wanted(resources).items():
+        if controller not in homes:
+            continue
+        folder = homes[controller] / name
+        with contextlib.suppress(DiskError):
+            disk.make_group(folder)
+            _write(folder, files)
+            made.append(folder)
+    return tuple(made)
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        if (folder / name).exists():
+            with contextlib.suppress(DiskError):
+                disk.tell_kernel(folder / name, content)
+
+
+def old_homes() -> dict[str, Path]:
+    """By controller of version 1: our own group in its hierarchy, where groups can be made in it."""
+    found = {name: place(name) for name in (MEMORY, PIDS, CPU)}
+    return {name: path for name, path in found.items() if path is not None and is_open(path)}
+
+
+def place(controller: str) -> Path | None:
+    """Where this process stands in the hierarchy of a controller; "" is version 2's. None where it is not mounted."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        ours = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return None
+    kind = "cgroup" if controller else "cgroup2"
+    tops = [mount[1] for mount in mounts if mount[2] == kind and (not controller or controller in mount[3].split(","))]
+    groups = [line[2] for line in ours if (controller in line[1].split(",") if controller else line[0] == "0")]
+    return Path(tops[0] + groups[0]) if tops and groups else None
+
+
+def is_open(path: Path) -> bool:
+    """Whether groups can be made in it, and processes moved there."""
+    return os.access(path / "cgroup.procs", os.W_OK) and os.access(path, os.W_OK)
+
+
+def hand_on(group: Path) -> None:
+    """Lets groups below a group of version 2 have limits. The kernel refuses that while processes are in it, but for
+    the topmost."""
+    if {MEMORY, PIDS} <= _words(group / "cgroup.controllers") and not hands_on(group):
+        with contextlib.suppress(DiskError):
+            disk.tell_kernel(group / "cgroup.subtree_control", b"+memory +pids +cpu")
+
+
+def hands_on(group: Path) -> bool:
+    return {MEMORY, PIDS} <= _words(group / "cgroup.subtree_control")
+
+
+def above(own: Path) -> Path | None:
+    """The nearest group, this one first, in which groups have limits; none where to go there would leave a limit of
+    memory behind that somebody has set for us."""
+    for path in (own, *own.parents):
+        if not is_open(path):
+            return None
+        if hands_on(path):
+            return path
+        if _number(path / "memory.max"):
+            return None
+    return None
+
+
+# -- what was reached -------------------------------------------------------------------------------------------------
+
+
+def held(folders: Iterable[Path]) -> frozenset[str]:
+    """The controllers that these groups have."""
+    names = {MEMORY: ("memory.max", "memory.limit_in_bytes"), PIDS: ("pids.max",), CPU: ("cpu.max", "cpu.shares")}
+    found = list(folders)
+    return frozenset(
+        controller for controller, files in names.items() if any((at / name).exists() for at in found for name in files)
+    )
+
+
+def reached(folders: Iterable[Path]) -> dict[str, int]:
+    """How many processes were ended because the memory was used up, and how many could not be begun."""
+    counted = {MEMORY: 0, PIDS: 0}
+    for folder in folders:
+        for controller, file, word in (
+            (MEMORY, "memory.events", "oom_kill"),
+            (MEMORY, "memory.oom_control", "oom_kill"),
+            (PIDS, "pids.events", "max"),
+        ):
+            counted[controller] = max(counted[controller], _counted(folder / file, word))
+    return counted
+
+
+def _counted(path: Path, word: str) -> int:
+    try:
+        lines = (line.split() for line in path.read_text().splitlines())
+        return next((int(line[1]) for line in lines if line[0] == word), 0)
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def machine_memory() -> int:
+    """What there is in all, or what our own groups may have where that is less; 0 where nobody says."""
+    limits = [_counted_kb(Path("/proc/meminfo"))]
+    if (old := place(MEMORY)) is not None:
+        limits += [_number(at / "memory.limit_in_bytes") for at in (old, *old.parents)]
+    if (new := place("")) is not None:
+        limits += [_number(at / "memory.max") for at in (new, *new.parents)]
+    return min((each for each in limits if each), default=0)
+
+
+def _counted_kb(path: Path) -> int:
+    return 1024 * _counted(path, "MemTotal:")
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _words(path: Path) -> set[str]:
+    try:
+        return set(path.read_text().split())
+    except OSError:
+        return set()
