@@ -60,8 +60,7 @@ LOCK_WAIT_S_MAX = 10.0
 TICK_S_MAX = 1.0
 # Events are for those who look on: a turn's are durable with it, the others as often as this.
 FLUSH_S = 1.0
-READ_BYTES = 1 << 16
-READS_BEFORE_A_HOOK_MAX = 1000
+READ_BYTES, READS_BEFORE_A_HOOK_MAX = 1 << 16, 1000
 NICE = 19
 # This process has done nothing: another has this start, or the start before has not ended and nobody has this one.
 EXIT_NOT_OURS, EXIT_LOCKED = 3, 4
@@ -257,14 +256,12 @@ class Runner:
         assert self._child is not None
         if stops := not is_waiting or self._order.sandbox != "none":  # Who is confined may only say that it waits.
             self._child.stop()
-        try:
-            attempts.beat(self._files)
-            now = self._watch.now()
-            line = self._record.turn(self._talk, now - self._turn_began)
-            self._talk.next_turn()
-        finally:
-            if stops:
-                self._child.go_on()
+        attempts.beat(self._files)
+        line = self._record.turn(self._talk, self._watch.now() - self._turn_began)
+        self._talk.next_turn()
+        # Where its turn could not be saved, it does nothing more: it is ended as it stands.
+        if stops:
+            self._child.go_on()
         self._wake()
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
@@ -343,8 +340,11 @@ class Runner:
     def _hear_the_end(self) -> None:
         assert self._record is not None
         if self._verdict is None:
-            for event in self._stream.end(verdicts.as_shell(self._code or 0)):
-                self._take(event)
+            try:
+                for event in self._stream.end(verdicts.as_shell(self._code or 0)):
+                    self._take(event)
+            except SnapshotTooLarge as failure:
+                self._fail(failure)
         is_done = self._judge().ending is Ending.DONE
         self._talk.close(TurnEvent.VERIFY_REQUESTED if is_done else TurnEvent.TASK_FAILED)
         self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, "type": "ended"})
