@@ -11,6 +11,8 @@ import pytest
 
 from confined_support import bench as bench
 from holdfast.domain.attempt import Ending, Launch, Limits, Resources
+from holdfast.durable.blobs import Blobs
+from holdfast.engine import gates
 from holdfast.layout import Layout
 from holdfast.processes import cgroups, controllers, resources
 from runner_support import LIMITS, Bench
@@ -185,3 +187,18 @@ def test_without_a_number_it_is_three_quarters_of_the_machine(bench: Bench) -> N
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert found is not None and 0 < found <= pages * 3 // 4 + MB
     assert "memory" in resources.in_words(Resources(pids_max=5))
+
+
+@needs_groups
+def test_gates_are_bounded_too_and_their_output_says_so(tmp_path: Path) -> None:
+    """They run what an agent has written."""
+    layout = Layout(tmp_path / "data")
+    blobs, folder = Blobs(layout.cas), tmp_path / "work"
+    folder.mkdir()
+    bounded = Resources(memory_bytes_max=MEMORY, pids_max=PIDS)
+    place = gates.Place("T", "T.1", layout.attempt_files("T.1"), folder, grace_s=0.1, resources=bounded)
+    with gates.locked(place) as ready:
+        result = gates.run(gates.Gate("hog", HOG), ready, blobs)
+        assert result.outcome == "failed" and "limits.memory_bytes_max" in gates.output_lines(blobs, result)[-1]
+        again = gates.run(gates.Gate("fine", "echo fine"), ready, blobs)
+        assert again.outcome == "passed" and gates.output_lines(blobs, again) == ["fine"]

@@ -79,7 +79,7 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.LIMIT:
             _limit(shop, task, ended)
         case Ending.OVER_LIMIT:
-            # What the machine bounds, and not the task: the next attempt is told, and begins with what was kept.
+            # No fault of the machine that passes: the next attempt is told, and begins with the last turn.
             why, said = AbortReason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
             more = _end_of(shop, task, ended)
             shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, said, **more)

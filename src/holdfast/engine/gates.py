@@ -29,6 +29,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.errors import BlobCorrupt, BlobMissing, GateStuck, NotABlobId
 from holdfast.layout import Attempt
 from holdfast.processes import cgroups, members
+from holdfast.processes.resources import reached
 
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 
@@ -161,8 +162,11 @@ def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: Deadlin
     os.set_blocking(pipe, False)
     with child.stdout:
         in_time = _watch(child.pid, pipe, deadline, kept)
+        over = reached(place.cgroup, place.resources)
         end(place, child.pid)
         kept.drain(pipe)
+        if over is not None:
+            kept.add(f"\n[holdfast: over a limit: {over.told}]\n".encode())
     code = child.wait()
     return in_time, code if code >= 0 else 128 - code
 

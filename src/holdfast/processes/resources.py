@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -18,6 +20,7 @@ from holdfast.layout import Attempt
 from holdfast.processes import cgroups, members
 from holdfast.processes.controllers import CPU, MEMORY, PIDS, hands_on, machine_memory, old_homes
 
+NOTHING: Mapping[str, int] = MappingProxyType({})
 MEMORY_LIMIT, PIDS_LIMIT = "limits.memory_bytes_max", "limits.pids_max"
 
 
@@ -78,16 +81,22 @@ class Room:
 
     def reached(self) -> Reached | None:
         """The limit that they have come up against so far."""
-        counted = self.group.reached() if self.group is not None else {MEMORY: 0, PIDS: 0}
-        memory, pids = self._resources.memory_bytes_max, self._resources.pids_max
         used, tasks = members.used_below(os.getpid()) if self._looks else (0, 0)
-        if pids is not None and (counted[PIDS] or (PIDS in self._looks and tasks > pids)):
-            # Who has begun so many goes on trying.
-            return Reached(PIDS_LIMIT, f"its processes and threads came to {pids:,}, which is {PIDS_LIMIT}", True)
-        if memory is not None and (counted[MEMORY] or (MEMORY in self._looks and used > memory)):
-            told = f"its processes used up {size(memory)} of memory, which is {MEMORY_LIMIT}"
-            return Reached(MEMORY_LIMIT, told, is_over=not counted[MEMORY])
-        return None
+        seen = {name: number for name, number in ((MEMORY, used), (PIDS, tasks)) if name in self._looks}
+        return reached(self.group, self._resources, seen)
+
+
+def reached(group: cgroups.Group | None, resources: Resources, seen: Mapping[str, int] = NOTHING) -> Reached | None:
+    """Of a group, and of what was seen where no group holds it."""
+    counted = group.reached() if group is not None else {MEMORY: 0, PIDS: 0}
+    memory, pids = resources.memory_bytes_max, resources.pids_max
+    if pids is not None and (counted[PIDS] or seen.get(PIDS, 0) > pids):
+        # Who has begun so many goes on trying.
+        return Reached(PIDS_LIMIT, f"its processes and threads came to {pids:,}, which is {PIDS_LIMIT}", True)
+    if memory is not None and (counted[MEMORY] or seen.get(MEMORY, 0) > memory):
+        told = f"its processes used up {size(memory)} of memory, which is {MEMORY_LIMIT}"
+        return Reached(MEMORY_LIMIT, told, is_over=not counted[MEMORY])
+    return None
 
 
 def _lower(which: int, most: int) -> None:

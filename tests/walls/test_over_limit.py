@@ -1,0 +1,39 @@
+"""A task whose agent goes over a limit, from the run's side: told, kept, and no fault that is waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine_support import add, git, holdfast, landed, layout, make_repo, settings, sound, state
+from holdfast.domain.task import TaskState
+
+# Larger ones cannot even be made: `limits.written_bytes_max`.
+HUGE = "truncate -s 60G huge"
+
+
+def test_the_next_attempt_is_told_and_begins_with_the_last_turn(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    settings(repo, grace_s=0.5)
+    add(repo, "t", f"attempt 1: write b 1\nattempt 1: run {HUGE}\nattempt 2: run ls > seen\nwrite t.txt x")
+    said = holdfast(repo, "run")
+    assert "over_limit: No snapshot of" in said and "the file huge has 60 GB" in said
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 2
+    assert {"b", "t.txt"} <= set(git(repo, "ls-tree", "-r", "--name-only", "main").split())
+    assert "huge" not in git(repo, "show", "main:seen").split()
+    sound(repo)
+
+
+def test_who_does_it_again_and_again_has_failed_and_a_person_is_told(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    settings(repo, grace_s=0.5)
+    add(repo, "t", f"write b 1\nrun {HUGE}", max_attempts=2)
+    holdfast(repo, "run", code=None)
+    task = state(repo).tasks["t"]
+    assert task.state is TaskState.FAILED and task.attempts == 2 and task.outcome["kind"] == "over_limit"
+    told = " ".join(holdfast(repo, "show", "t").split())
+    for way in ("huge", "60 GB", ".gitignore", "limits.file_bytes_max", "holdfast retry t"):
+        assert way in told, told
+    assert (layout(repo).worktree("t") / "huge").exists() and (layout(repo).worktree("t") / "b").exists()
+    assert "huge" in holdfast(repo, "promote", "t", code=8)
+    assert "memory" in holdfast(repo, "doctor", code=None)
+    sound(repo)
