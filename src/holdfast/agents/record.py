@@ -81,7 +81,8 @@ class Record:
     def write_output(self, data: bytes, source: int = 0) -> None:
         """Durable with the next turn, and without secrets: of each source whole lines are written. Beyond the most that
         is kept, the log says so once, and grows no more."""
-        self._keep_output(self._flows.setdefault(source, scrub.Flow(scrub.usual())).feed(data))
+        if self._output.size <= self._order.limits.output_bytes_max:
+            self._keep_output(self._flows.setdefault(source, scrub.Flow(scrub.usual())).feed(data))
 
     def _keep_output(self, data: bytes) -> None:
         most = self._order.limits.output_bytes_max
