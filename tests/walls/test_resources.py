@@ -23,8 +23,8 @@ OLD = controllers.old_homes()
 HELD = {"memory", "pids"} <= (OLD.keys() or set()) or any(map(controllers.hands_on, cgroups.homes()))
 needs_groups = pytest.mark.skipif(not HELD, reason="no control group with limits is to be had")
 HOG = f"{sys.executable} -c 'x = bytearray(1 << 34); print(len(x))'"
-# It ends by itself after a while, should nobody end it: 2,000 processes in all.
-BOMB = "n=0; while [ $n -lt 2000 ]; do n=$((n+1)); (sleep 60) & done; wait"
+# It ends by itself after a while, should nobody end it: 300 processes in all.
+BOMB = "n=0; while [ $n -lt 300 ]; do n=$((n+1)); (sleep 60) & done; wait"
 
 
 def limits(**more: float) -> Limits:
