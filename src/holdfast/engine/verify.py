@@ -34,25 +34,18 @@ from holdfast.layout import Attempt, Layout
 from holdfast.points import point
 from holdfast.ports import DidNotHappen, Happened, InDoubt
 from holdfast.ports import Verdict as Answer
-from holdfast.processes import cgroups
+from holdfast.processes.cgroups import NO_LIMITS
 
 Kind = Literal[
-    "passed",
-    "no_candidate",
-    "conflict",
-    "conflict_markers",
-    "empty_change",
-    "paths_violated",
-    "gate_failed",
+    "passed", "no_candidate", "conflict", "conflict_markers", "empty_change", "paths_violated", "gate_failed",
     "gate_timed_out",
-]
+]  # fmt: skip
 
 VERIFY_POINTS = tuple(
     f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
 )
 Confine = Callable[[Sequence[str], Path, Path, Sequence[str], str], Sequence[str]]
-TAIL_LINES = 200
-FILES_TOLD_MAX = 100
+TAIL_LINES, FILES_TOLD_MAX = 200, 100
 _JSON = "application/json"
 
 
@@ -154,7 +147,7 @@ class Verify:
         passed_on: Sequence[str] = (),
         grace_s: float = running.GRACE_S,
         confine: Confine | None = None,
-        resources: Resources | None = None,
+        resources: Resources = NO_LIMITS,
     ) -> None:
         self._confine, self._resources = confine, resources
         self._repo, self._layout, self._blobs = repo, layout, blobs
@@ -285,8 +278,8 @@ class Verify:
 
     def _place(self, wanted: dict[str, Any]) -> Place:
         attempt, folder = wanted["attempt"], self._worktrees.scratch_path
-        files, bounds = self._layout.attempt_files(attempt), self._resources or cgroups.NO_LIMITS
-        return Place(wanted["task"], attempt, files, folder, grace_s=self._grace_s, resources=bounds)
+        files = self._layout.attempt_files(attempt)
+        return Place(wanted["task"], attempt, files, folder, grace_s=self._grace_s, resources=self._resources)
 
 
 def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -404,5 +397,4 @@ def _told(result: Result, blobs: Blobs) -> str:
     if not lines:
         is_there = not result.output or blobs.has(result.output)
         return f"{head} {'It printed nothing.' if is_there else 'Its output is no longer there.'}"
-    shown = "\n".join(lines[-TAIL_LINES:])
-    return f"{head} The end of its output:\n{shown}"
+    return "\n".join((f"{head} The end of its output:", *lines[-TAIL_LINES:]))
