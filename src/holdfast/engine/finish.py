@@ -140,14 +140,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
         task.candidate,
         target,
         merged.commit,
-        verify.pin(
-            gates,
-            made.paths,
-            shop.blobs,
-            shop.sandbox_of(made),
-            shop.config.sandbox_writable,
-            shop.config.sandbox_network,
-        ),
+        verify.pin(gates, made.paths, shop.blobs, *shop.confinement(made)),
         all(gate.repeatable for gate in gates),
         tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
     )

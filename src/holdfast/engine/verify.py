@@ -100,18 +100,9 @@ def _unused(name: str, taken: dict[str, Gate]) -> str:
     return free
 
 
-def pin(
-    gates: Sequence[Gate],
-    paths: Sequence[str],
-    blobs: Blobs,
-    sandbox: str = "none",
-    writable: Sequence[str] = (),
-    network: str = "open",
-) -> str:
-    """Keeps what judges, and what confines it, as a blob; its digest is what an intent names."""
-    opened = tuple(writable) if sandbox != "none" else ()
-    pinned = _Pinned(tuple(gates), tuple(paths), sandbox, opened, network if sandbox != "none" else "open")
-    return blobs.put(msgspec.json.encode(pinned), content_type=_JSON)
+def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, *confined: Any) -> str:
+    """Keeps what judges, and what confines it (sandbox, writable, network), as a blob; an intent names its digest."""
+    return blobs.put(msgspec.json.encode(_Pinned(tuple(gates), tuple(paths), *confined)), content_type=_JSON)
 
 
 # -- verdicts ---------------------------------------------------------------------------------------------------------

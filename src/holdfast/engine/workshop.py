@@ -105,6 +105,13 @@ class Workshop:
     def sandbox_of(self, made: Definition) -> str:
         return self.resolve_sandbox(made.sandbox or self.config.sandbox)
 
+    def confinement(self, made: Definition) -> tuple[str, tuple[str, ...], str]:
+        """The sandbox of its gates, the paths that are open there for writing, and the network."""
+        kind = self.sandbox_of(made)
+        return (
+            (kind, (), "open") if kind == "none" else (kind, self.config.sandbox_writable, self.config.sandbox_network)
+        )
+
     def move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> None:
         """Journals one move of the task's state machine, after what `before` holds."""
         self.append(self.moved(task, event, reason, **more))
