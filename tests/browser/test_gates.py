@@ -73,7 +73,7 @@ def test_what_nothing_checks_is_told(site: Site, look: Look) -> None:
     page = look(site.start(), "#/task/bare?part=gates")
     expect(page.locator(".no-gate")).to_contain_text("set `gates:` in config/settings.yaml")
     page.get_by_role("tab", name="Story").click()
-    expect(page.locator(".task-head .notice")).to_contain_text("No gate")
+    expect(page.locator(".task-head .unchecked")).to_contain_text("No gate")
     site.open_gate()
     wait_for(lambda: site.states().get("bare") == "CLOSED", "the landing")
     page.get_by_role("tab", name="Gates").click()

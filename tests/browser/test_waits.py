@@ -157,3 +157,28 @@ def test_a_fault_of_the_machine_is_told(
     expect(page.locator(".task-head .notice.warn")).to_contain_text("SIGKILL")
     (tmp_path / "mended").touch()
     expect(page.locator(".task-title .badge")).to_have_text("●landed")
+
+
+def test_what_failed_says_why_and_leads_to_what_its_gate_printed(site: Site, look: Look) -> None:
+    site.add("broken", "write a x", verify=["echo the door is open; false"], max_attempts=1)
+    site.add("luckless", "fail no luck", max_attempts=1)
+    page = look(site.start())
+    expect(card(page, "luckless").locator(".card-why")).to_have_text("no luck")
+    expect(card(page, "broken").locator(".card-why")).to_contain_text("the gate verify-1")
+    page.goto(f"{site.address.url}/#/task/broken")
+    reason = page.locator(".task-head [data-reason=FAILED]")
+    expect(reason).to_contain_text("Failed: the gate verify-1")
+    reason.get_by_role("link", name="What the gate printed").click()
+    expect(page.locator(".gates pre")).to_have_text("the door is open")
+    page.goto(f"{site.address.url}/#/task/luckless")
+    expect(page.locator(".task-head [data-reason=FAILED]")).to_have_text("Failed: no luck")
+
+
+def test_the_answer_to_a_question_is_on_its_page(site: Site, look: Look) -> None:
+    site.add("ask", "say It is in store.py.", may_change_nothing=True)
+    page = look(site.start(), "#/task/ask")
+    expect(page.locator(".notice.answer")).to_contain_text("It is in store.py.")
+    # Nothing was to be checked.
+    expect(page.locator(".task-head")).not_to_contain_text("No gate")
+    page.get_by_role("tab", name="Gates").click()
+    expect(page.locator(".no-gate")).to_have_count(0)

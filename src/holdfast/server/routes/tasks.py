@@ -21,6 +21,7 @@ from holdfast.server.repository import RUN
 
 LIMIT_MAX = 1000
 BATCH_MAX = 1000
+REASON_CHARS_MAX = 1000
 Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
@@ -28,7 +29,8 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task in a list. `landing_waits`: the paths in a checkout for which its landing waits. `held` says why it is
     left alone until somebody acts; `not_before` is when its time comes, and `cause` why it is paused until then.
     `fault`: a fault of the machine holds it up. `lost`: its landing is not on its branch any more. `next_step`: what to
-    type, where one of these two is the matter."""
+    type, where one of these two is the matter. `reason`: why it has failed or was cancelled, or what became of the last
+    attempt of one that is open again."""
 
     id: str
     state: TaskState
@@ -56,6 +58,7 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     fault: str = ""
     lost: str = ""
     next_step: str = ""
+    reason: str = ""
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,8 +165,14 @@ def row(task: Task, made: Definition | None, held: str = "", lost: str = "", ste
         task.attempt, task.attempts, task.turns, task.usd, task.tokens, task.parked, task.progress, task.added_at,
         task.changed_at, (made.parent or "") if made else "", made.depends_on if made else (),
         max(task.not_before, (made.not_before or 0.0) if made else 0.0), held, task.cause, task.landing_waits,
-        _fault(task), lost, step,
+        _fault(task), lost, step, _reason(task),
     )  # fmt: skip
+
+
+def _reason(task: Task) -> str:
+    tried = task.state is TaskState.OPEN and task.attempts
+    told = tried or task.state in (TaskState.FAILED, TaskState.CANCELLED)
+    return str(task.outcome.get("detail") or "")[:REASON_CHARS_MAX] if told else ""
 
 
 def _fault(task: Task) -> str:

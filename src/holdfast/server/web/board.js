@@ -131,7 +131,7 @@ export function whyItWaits(task) {
   if (faultWords(task)) return faultWords(task);
   if (task.state === "PENDING_APPROVAL") return "waits for your word";
   if (task.state === "PLANNED") return "a plan: waits for your word";
-  if (task.state === "FAILED") return "";
+  if (task.state === "FAILED") return task.reason || "";
   if (!["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(task.state)) return "";
   const ended = task.depends_on.map((name) => store.tasks.get(name)).filter((other) => other && (other.state === "CANCELLED" || other.state === "FAILED"));
   if (ended.length) return `depends on ${ended.slice(0, 3).map((other) => `${other.id}, which is ${other.state}`).join("; ")}: ${ended[0].state === "FAILED" ? "retry that" : "take it out of depends_on"}, or cancel this`;

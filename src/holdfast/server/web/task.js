@@ -131,8 +131,10 @@ function paintHead(node, { view, attempts }) {
     store.lostOf(row.id) && h("p", { class: "notice warn", "data-lost": row.id }, lostWords(store.lostOf(row.id))),
     faultWords(row) && !row.parked && h("p", { class: "notice warn" }, faultWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
+    row.reason && !waits.some((each) => each.includes(row.reason)) && h("p", { class: `notice ${row.state === "FAILED" ? "bad" : ""}`, "data-reason": row.state }, `${REASONS[row.state] || "Last try"}: `, cut(row.reason, 1000),
+      /^gate_/.test((view.outcome || {}).kind) && [" ", h("a", { href: `${taskLink(row.id)}?part=gates` }, "What the gate printed")]),
     row.progress && h("p", { class: "notice" }, cut(row.progress, 300)),
-    view.unchecked && !["CLOSED", "CANCELLED"].includes(row.state) && h("p", { class: "notice" }, NO_GATE),
+    view.unchecked && !["CLOSED", "CANCELLED"].includes(row.state) && h("p", { class: "unchecked warn-text" }, NO_GATE),
     view.outcome && view.outcome.kind === "answer" && h("p", { class: "notice answer" }, String(view.outcome.answer || "").split("\n").map((line) => h("span", {}, line, h("br")))),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     h("div", { class: "buttons" }, buttonsFor(row), h("a", { class: "button plain", href: `#/graph?of=${encodeURIComponent(row.id)}` }, "In the graph"),
@@ -143,6 +145,7 @@ function paintHead(node, { view, attempts }) {
   }
 }
 
+const REASONS = { FAILED: "Failed", CANCELLED: "Cancelled" };
 const link = (id) => h("a", { href: taskLink(id) }, h("bdi", {}, cut(id, 40)));
 const links = (ids) => ids.slice(0, 20).flatMap((id, place) => [place ? ", " : "", link(id)]);
 
