@@ -232,7 +232,7 @@ def test_a_decision_that_a_crash_cut_in_half_is_finished_under_its_id(repo: Path
 def test_a_promotion_that_a_crash_cut_in_half_is_finished_under_its_id(repo: Path) -> None:
     rejected(repo).write_text("")
     decide(repo, "retry", tasks=["a"])  # the first of its four records
-    app = App.find(repo, environ={})
+    app = App.find(repo)
     for _ in range(2):
         answer = app._decide_here(KEY, "promote", {"task": "a"}, print)
         assert answer.tasks[0].state is TaskState.CLOSED
