@@ -142,7 +142,6 @@ def test_every_kind_of_event_has_a_drawing(site: Site, look: Look) -> None:
         site, "kinds.1",
         {"type": "session", "id": "abc", "model": hostile},
         {"type": "said", "text": hostile},
-        {"type": "thought", "text": "Shall I?\nYes."},
         {"type": "tool_started", "name": hostile, "call": "1", "input": hostile},
         {"type": "tool_ended", "call": "1", "ok": False, "output": hostile},
         {"type": "spent", "usd": 0.00125, "tokens_in": 1000, "tokens_out": 20},
@@ -167,7 +166,6 @@ def test_every_kind_of_event_has_a_drawing(site: Site, look: Look) -> None:
     expect(output).to_contain_text("compacted its context")
     expect(output).to_contain_text("it goes on: start 2")
     expect(output).to_contain_text("Counted otherwise than told.")
-    expect(page.locator("details.thought")).to_contain_text("thinks: Shall I?")
     # A failed tool is open, and says so; one without an end has none.
     expect(page.locator("details.tool.bad[open]")).to_contain_text("failed")
     expect(page.locator("details.tool.pending")).to_contain_text("no result yet")

@@ -59,7 +59,7 @@ class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AgentEventRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event, with the fields of its `type`; `turn` closes a turn, `ended` a start of the agent.
 
-    `said` and `thought` have `text`; `tool_started` has `name`, `call` and `input`, `tool_ended` has `call`, `ok` and
+    `said` has `text`; `tool_started` has `name`, `call` and `input`, `tool_ended` has `call`, `ok` and
     `output`; `spent` has what was spent since the one before; `finished` is the agent's own last word. Each text is cut
     to about 16,000 characters; all of it is in the raw output.
     """

@@ -57,11 +57,6 @@ export function drawer() {
       run.said = (event.text || "").trim();
       return long(event.text || "", "div", "ev said");
     },
-    thought: (event) => {
-      const text = event.text || "";
-      return h("details", { class: "ev thought" }, h("summary", {}, h("i", { "aria-hidden": "true" }, "∴"), h("span", {}, "thinks: ", cut(text.trim().split("\n")[0], HEAD))),
-        long(text, "div", "body"));
-    },
     tool_started: (event, run) => {
       const node = tool(event);
       const early = results.get(key(event));
@@ -152,7 +147,10 @@ function givenTo(input) {
   if (!/^[[{]/.test(text)) return { head: text, whole: text };
   try {
     const found = JSON.parse(text);
-    if (Array.isArray(found)) return { head: text, whole: JSON.stringify(found, null, 2) };
+    if (Array.isArray(found)) {
+      const named = found.map((each) => (each && each.path) || "").filter(Boolean);
+      return { head: named.length ? named.join(", ") : text, whole: JSON.stringify(found, null, 2) };
+    }
     const fields = Object.entries(found).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]);
     const main = fields.find(([name, value]) => TELLING.includes(name) && value) || [];
     if (!main.length) return { head: text, whole: fields.map(([name, value]) => `${name}: ${value}`).join("\n") };
