@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -149,5 +151,21 @@ def test_variables_of_the_settings_reach_their_agent_and_no_secret_is_kept(repo:
     leaks = [
         path for path in kept if {SECRET.encode(), other.encode()} & set(re.findall(rb"[\w-]+", path.read_bytes()))
     ]
-    # The agent's raw output is as it was written; and the settings have a copy beside them.
-    assert {path.name for path in leaks} == {"output.log", "settings.yaml"}
+    # The settings have a copy beside them.
+    assert {path.name for path in leaks} == {"settings.yaml"}
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap")
+def test_a_program_that_the_sandbox_does_not_show_is_told_before_it_starts(repo: Path) -> None:
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        program(folder, "bot", "true")
+        layout(repo).settings.write_text(
+            f"server: {{enabled: false}}\nagent: bot\nagents: [{{name: bot, command: [{folder}/bot]}}]\n"
+        )
+        (layout(repo).backlog_open / "t.yaml").write_text("goal: do it\nsandbox: bwrap\n")
+        told = holdfast(repo, "run", "--plain", code=20)
+        assert f"bot is {folder}/bot, and the sandbox has a /tmp of its own" in told
+        assert "0 turns" in told
+    finally:
+        shutil.rmtree(folder)

@@ -36,7 +36,7 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
     Those of the settings are listed, too; outside a repository there are none. A missing one is listed with the way to
     install it. UNASKED is what it may do without asking: `permissions` in the settings' `agents`.
     """
-    from holdfast.agents import registry
+    from holdfast.agents import registry, sandbox
     from holdfast.agents.survey import survey
 
     config = config_here(ctx)
@@ -48,7 +48,7 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
     if as_json:
         print_json({"agents": found})
     else:
-        _tell(found, is_confined=config.sandbox != "none")
+        _tell(found, is_confined=sandbox.resolved(config.sandbox) != "none")
 
 
 def _tell(found: list[Facts], *, is_confined: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.agents import sandbox
 from holdfast.durable import disk
 
 if TYPE_CHECKING:
@@ -29,16 +30,16 @@ def about_permissions(
     layout: Layout, config: Config, known: Mapping[str, Agent], names: Iterable[str]
 ) -> Iterator[str]:
     """A sentence for each of these agents that was not told yet; it counts as told once the next one is asked for."""
-    told = _read(layout)
+    told, kind = _read(layout), sandbox.resolved(config.sandbox)
     for name in names:
         agent = known.get(name)
         permission = agent.permission if agent is not None else None
         if permission is None:
             continue
-        facts = f"{permission.mode} {' '.join(permission.flags)} {config.sandbox}"
+        facts = f"{permission.mode} {' '.join(permission.flags)} {kind}"
         if told.get(name) == facts:
             continue
-        yield sentence(name, permission, is_confined=config.sandbox != "none")
+        yield sentence(name, permission, is_confined=kind != "none")
         told[name] = facts
         disk.replace(layout.told, msgspec.json.encode({"permissions": told}))
 

@@ -196,9 +196,10 @@ def _facts(picture: Picture) -> dict[str, dict[str, Any]]:
 
 
 def _changes(before: Mapping[str, dict[str, Any]], now: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Of the tasks that are there at first, those that have ended are not told."""
+    """At first, tasks that have ended are not told, nor that nobody runs, which is told at the end."""
     for name, facts in now.items():
-        if before.get(name) == facts or (not before and facts.get("how") in SETTLED):
+        is_dull = facts.get("how") in SETTLED or (facts["kind"] == "run" and not facts["run"])
+        if before.get(name) == facts or (not before and is_dull):
             continue
         yield facts
 

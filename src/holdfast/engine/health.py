@@ -18,7 +18,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
-from holdfast.domain.wording import size
+from holdfast.domain.wording import plural, size
 from holdfast.durable import attempts, audit_chain, audit_key, filesystems, git_locks, git_objects
 from holdfast.durable.attempts import Seen
 from holdfast.durable.entry import Ref
@@ -324,7 +324,7 @@ def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path
             said = f"the audit key {path} cannot be made: {above} cannot be written to, so no run is put on record"
             return Part("audit", "no key can be made", [Finding(said, f"ls -ld {shlex.quote(str(above))}")])
         return Part("audit", f"no key yet; the first run makes {path}")
-    return Part("audit", f"{len(days)} days signed, and the key is here" if days else "the key is here")
+    return Part("audit", f"{plural(len(days), 'day')} signed, and the key is here" if days else "the key is here")
 
 
 def quarantine_part(layout: Layout) -> Part:

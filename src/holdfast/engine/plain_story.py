@@ -55,7 +55,7 @@ _EVENTS = {
     ("task_orphaned", "heartbeat_timeout"): "Its agent gave no sign of life any more",
 }
 _WORK = {"spawn": "Starting its agent", "verify": "Verifying it", "land": "Landing it",
-         "refresh": "Bringing it up to date", "publish": "Publishing it"}  # fmt: skip
+         "refresh": "Bringing the checkout up to date", "publish": "Publishing it"}  # fmt: skip
 _CLOSED = {
     "confirmed": "",
     "failed": "{work} failed",
@@ -73,10 +73,10 @@ _REST = {
     "tasks_filed": "Written to the backlog: {tasks}",
 }
 _ABOUT_TO = {"spawn": "Its agent is about to be started", "verify": "It is about to be verified",
-             "land": "It is about to be landed", "refresh": "It is about to be brought up to date",
+             "land": "It is about to be landed", "refresh": "The checkout is about to be brought up to date",
              "publish": "It is about to be published"}  # fmt: skip
 _DID = {"spawn": "Its agent was started", "verify": "It was verified", "land": "It is on its branch",
-        "refresh": "It was brought up to date", "publish": "It was published"}  # fmt: skip
+        "refresh": "The checkout was brought up to date", "publish": "It was published"}  # fmt: skip
 # A reason of the state machine's, in words; empty: the sentence says it already.
 _REASONS = {
     "definition_deleted": "its file was deleted",
@@ -152,9 +152,11 @@ def fully(entry: Entry) -> str:
         told = template.format_map(_Facts({name: compact(value) for name, value in inputs.items()}))
     if kind == "task_claimed" and inputs.get("why"):
         told += f" ({_plain_choice(compact(inputs['why']))})"
-    why = compact(inputs.get("reason") or "")
-    why = _REASONS.get(why, why)
-    return f"{told} ({_cut(why)})" if why and why not in told else told
+    given = compact(inputs.get("reason") or "")
+    why = _REASONS.get(given, given)
+    # Where there is an outcome's detail, the sentence has it, and that says more.
+    is_told = not why or why in told or (": " in told and given in _REASONS)
+    return told if is_told else f"{told} ({_cut(why)})"
 
 
 def _plain_choice(why: str) -> str:
@@ -188,6 +190,7 @@ def _more(entry: Entry) -> str:
         given = compact(inputs.get("reason") or "")
         why = why or _REASONS.get(given, given)
         again = "; another attempt follows" if inputs.get("again") else ""
+        why = why.removesuffix(".") if again else why
         return (f": {_cut(why)}" if why else "") + again
     return ""
 

@@ -57,6 +57,9 @@ class Held(msgspec.Struct, frozen=True):
     of_agent: bool = False
 
 
+_OTHERS_INSIDE = ("/tmp/", "/dev/")
+
+
 def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     """Starts a runner for the task, or says why not."""
     made = shop.board.definition(task.id)
@@ -71,6 +74,8 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     kind = shop.sandbox_of(made)
     if missing := agent.missing(made) or shop.missing_sandbox(kind):
         return Held(missing)
+    if hidden := _hidden_program(shop, agent, made):
+        return Held(hidden)
     if kind == "none" and shop.config.sandbox_network == "none":
         return Held("`sandbox_network: none` needs a sandbox, and it has none; install bubblewrap, or set it to `open`")
     if (down := outages.blocking(shop, choice.agent, choice.model)) is not None:
@@ -103,6 +108,18 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
             return Held(str(error), fault=True)
         shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, AbortReason.NOT_STARTED, "not_started", str(error))
     return None
+
+
+def _hidden_program(shop: Workshop, agent: Agent, made: Definition) -> str:
+    """Why a confined agent's program is not there for it; each start would fail the same way."""
+    program = agent.find() or ""
+    is_seen = not program.startswith(_OTHERS_INSIDE) or program.startswith(f"{shop.repo}/")
+    if shop.sandbox_of(made) != "bwrap" or is_seen:
+        return ""
+    return (
+        f"{agent.name} is {program}, and the sandbox has a {'/'.join(program.split('/')[:2])} of its own, without that "
+        "program. Nothing was started; put it elsewhere, or set `sandbox: none` for the task."
+    )
 
 
 def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
