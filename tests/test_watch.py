@@ -102,9 +102,9 @@ def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path
             first = [watcher.stdout.readline() for _ in range(3)]
             facts = [msgspec.json.decode(program.stdout.readline()) for _ in range(3)]
             go.write_text("")
-            rest, _ = watcher.communicate(timeout=60)
-            more, _ = program.communicate(timeout=60)
-            assert run.wait(60) == 0
+            rest, _ = watcher.communicate(timeout=300)
+            more, _ = program.communicate(timeout=300)
+            assert run.wait(300) == 0
     assert "is alive, pid" in first[0] and "one: at work" in first[1] and "one: scripted, turn" in first[2]
     assert "one: closed" in rest and rest.endswith("nobody runs: 1 closed\n")
     assert [each["kind"] for each in facts] == ["run", "state", "agent"] and facts[0]["pid"] == run.pid
