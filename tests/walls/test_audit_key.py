@@ -30,9 +30,9 @@ def test_a_command_without_a_run_covers_the_key_that_the_settings_name(
     program.parent.mkdir()
     program.write_text(BWRAP.format(log=log, bwrap=shutil.which("bwrap")))
     program.chmod(0o755)
-    settings(repo, max_agents=1, max_attempts=1, sandbox="bwrap", audit={"key_path": str(key)})
+    settings(repo, max_agents=1, max_attempts=1, audit={"key_path": str(key)})
     add(repo, "t", "write a.txt x\nwrite b.txt y\nfail")
-    env = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    env = {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOLDFAST_SANDBOX": "bwrap"}
     holdfast(repo, "run", "--plain", code=None, env=env)
     assert key.exists()
     if command[0] == "gc":

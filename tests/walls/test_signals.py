@@ -38,9 +38,9 @@ def test_a_gate_does_not_name_whom_we_end(tmp_path: Path) -> None:
             git(repo, "add", "gate.py")
             git(repo, "commit", "-qm", "a gate")
             gate = {"name": "judge", "command": f"{sys.executable} gate.py"}
-            settings(repo, max_agents=1, sandbox="bwrap", gates=[gate])
+            settings(repo, max_agents=1, gates=[gate])
             add(repo, "t", "write a.txt x")
-            told = holdfast(repo, "run", "--plain", code=None)
+            told = holdfast(repo, "run", "--plain", code=None, env={"HOLDFAST_SANDBOX": "bwrap"})
             assert "t" in state(repo).tasks and state(repo).tasks["t"].state is TaskState.CLOSED, told
             assert "planted" in holdfast(repo, "gates", "t", "--full")
             assert str(layout(repo).worktrees).encode() in layout(repo).attempt_files("t.1").gates_lock.read_bytes()
