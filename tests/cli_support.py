@@ -26,8 +26,13 @@ class Typed(NamedTuple):
 def type_in(
     folder: Path, *arguments: str, stdin: str | IO[bytes] = "", environ: Mapping[str, str | None] | None = None
 ) -> Typed:
-    """What a person would see, without the price of a process. Settings of this shell do not reach the command."""
-    ours: dict[str, str | None] = {name: None for name in os.environ if name.startswith("HOLDFAST_")}
+    """What a person would see, without the price of a process. Settings of this shell do not reach the command.
+
+    Nor does the sandbox, which has tests of its own."""
+    kept = {"HOLDFAST_SANDBOX"}
+    ours: dict[str, str | None] = {
+        name: None for name in os.environ if name.startswith("HOLDFAST_") and name not in kept
+    }
     code: str | int | None = None
     with CliRunner().isolation(stdin, {**ours, **(environ or {})}) as (out, err, _), contextlib.chdir(folder):
         try:

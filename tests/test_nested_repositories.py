@@ -28,7 +28,7 @@ def repo(tmp_path: Path) -> Path:
 def test_it_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str, nest: str) -> None:
     add(repo, "t", f"attempt 1: run {nest}\nattempt 2+: run test -f nest/f && {way}\nwrite t.txt x")
     said = holdfast(repo, "run")
-    assert "nested_repository: it leaves a git repository of its own in nest" in said
+    assert "it leaves a git repository of its own in nest" in said
     assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 2
     files = git(repo, "ls-tree", "-r", "--name-only", "main").split()
     assert ("nest/f" in files) is way.startswith("rm") and "t.txt" in files

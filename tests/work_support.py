@@ -29,9 +29,10 @@ def git(repo: Path, *arguments: str) -> str:
 
 
 def bare_environment(**more: str) -> dict[str, str]:
-    """Without settings of this shell, and without anybody's git identity."""
+    """Without settings of this shell, anybody's git identity, and the sandbox, which has tests of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_", "XDG_"))}
-    return {**kept, "GIT_CONFIG_NOSYSTEM": "1", "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **more}
+    ours = {"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], "HOLDFAST_SANDBOX": os.environ["HOLDFAST_SANDBOX"]}
+    return {**kept, "GIT_CONFIG_NOSYSTEM": "1", **ours, **more}
 
 
 def make_repository(top: Path, *, with_commit: bool = True) -> Path:

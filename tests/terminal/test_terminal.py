@@ -153,7 +153,7 @@ def at_work() -> Iterator[Path]:
     top = Path(tempfile.mkdtemp(prefix="hf-terminal-", dir="/tmp"))
     held = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nsay bye\nwrite y hi"
     repo = make_work(top / "repo", one=held.format(go=top / "go"))
-    (repo / ".sdd/config/settings.yaml").write_text("server: {enabled: false}\nmax_attempts: 1\n")
+    (repo / ".sdd/config/settings.yaml").write_text("server: {enabled: false}\nmax_attempts: 1\nsandbox: none\n")
     hostile = 'title: "See \\e[31mthis \\u202e"\n'
     add(repo, "sees", "write seen hi", more=f"{hostile}approve: true\nverify: ['true']\n")
     add(repo, "login", "write page hi", more="verify: ['echo the login is broken; exit 3']\n")
