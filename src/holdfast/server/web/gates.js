@@ -2,7 +2,7 @@
 
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, put } from "./dom.js";
-import { long, plural } from "./events.js";
+import { long, plural } from "./transcript.js";
 import { ago, span } from "./words.js";
 
 const LIMIT = 200;

@@ -3,7 +3,7 @@
 
 import { answered, get, part } from "./api.js";
 import { failed, h, nothing, plain, put } from "./dom.js";
-import { drawer } from "./events.js";
+import { drawer } from "./transcript.js";
 import { follow } from "./stream.js";
 
 const PAGE = 200;
