@@ -103,6 +103,9 @@ def own_index(order: Order) -> Path | None:
 def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, ...]:
     """The command line of the agent, confined as its order says; what it needs for that is made first."""
     if order.sandbox == "none":
+        # An agent may be told to keep its conversations in such a folder, and need not make it.
+        for home in (each for each in order.launch.homes if not each.marker):
+            _writable(home, os.path.realpath(order.worktree))
         return argv
     repository, own = git.discover(Path(order.worktree)), _own(order)
     modules = recorded(Path(order.private))
@@ -173,11 +176,8 @@ def _confined(
 def _home(home: Home, worktree: str) -> list[str]:
     """A CLI's own folder: what it needs to write, and no more, so that nothing planted there is run by the next one."""
     folder = Path(home.folder).resolve()
-    writable = [folder / name.replace("{worktree}", folder_name(worktree)) for name in home.writable]
-    if home.marker and (marked := _marked(folder, home.marker, worktree)):
-        writable = [marked]
-    for path in (folder, *writable):
-        disk.mkdir(path, 0o700)
+    marked = _marked(folder, home.marker, worktree) if home.marker else None
+    writable = [marked] if marked else _writable(home, worktree)
     found = [path for path in sorted(folder.iterdir()) if path.exists() and path not in writable]
     shown = [("--ro-bind", path, path) for path in found if not any(map(path.match, home.forgotten))]
     shown += [("--bind", path, path) for path in writable]
@@ -188,6 +188,15 @@ def _home(home: Home, worktree: str) -> list[str]:
         # With another worktree in it, the folder would be taken for that one's.
         shown.append(("--ro-bind", marker, marker))
     return ["--tmpfs", str(folder), *bwrap.flat(shown)]
+
+
+def _writable(home: Home, worktree: str) -> list[Path]:
+    """The folders in it that the CLI writes, which are there from now on."""
+    folder = Path(home.folder).resolve()
+    writable = [folder / name.replace("{worktree}", folder_name(worktree)) for name in home.writable]
+    for path in (folder, *writable):
+        disk.mkdir(path, 0o700)
+    return writable
 
 
 def _cache(home: Home) -> list[str]:
