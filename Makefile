@@ -17,7 +17,7 @@ VERSIONS ?= 3.11 3.12 3.13
 .PHONY: test test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz pythons lock clean
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)" $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls -m "$(MARKS)" $(ARGS)
 
 # Whole runs that are killed, stopped and continued, each some seconds long.
 test-long:
