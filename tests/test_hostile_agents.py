@@ -201,7 +201,7 @@ def test_the_attempt_after_a_lost_worktree_begins_with_its_last_turn(tmp_path: P
         attempt 2: run cp a.txt b.txt
     """
     add(repo, "a", script)
-    assert "worktree_lost" in holdfast(repo, "run")
+    assert "The agent's worktree" in holdfast(repo, "run")
     task = state(repo).tasks["a"]
     assert (task.state, task.attempts, task.starts, task.resumes) == ("CLOSED", 2, 1, 0)
     assert git(repo, "show", "main:a.txt") == git(repo, "show", "main:b.txt") == "x"

@@ -69,7 +69,7 @@ def test_a_rewritten_landing_is_recognised(repo: Path, how: str) -> None:
     assert state(repo).tasks["t"].landed != before
     sound(repo)
     assert "Sound.\n" in holdfast(repo, "check")
-    assert "left refs/heads/main" in holdfast(repo, "history", "t")
+    assert "left the branch; now it is" in holdfast(repo, "history", "t")
 
 
 @pytest.mark.parametrize(
