@@ -49,9 +49,13 @@ CROSSED = """
 
 def crossed(page: Any, edges: int) -> list[str]:
     expect(page.locator("svg.graph .edge")).to_have_count(edges)
-    told = page.evaluate(CROSSED)
-    assert told["boxes"] and told["steps"] > 20 * edges
-    found: list[str] = told["found"]
+
+    def drawn() -> Any:
+        # The page may be drawing anew at this very moment.
+        told = page.evaluate(CROSSED)
+        return told["boxes"] and told["steps"] > 20 * edges and told
+
+    found: list[str] = wait_for(drawn, "the graph")["found"]
     return found
 
 

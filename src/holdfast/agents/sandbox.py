@@ -160,7 +160,8 @@ def _confined(
     roots = bwrap.data_roots(root.resolve())
     # Who opens a CLI's whole folder does not open its settings; who names something in it does.
     inner = [path for path in opened if any(Path(each.folder) in path.parents for each in homes)]
-    flat = bwrap.needed_below_covered(common.parent if common.name == ".git" else common)
+    shown = bwrap.shown_below_covered(common.parent if common.name == ".git" else common)
+    flat = bwrap.flat([("--ro-bind", path, path) for path in shown])
     flat += [part for each in _CACHES for part in _cache(each)]
     flat += bwrap.flat([("--bind", path, path) for path in opened if path not in inner])
     flat += [part for each in homes for part in _home(each, os.path.realpath(worktree))]

@@ -7,6 +7,7 @@ Until the first runner of an attempt has begun, its worktree holds nothing that 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import msgspec
 
@@ -38,6 +39,7 @@ from holdfast.errors import (
     is_fatal,
 )
 from holdfast.ports import Agent, Work
+from holdfast.processes import bwrap
 from holdfast.processes.resources import of_machine
 
 LEASE_S = 3600.0
@@ -113,7 +115,8 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
 def _hidden_program(shop: Workshop, agent: Agent, made: Definition) -> str:
     """Why a confined agent's program is not there for it; each start would fail the same way."""
     program = agent.find() or ""
-    is_seen = not program.startswith(_OTHERS_INSIDE) or program.startswith(f"{shop.repo}/")
+    shown = (Path(program).is_relative_to(each) for each in bwrap.shown_below_covered(shop.repo))
+    is_seen = not program.startswith(_OTHERS_INSIDE) or any(shown)
     if shop.sandbox_of(made) != "bwrap" or is_seen:
         return ""
     return (

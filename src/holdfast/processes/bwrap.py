@@ -58,7 +58,7 @@ def trouble() -> str:
     return "" if is_fine else f"`{PROGRAM}` may not make one on this machine ({told or tried.returncode})"
 
 
-def needed_below_covered(repository: Path) -> list[str]:
+def shown_below_covered(repository: Path) -> list[Path]:
     """Holdfast and its Python, the home, the programs on the PATH and the repository, where they lie below /tmp or
     /dev/shm: they are shown to read. What is shut comes after."""
     found = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2], Path.home(), repository]
@@ -72,7 +72,7 @@ def needed_below_covered(repository: Path) -> list[str]:
         is_below = any(top in path.parents for top in (*_COVERED, Path("/dev/shm"))) and path != Path("/dev/shm")
         if is_below and not any(path.is_relative_to(other) for other in shown):
             shown.append(path)
-    return flat([("--ro-bind", path, path) for path in shown])
+    return shown
 
 
 def flat(binds: Sequence[tuple[str, Path, Path]]) -> list[str]:

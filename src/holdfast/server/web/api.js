@@ -73,10 +73,13 @@ async function renewed(used) {
 
 // With the token, and once more where a restart has made another of it.
 export async function authorised(path, more, options) {
-  const used = token();
-  const answer = await fetched(path, { ...options, headers: headers(more) });
-  if (answer.status !== 401 || !await renewed(used)) return answer;
-  return fetched(path, { ...options, headers: headers(more) });
+  for (let again = false; ; again = true) {
+    const used = token();
+    const answer = await fetched(path, { ...options, headers: headers(more) });
+    // Somebody may sign in while an answer to the token before is still on its way: it is not about the new one.
+    answer.isOfToken = () => used === token();
+    if (answer.status !== 401 || again || !await renewed(used)) return answer;
+  }
 }
 
 export class Refused extends Error {
@@ -96,7 +99,7 @@ export async function refusal(answer) {
   try {
     document = await answer.json();
   } catch { /* Not ours: the status has to do. */ }
-  if (answer.status === 401) ask(document.detail || "");
+  if (answer.status === 401 && token() && answer.isOfToken()) ask(document.detail || "");
   return new Refused(answer.status, document.code || "", document.detail || `The server answered ${answer.status}.`);
 }
 
