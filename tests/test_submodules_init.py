@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clock_support import SetClock
 from engine_support import (
     add,
     begin,
@@ -207,16 +208,18 @@ def test_no_git_of_ours_runs_inside_a_submodule(repo: Path, tmp_path: Path, sand
 # -- every start makes the worktree equal to its tree -----------------------------------------------------------------
 
 
-def test_a_start_puts_the_submodules_back(repo: Path) -> None:
+def test_a_start_puts_the_submodules_back(repo: Path, tmp_path: Path) -> None:
     """The worktree was deleted while the attempt was paused; at its last turn a submodule was moved."""
     wanted, see = newer(repo), "cat lib/inner.txt lib/deep/d.txt > t.txt; git -C lib status --porcelain >> t.txt"
-    add(repo, "t", f"run git -C lib checkout -q {wanted}\nonce {repo.parent}/paused: rate-limit 1\nrun {see}")
-    process = begin(repo)
+    add(repo, "t", f"run git -C lib checkout -q {wanted}\nonce {repo.parent}/paused: rate-limit 900\nrun {see}")
+    clock = SetClock(tmp_path)
+    process = begin(repo, **clock.env)
     wait_for(lambda: "t" in (tasks := state(repo).tasks) and bool(tasks["t"].cause), "the pause")
     process.kill()
     process.wait()
     shutil.rmtree(worktree(repo, "t"))
-    holdfast(repo, "run")
+    clock.later(1000)
+    holdfast(repo, "run", env=clock.env)
     assert landed(repo) == ["t"] and link(repo) == wanted
     assert git(repo, "show", "main:t.txt").split() == ["2", "deep"]
     sound(repo)
