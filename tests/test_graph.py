@@ -69,6 +69,19 @@ def expected_cancels(known: dict[str, Node]) -> set[str]:
         found |= more
 
 
+@pytest.mark.parametrize("again", [True, False], ids=["open again", "gone"])
+def test_children_of_a_task_that_is_no_longer_cancelled_are_ready_again(again: bool) -> None:
+    graph = Graph()
+    graph.put(Node("child", parent="top"))
+    graph.put(Node("top", state=TaskState.CANCELLED))
+    assert list(graph.ready(0.0)) == [] and graph.next_ready(0.0) is None
+    if again:
+        graph.put(Node("top", priority=9))
+    else:
+        graph.remove("top")
+    assert graph.next_ready(0.0) == "child"
+
+
 @given(
     steps=strategies.lists(
         strategies.tuples(nodes | strategies.sampled_from(NAMES), strategies.sampled_from([0.0, 5.0, 12.0])),

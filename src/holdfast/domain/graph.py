@@ -99,6 +99,8 @@ class Graph:
         was_settled = before is not None and before.state is SETTLED
         if was_settled != (node.state is SETTLED):
             self._tell_dependents(node.id, -1 if node.state is SETTLED else 1)
+        if before is not None and before.state is TaskState.CANCELLED and node.state is not TaskState.CANCELLED:
+            self._offer_children(node.id)
         self._suspect(node)
 
     def _suspect(self, node: Node) -> None:
@@ -119,6 +121,8 @@ class Graph:
         del self._unmet[name]
         if node.state is SETTLED:
             self._tell_dependents(name, 1)
+        if node.state is TaskState.CANCELLED:
+            self._offer_children(name)
 
     def next_ready(self, now: float, role: str | None = None) -> str | None:
         """The task to take first, of this role or of any, or None. It stays ready until its state is put anew."""
@@ -311,6 +315,11 @@ class Graph:
             heapq.heappush(self._timed, (node.not_before, node.id))
         else:
             heapq.heappush(self._ready[node.role], (node.priority, node.number, node.id))
+
+    def _offer_children(self, name: str) -> None:
+        """They were let go while their parent was cancelled."""
+        for child in self._children.get(name, ()):
+            self._offer(self._nodes[child])
 
     def _wake(self, now: float) -> None:
         while self._timed and self._timed[0][0] <= now:
