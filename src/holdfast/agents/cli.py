@@ -8,6 +8,7 @@ with `said`, which never raises. An adapter is known by one line in `registry` a
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ CALLS_MAX = 100_000
 FILE_BYTES_MAX = 1 << 20
 
 
-class Cli:
+class Cli(ABC):
     name: str
     title: str
     program: str
@@ -54,12 +55,12 @@ class Cli:
             settings = DeclaredAgent(self.name)
         self._settings = settings
 
+    @abstractmethod
     def call(self, work: Work) -> Launch:
         """How it is called, as far as the adapter knows it."""
-        raise NotImplementedError
 
-    def stream(self) -> Stream:
-        raise NotImplementedError
+    @abstractmethod
+    def stream(self) -> Stream: ...
 
     def launch(self, work: Work) -> Launch:
         return environment.with_settings(self.call(work), self._settings)
