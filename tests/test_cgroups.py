@@ -76,6 +76,21 @@ def test_frozen_it_does_nothing_and_thawed_it_goes_on(group: cgroups.Group, tmp_
     child.stdout.close()
 
 
+def test_what_an_earlier_data_root_of_the_same_path_left_is_ended(group: cgroups.Group, files: Attempt) -> None:
+    """Its runner was killed while its agent stood still: who comes in would stand still with it."""
+    left = begun(group, "echo on; exec sleep 600")
+    group.freeze(60.0)
+    again = cgroups.make(files, "T.1", 1)
+    assert again is not None and again.path == group.path
+    assert left.wait() == -9
+    child = begun(again, "echo on; exec sleep 600")
+    group.kill()
+    child.wait()
+    for each in (left, child):
+        assert each.stdout is not None
+        each.stdout.close()
+
+
 def note(files: Attempt, path: Path) -> None:
     me = process.current()
     nobody = process.Identity(2**22 - 1, 1, me.boot_id, me.host)

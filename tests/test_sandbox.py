@@ -232,7 +232,7 @@ def test_a_confined_agent_stands_still_while_its_turn_is_taken(bench: Bench) -> 
     """A child of it writes to two files in turn, without end; a snapshot that takes its time finds them at one step."""
     script = """
         spawn while :; do echo >> b; echo >> z; done
-        run for i in $(seq 300); do echo $i > f$i; done
+        run until [ -s z ]; do sleep 0.01; done; for i in $(seq 300); do echo $i > f$i; done
         run for i in $(seq 300); do echo $i. > f$i; done
     """
     ended = bench.run(script, sandbox="bwrap")
