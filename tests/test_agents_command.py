@@ -185,12 +185,38 @@ def test_the_other_examples_of_the_page_are_settings(repo: Path) -> None:
     assert [each.name for each in mcp.read(layout(repo).mcp_servers)] == ["docs", "tracker"]
 
 
-def test_the_page_has_a_place_for_the_matrix() -> None:
+def the_matrix() -> Any:
+    """Of the tests of the real agents, which are a package of their own."""
     sys.path.insert(0, str(Path(__file__).parent / "agents"))
     try:
         import matrix
     finally:
         sys.path.pop(0)
+    return matrix
+
+
+def test_the_page_has_a_place_for_the_matrix() -> None:
     page = PAGE.read_text()
-    for sandbox in matrix.SANDBOXES:
+    for sandbox in the_matrix().SANDBOXES:
         assert page.count(f"<!-- matrix, sandbox {sandbox}: made by `make test-agents` -->") == 1
+
+
+def test_a_matrix_is_whole_when_every_test_of_every_cell_was_run(tmp_path: Path) -> None:
+    module = the_matrix()
+    made = module.Matrix(["claude"])
+    assert made.is_empty and not made.is_whole
+    for row in module.ROWS:
+        made.note(row, "claude", "first", 2, "passed")
+    assert not made.is_empty and not made.is_whole and "not all run" in made.text() and "yes" not in made.text()
+    for row in module.ROWS:
+        made.note(row, "claude", "second", 2, "cannot: it has none" if row == "usage" else "passed")
+    assert made.is_whole and made.text().count("| yes |") == len(module.ROWS) - 1
+    assert "| yes; cannot: it has none |" in made.text()
+    made.note("lands", "claude", "first", 2, "failed")
+    made.note("lands", "claude", "first", 2, "passed")
+    assert made.is_whole and "| FAILS |" in made.text()
+    page = tmp_path / "agents.md"
+    page.write_text(PAGE.read_text())
+    made.write(page, "bwrap")
+    none, _, bwrap = page.read_text().partition("<!-- matrix, sandbox bwrap")
+    assert none == PAGE.read_text().partition("<!-- matrix, sandbox bwrap")[0] and "| FAILS |" in bwrap

@@ -1,8 +1,8 @@
 """The real agents. Only `make test-agents`, which installs them and sets HOLDFAST_AGENTS, runs what is here.
 
 A test with `row` in its name's marker is part of a cell of the matrix: `@pytest.mark.row("lands")`, run for each kit.
-After the run the matrix is printed, without a sandbox and in bwrap, written to build/agents-matrix-*.md, and into
-docs/agents.md where all of it was run.
+There are two matrices, without a sandbox and in bwrap. One of which anything was run is printed at the end, and written
+to build/agents-matrix-*.md; one of which all was run is written into docs/agents.md, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def _is_done_otherwise(item: Any, row: str, kit: Kit) -> bool:
     return not hasattr(item.module, "ONLY") and (row in kit.own or item.originalname in kit.own)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-k` takes any away: a cell is whole when all of its tests were run, not those that were asked for."""
+    cells: dict[tuple[str, ...], list[pytest.Item]] = {}
     for item in list(items):
         marker, kit = (
             item.get_closest_marker("row"),
@@ -64,17 +67,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 items.remove(item)
                 continue
             sandbox = item.callspec.params["sandbox"]  # type: ignore[attr-defined]
-            item.user_properties.append(("cell", [sandbox, marker.args[0], kit.name]))
+            cells.setdefault((sandbox, marker.args[0], kit.name), []).append(item)
             if why := kit.cannot.get(marker.args[0]):
                 item.add_marker(pytest.mark.skip(why))
+    for cell, tests in cells.items():
+        for item in tests:
+            item.user_properties.append(("cell", [*cell, item.nodeid, len(tests)]))
 
 
 def pytest_runtest_logreport(report: Any) -> None:
     cells = [value for name, value in report.user_properties if name == "cell"]
     if cells and (report.when == "call" or report.outcome != "passed"):
-        why = report.longrepr[2].removeprefix("Skipped: ") if report.outcome == "skipped" else ""
-        sandbox, *cell = cells[0]
-        _matrices[sandbox].note(*cell, report.outcome, why)
+        sandbox, row, agent, test, of = cells[0]
+        outcome = report.outcome
+        if outcome == "skipped":
+            why = next(kit for kit in KITS if kit.name == agent).cannot.get(row)
+            if why is None:  # It is this machine that cannot.
+                return
+            outcome = f"cannot: {why}"
+        _matrices[sandbox].note(row, agent, test, of, outcome)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -84,11 +95,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     build = TOP / "build"
     build.mkdir(exist_ok=True)
     for sandbox, matrix in _matrices.items():
+        if matrix.is_empty:
+            continue
         matrix.versions = versions
         text = matrix.text()
         terminalreporter.write_line(f"\nsandbox {sandbox}:\n{text}")
         (build / f"agents-matrix-{sandbox}.md").write_text(text)
-        if "not run" not in text:
+        if matrix.is_whole:
             matrix.write(TOP / "docs" / "agents.md", sandbox)
 
 

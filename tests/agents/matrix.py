@@ -22,24 +22,40 @@ ROWS = {
     "failures": "auth missing, program missing, refusal, garbage output: the right outcome and sentence",
 }
 SANDBOXES = ("none", "bwrap")
+NOT_RUN, IN_PART = "not run", "not all run"
 
 
 class Matrix:
+    """Of one sandbox. Which tests a cell has is told with each of them: a run may leave some out."""
+
     def __init__(self, agents: Iterable[str]) -> None:
         self._agents = list(agents)
-        self._cells: dict[tuple[str, str], set[str]] = {}
+        self._cells: dict[tuple[str, str], dict[str, str]] = {}
+        self._tests: dict[tuple[str, str], int] = {}
         self.versions: dict[str, str] = {}
 
-    def note(self, row: str, agent: str, outcome: str, why: str = "") -> None:
-        """`outcome`: passed, failed or skipped, of one test of the cell."""
-        self._cells.setdefault((row, agent), set()).add(f"cannot: {why}" if outcome == "skipped" else outcome)
+    def note(self, row: str, agent: str, test: str, of: int, outcome: str) -> None:
+        """`outcome` of one test of the cell, which has `of` tests: passed, failed, or `cannot: ` and why."""
+        cell = self._cells.setdefault((row, agent), {})
+        if cell.get(test) != "failed":
+            cell[test] = outcome
+        self._tests[row, agent] = of
 
     def _cell(self, row: str, agent: str) -> str:
-        found = self._cells.get((row, agent), set())
-        if "failed" in found:
+        cell = self._cells.get((row, agent), {})
+        if "failed" in cell.values():
             return "FAILS"
-        whys = sorted(each for each in found if each.startswith("cannot"))
-        return "; ".join(["yes"] * ("passed" in found) + whys) or "not run"
+        if not cell or len(cell) < self._tests[row, agent]:
+            return IN_PART if cell else NOT_RUN
+        return "; ".join(sorted({"yes" if each == "passed" else each for each in cell.values()}, reverse=True))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._cells
+
+    @property
+    def is_whole(self) -> bool:
+        return all(self._cell(row, each) not in (NOT_RUN, IN_PART) for row in ROWS for each in self._agents)
 
     def text(self) -> str:
         heads = [f"{each} {self.versions.get(each, '')}".strip() for each in self._agents]

@@ -27,6 +27,13 @@ HOW = {
 HOURS_S = 2 * 3600.0
 
 
+def opened(tmp_path: Path) -> Path:
+    """A folder that no snapshot holds and no rollback undoes, and in which a confined agent may write, too."""
+    folder = tmp_path / "opened"
+    folder.mkdir()
+    return folder
+
+
 def begin(site: Site, kit: Kit, beside: Path, trouble: Step) -> None:
     """A first answer whose command leaves a trace beside the worktree; one that runs no commands has trouble first."""
     file = site.add(verify=GATE)
@@ -53,8 +60,8 @@ def expect_it_went_on(site: Site, kit: Kit, beside: Path) -> None:
 @pytest.mark.parametrize("how", HOW)
 def test_an_unreachable_model_is_waited_for(kit: Kit, tmp_path: Path, how: str) -> None:
     limits = {"retry_timeout_s": 5.0, "outage_pause_s": 1.0, "outage_pause_max_s": 4.0}
-    with Site(tmp_path, kit, **limits) as site:
-        beside = tmp_path / "beside"
+    beside = opened(tmp_path) / "trace"
+    with Site(tmp_path, kit, sandbox_writable=[str(beside.parent)], **limits) as site:
         begin(site, kit, beside, HOW[how])
         run = site.begin()
         if how == "refused":
@@ -109,12 +116,12 @@ def test_a_name_or_a_certificate_that_fails_is_an_outage(kit: Kit, tmp_path: Pat
 
 @pytest.mark.row("usage")
 def test_a_usage_limit_is_waited_for_until_its_reset(kit: Kit, tmp_path: Path) -> None:
-    clock = SetClock(tmp_path)
-    with Site(tmp_path, kit, rate_limit_pause_s=10.0) as site:
+    clock, beside = SetClock(tmp_path), opened(tmp_path) / "trace"
+    with Site(tmp_path, kit, rate_limit_pause_s=10.0, sandbox_writable=[str(beside.parent)]) as site:
         site.environ |= {**clock.env, **kit.account}
         for name in kit.secrets if kit.account else ():
             del site.environ[name]
-        beside, reset = tmp_path / "beside", time.time() + HOURS_S
+        reset = time.time() + HOURS_S
         begin(site, kit, beside, kit.usage_limit(reset))
         run = site.begin()
         site.until(lambda: site.state.tasks and site.task.not_before, "the pause")
