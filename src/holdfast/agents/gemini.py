@@ -22,6 +22,7 @@ from holdfast.agents.cli import RETRY_S_MAX, Cli, broke_off, home, mentions, ref
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt import Can, Home, Launch, Modes
+from holdfast.durable import plain
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -295,7 +296,7 @@ class Chat:
                 self._path = next(iter(sorted(self._folder.glob(name))), None)
             if self._path is None:
                 return []
-            with self._path.open("rb") as file:
+            with plain.opened(self._path, self._folder / "tmp") as file:
                 file.seek(self._offset)
                 while (line := file.readline(CHAT_LINE_BYTES_MAX)).endswith(b"\n") or len(line) == CHAT_LINE_BYTES_MAX:
                     self._offset += len(line)

@@ -7,11 +7,9 @@ and waits until the runner takes that file away. A hook that nobody answers ends
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 from pathlib import Path
 
-from holdfast.durable import disk
+from holdfast.durable import disk, plain
 from holdfast.errors import HoldfastError
 
 SCRIPT_NAME = "after-tool.sh"
@@ -37,18 +35,9 @@ def waiting(folder: Path) -> list[Path]:
 def said_in(call: Path) -> bytes:
     """What the hook was given; nothing where the agent has put something else in its place, or far too much."""
     try:
-        # Neither a pipe nor a device is waited for, and no link is followed.
-        fd = os.open(call, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return plain.read(call, CALL_BYTES_MAX)
     except OSError:
         return b""
-    try:
-        found = os.fstat(fd)
-        is_fit = stat.S_ISREG(found.st_mode) and found.st_size <= CALL_BYTES_MAX
-        return os.read(fd, CALL_BYTES_MAX) if is_fit else b""
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def answer(call: Path) -> None:

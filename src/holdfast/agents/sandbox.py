@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.attempt import Home, Order, folder_name
-from holdfast.durable import disk, git
+from holdfast.durable import disk, git, plain
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.submodules import MODULES, Module, is_real, recorded
 from holdfast.errors import NotWritable
@@ -38,6 +38,7 @@ from holdfast.processes import bwrap
 
 KINDS = ("auto", "none", "bwrap")
 OWN = "own"
+PATH_BYTES_MAX = 1 << 16
 _WAY_OUT = (
     "install bubblewrap (on Debian `apt-get install bubblewrap`) where user namespaces are allowed, "
     "or set `sandbox: none`"
@@ -208,7 +209,7 @@ def _cache(home: Home) -> list[str]:
 def _marked(folder: Path, marker: str, worktree: str) -> Path | None:
     for path in sorted(folder.glob(f"*/{marker}")):
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if is_real(path.parent, folder) and path.read_text("utf-8").strip() == worktree:
+            if plain.read(path, PATH_BYTES_MAX, folder).decode().strip() == worktree:
                 return path.parent
     return None
 

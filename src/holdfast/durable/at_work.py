@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.durable import plain
 from holdfast.layout import Attempt, Layout
 
 STATES = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
@@ -78,7 +79,7 @@ def has_ended(files: Attempt, start: int) -> bool:
     if not files.start(start).exists():
         return False
     try:
-        with open(files.alive, "rb") as lock:
+        with plain.opened(files.alive) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True

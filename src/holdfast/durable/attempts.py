@@ -25,7 +25,7 @@ import msgspec
 
 from holdfast.clock import Deadline
 from holdfast.domain.attempt import Exit
-from holdfast.durable import disk, process
+from holdfast.durable import disk, plain, process
 from holdfast.errors import AlreadyExists, DiskError
 from holdfast.layout import Attempt
 
@@ -35,6 +35,8 @@ RUNNER, RECOVERY = "runner", "recovery"
 POLL_S = 0.02
 # Of an attempt's files; its folder has the right to be entered, too.
 PRIVATE = 0o600
+# More than any of these files has. An agent holds its lock, and so may write to it.
+BYTES_MAX = 64 << 20
 
 
 class Seen(StrEnum):
@@ -173,7 +175,7 @@ def last_sign(files: Attempt, start: int) -> int | None:
 def _read(path: Path, kind: type[T]) -> T | None:
     """These files appear whole or not at all, so one that cannot be read was damaged: it tells nothing."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(plain.read(path, BYTES_MAX), type=kind)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -181,7 +183,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
 def is_free(lock: Path) -> bool:
     """Asks by a shared lock for a moment, which does not disturb others that ask; who wants it for good tries again."""
     try:
-        with open(lock, "rb") as file:
+        with plain.opened(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.durable import git
+from holdfast.durable import git, plain
 from holdfast.errors import ObjectsDamaged
 
 _FANOUT = re.compile(r"[0-9a-f]{2}")
@@ -113,10 +113,8 @@ def _named(path: str, hash_name: str) -> str:
         if stat.S_ISLNK(os.lstat(path).st_mode):
             target = os.readlink(os.fsencode(path))
             return hashlib.new(hash_name, b"blob %d\0" % len(target) + target).hexdigest()
-        with open(path, "rb", opener=_open_plainly) as file:
-            if not stat.S_ISREG((found := os.fstat(file.fileno())).st_mode):
-                return ""
-            digest = hashlib.new(hash_name, b"blob %d\0" % found.st_size)
+        with plain.opened(Path(path)) as file:
+            digest = hashlib.new(hash_name, b"blob %d\0" % os.fstat(file.fileno()).st_size)
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
             return digest.hexdigest()
@@ -128,15 +126,10 @@ def _content(path: str) -> bytes | None:
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
             return os.readlink(os.fsencode(path))
-        with open(path, "rb", opener=_open_plainly) as file:
-            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+        with plain.opened(Path(path)) as file:
+            return file.read()
     except OSError:
         return None
-
-
-def _open_plainly(path: str, _: int) -> int:
-    """Follows no link, and waits for nobody: the files are an agent's."""
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def present(repository: git.Repository, commits: Iterable[str]) -> set[str]:

@@ -17,13 +17,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from holdfast.durable import disk, git, process, raw_git
+from holdfast.durable import disk, git, plain, process, raw_git
 from holdfast.durable.snapshot_store import Store
 
 GITLINK = "160000"
@@ -69,26 +68,21 @@ def record(private: Path, modules: Sequence[Module]) -> None:
 
 def head_of(git_dir: Path) -> str:
     """The commit that is checked out; empty where that cannot be told. Files are read, and nothing is run."""
-    head = _text(git_dir / "HEAD")
+    head = _text(git_dir, "HEAD")
     if found := _REF.fullmatch(head):
-        loose = _text(git_dir / found[1])
-        lines = (line.split(" ") for line in _text(git_dir / "packed-refs").splitlines())
+        loose = _text(git_dir, found[1])
+        lines = (line.split(" ") for line in _text(git_dir, "packed-refs").splitlines())
         head = loose or next((line[0] for line in lines if line[1:] == [found[1]]), "")
     commit = _COMMIT.fullmatch(head)
     return commit[1] if commit else ""
 
 
-def _text(path: Path) -> str:
+def _text(git_dir: Path, name: str) -> str:
     """The text of a plain file that an agent may have put there; empty where there is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.fsdecode(plain.read(git_dir / name, _BYTES_MAX, git_dir))
     except OSError:
         return ""
-    with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _BYTES_MAX:
-            return ""
-        return os.fsdecode(file.read(_BYTES_MAX))
 
 
 def has_commit(store: Path, commit: str) -> bool:

@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.clock import Deadline, monotonic
 from holdfast.domain.attempt import Resources
-from holdfast.durable import attempts, disk, scrub
+from holdfast.durable import attempts, disk, plain, scrub
 from holdfast.durable.blobs import Blobs
 from holdfast.errors import BlobCorrupt, BlobMissing, GateStuck, NotABlobId
 from holdfast.layout import Attempt
@@ -47,6 +47,7 @@ _NICE = 19
 # Joins the control group, if it can, and becomes the gate: before exec nothing else can be done beside other threads.
 _JOIN = 'while [ "$1" != -- ]; do { echo 0 > "$1"; } 2>/dev/null; shift; done; shift; exec "$@"'
 _NOT_FOUND = 127
+PATH_BYTES_MAX = 1 << 16
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -280,7 +281,7 @@ def end(place: Place, group: int = 0) -> None:
 
     def cgroup() -> cgroups.Group | None:
         try:
-            named = place.files.gates_lock.read_bytes()
+            named = plain.read(place.files.gates_lock, PATH_BYTES_MAX)
         except OSError:
             return None
         return cgroups.own(place.files, os.fsdecode(named).removesuffix("\n"), cgroups.GATES)

@@ -15,7 +15,7 @@ from holdfast.config.settings import Config
 from holdfast.domain import template
 from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
-from holdfast.durable import git
+from holdfast.durable import git, plain
 from holdfast.engine import merge
 from holdfast.engine.worktree import Worktrees
 
@@ -57,10 +57,14 @@ def of_landing(site: Site, task: Task, made: Definition) -> str:
 def agent_words(site: Site, task: Task) -> str:
     """What the agent wrote as the message of its own commits; empty where it made none."""
     for folder in _git_folders(site, task):
-        subjects = [found[1].strip() for line in _read(folder / "logs" / "HEAD") if (found := _COMMIT.match(line))]
+        subjects = [
+            found[1].strip() for line in _read(folder / "logs" / "HEAD", folder) if (found := _COMMIT.match(line))
+        ]
         if not subjects:
             continue
-        words = _cleaned("\n".join(line for line in _read(folder / "COMMIT_EDITMSG") if not line.startswith("#")))
+        words = _cleaned(
+            "\n".join(line for line in _read(folder / "COMMIT_EDITMSG", folder) if not line.startswith("#"))
+        )
         if " ".join(words.partition("\n\n")[0].split()) != subjects[-1]:
             words = subjects[-1]
         others = [each for each in dict.fromkeys(subjects) if each != subjects[-1]]
@@ -91,22 +95,19 @@ def _git_folders(site: Site, task: Task) -> list[Path]:
     """Where the agent's git keeps its own files: in a sandbox a folder of its own, else the worktree's."""
     own = site.worktrees.private(task.id) / "own" / task.attempt / "git"
     found = [own] if own.is_dir() and not own.is_symlink() else []
-    link = next(iter(_read(site.worktrees.path(task.id) / ".git")), "")
+    worktree = site.worktrees.path(task.id)
+    link = next(iter(_read(worktree / ".git", worktree)), "")
     folder = Path(os.path.normpath(link.removeprefix("gitdir:").strip()))
     # The agent may have rewritten the link.
     inside = git.discover(site.repo).common_dir / "worktrees"
     return [*found, folder] if folder.is_absolute() and folder.parent.resolve() == inside.resolve() else found
 
 
-def _read(path: Path) -> list[str]:
-    """The end of a plain file, by lines; nothing where it is not there, or is a link."""
+def _read(path: Path, top: Path) -> list[str]:
+    """The end of a plain file, by lines; nothing where it is not there, or a link is on the way from `top`."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with plain.opened(path, top) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - BYTES_MAX))
+            return file.read(BYTES_MAX).decode(errors="replace").splitlines()
     except OSError:
         return []
-    with open(fd, "rb") as file:
-        try:
-            file.seek(max(0, os.fstat(fd).st_size - BYTES_MAX))
-            return file.read(BYTES_MAX).decode(errors="replace").splitlines()
-        except OSError:
-            return []

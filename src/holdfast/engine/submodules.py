@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import wall
-from holdfast.durable import disk, git
+from holdfast.durable import disk, git, plain
 from holdfast.durable.snapshot import files_below
 from holdfast.durable.snapshot_store import Store, quoted
 from holdfast.durable.submodules import (
@@ -194,9 +194,11 @@ def clear(place: Place, wanted: Sequence[Wanted], states: Mapping[str, State]) -
 def _is_at(place: Place, module: Module) -> bool:
     """Whether its folder and its git dir are there, and know each other."""
     path, git_dir = place.worktree / module.path, place.git_dir / MODULES / module.name
-    if not is_real(path, place.worktree) or not (path / ".git").is_file() or (path / ".git").is_symlink():
+    pointer = _pointer(git_dir)
+    try:
+        return plain.read(path / ".git", len(pointer), place.worktree) == pointer and bool(head_of(git_dir))
+    except OSError:
         return False
-    return (path / ".git").read_bytes() == _pointer(git_dir) and bool(head_of(git_dir))
 
 
 def _is_as(wanted: Wanted, state: State | None) -> bool:
@@ -225,7 +227,7 @@ def _save_commits(git_dir: Path, target: Path) -> None:
         if stat.S_ISREG(path.lstat().st_mode):
             copy = target / path.relative_to(git_dir)
             disk.mkdir(copy.parent)
-            disk.replace(copy, path.read_bytes())
+            disk.replace(copy, plain.pieces(path, git_dir))
     # Its own settings name a worktree that goes, and whatever else the agent put there.
     is_longer = len(head_of(git_dir)) > 40
     extension = "[extensions]\n\tobjectFormat = sha256\n" if is_longer else ""

@@ -13,14 +13,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.durable import disk
+from holdfast.durable import disk, plain
 from holdfast.durable.modes import COMMON_FILE
+
+PATH_BYTES_MAX = 1 << 16
 
 
 def admin_of(path: Path) -> Path | None:
     """The git dir that a worktree's `.git` file names."""
     try:
-        line = os.fsdecode((path / ".git").read_bytes())
+        line = os.fsdecode(plain.read(path / ".git", PATH_BYTES_MAX))
     except OSError:
         return None
     return Path(line.removeprefix("gitdir: ").removesuffix("\n")) if line.startswith("gitdir: ") else None
@@ -29,7 +31,7 @@ def admin_of(path: Path) -> Path | None:
 def place_of(admin: Path) -> Path | None:
     """Where the worktree stands that a git dir is of."""
     try:
-        return Path(os.fsdecode((admin / "gitdir").read_bytes()).removesuffix("\n")).parent
+        return Path(os.fsdecode(plain.read(admin / "gitdir", PATH_BYTES_MAX)).removesuffix("\n")).parent
     except OSError:
         return None
 
