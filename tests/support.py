@@ -122,41 +122,26 @@ def each_fault(
     fired, and what the program raised. `every` n: only each n-th operation.
     """
     with scratch() as base:
-        # How far it comes may depend on the second in which it runs: what every course has is struck.
-        courses = []
-        for number in range(3):
-            (base / f"whole-{number}").mkdir()
-            courses.append(record(base / f"whole-{number}", program))
-        assert all(each.calls for each in courses)
-        steps = [(index, False) for index in range(min(len(each.calls) for each in courses))]
-        steps += [(index, True) for index in range(min(len(each.opens) for each in courses)) if codes]
+        (base / "whole").mkdir()
+        whole = record(base / "whole", program)
+        assert whole.calls
+        steps = [(index, False) for index in range(len(whole.calls))]
+        steps += [(index, True) for index in range(len(whole.opens)) if codes]
         for index, is_open in steps[::every]:
             for code in codes or (None,):
                 root = base / f"{index}-{code}{'-open' if is_open else ''}"
-                recorder, raised = _struck(root, program, index, code, is_open=is_open)
+                root.mkdir()
+                recorder = Recorder(root)
+                if code is None:
+                    recorder.die_at(index)
+                else:
+                    (recorder.fail_open_at if is_open else recorder.fail_at)(index, code)
+                raised: BaseException | None = None
+                with disk.use_kernel(recorder):
+                    try:
+                        program(recorder)
+                    except (Exception, PowerCut) as error:
+                        raised = error
                 assert recorder.fired, f"the fault at operation {index} never fired"
                 yield recorder, raised
                 shutil.rmtree(root)
-
-
-def _struck(
-    root: Path, program: Callable[[Recorder], object], index: int, code: int | None, *, is_open: bool
-) -> tuple[Recorder, BaseException | None]:
-    """What the program does may depend on the second in which it does it: where it never came so far, it runs again."""
-    for tries_left in reversed(range(5)):
-        root.mkdir()
-        recorder = Recorder(root)
-        if code is None:
-            recorder.die_at(index)
-        else:
-            (recorder.fail_open_at if is_open else recorder.fail_at)(index, code)
-        raised: BaseException | None = None
-        with disk.use_kernel(recorder):
-            try:
-                program(recorder)
-            except (Exception, PowerCut) as error:
-                raised = error
-        if recorder.fired or not tries_left:
-            return recorder, raised
-        shutil.rmtree(root)
-    raise AssertionError("unreachable")
