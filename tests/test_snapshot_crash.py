@@ -117,7 +117,7 @@ def test_the_worst_disk_of_a_power_cut_still_has_the_acknowledged_snapshot(repo:
 def test_nothing_is_acknowledged_after_a_failed_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    # A commit's name has its second in it, and by its name it needs a folder of its own, or stands in one that is there.
+    # A commit's name depends on its second, and its first two digits may need a folder that is not there yet.
     monkeypatch.setattr(snapshot, "wall", lambda: 2e9)
     template = with_files(repository(tmp_path / "template"), a="1")
 
