@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -20,7 +20,7 @@ from holdfast.durable.blobs import Blobs
 from holdfast.durable.chain import Chain
 from holdfast.durable.checkpoint import Files, recover
 from journal_writer import Counts
-from support import require_strace
+from support import WAIT_S_MAX, require_strace
 
 WRITER = Path(__file__).parent / "fault_writer.py"
 require_strace()
@@ -139,27 +139,24 @@ def writing_under(fault: str, kind: str, root: Path) -> Iterator[tuple[subproces
         finally:
             writer.kill()
             writer.wait()
-        tracer.wait(30)
+        tracer.wait(WAIT_S_MAX)
 
 
 def inject(kind: str, root: Path, fault: str) -> tuple[list[str], int]:
     """What the writer said of its attempts, and which of them met the fault: the answers sent before it are counted."""
     with writing_under(fault, kind, root) as (writer, answers, log):
         said = [line.rstrip("\n") for line in answers]
-        assert writer.wait(30) == 0 and said.pop() == "done"
+        assert writer.wait(WAIT_S_MAX) == 0 and said.pop() == "done"
     before, fired, _ = log.read_text().partition("(INJECTED)")
     assert fired, "the fault never fired"
     return said, before.count("sendto(")
 
 
 def test_a_writer_killed_in_the_middle_of_a_sync_leaves_a_journal_that_reads(tmp_path: Path) -> None:
-    """strace holds the third sync back, and the writer is killed while it waits there."""
-    with writing_under("fdatasync:delay_enter=2000000:when=3", "journal", tmp_path) as (writer, answers, log):
+    """strace kills the writer as it enters the third sync."""
+    with writing_under("fdatasync:signal=SIGKILL:when=3", "journal", tmp_path) as (writer, answers, log):
         heard = [answers.readline(), answers.readline()]
-        while log.read_text().count("fdatasync(") < 3:
-            time.sleep(0.01)
-        writer.kill()
-        assert answers.read() == ""
+        assert answers.read() == "" and writer.wait(WAIT_S_MAX) == -signal.SIGKILL
     assert log.read_text().splitlines()[-2].endswith("= ?") and "killed by SIGKILL" in log.read_text()
     assert all(line.startswith("ack") for line in heard)
     journal_holds(tmp_path, [line.split()[1] for line in heard])
