@@ -27,7 +27,7 @@ PRELUDE = """if True:
     name_run = lambda epoch: f"run-{epoch}"
     def say(*words): print(*words, flush=True)
 """
-HOLD = "held = DataLock.acquire(path, name_run); say(held.epoch); time.sleep(60)"
+HOLD = "held = DataLock.acquire(path, name_run); say(held.epoch); time.sleep(600)"
 # A lock that no `DataLock` took: without a name, and with a descriptor that children get.
 RAW = "fd = disk.open_lock_file(path); os.set_inheritable(fd, True); fcntl.flock(fd, fcntl.LOCK_EX)\n"
 

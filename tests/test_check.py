@@ -456,7 +456,7 @@ if mode != "busy":
     print("ready", flush=True)
     if mode == "dies":
         os._exit(1)
-    time.sleep(60)
+    time.sleep(600)
 print("ready", flush=True)
 while True:
     work(ledger)

@@ -41,7 +41,7 @@ def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
     root = create_root(tmp_path / ".sdd")
     script = "import sys, time; from pathlib import Path; from holdfast.durable.root import open_root\n"
     script += "from holdfast.stores.files import FileLedger\n"
-    script += "ledger = FileLedger.open(open_root(Path(sys.argv[1]))); print('open', flush=True); time.sleep(60)"
+    script += "ledger = FileLedger.open(open_root(Path(sys.argv[1]))); print('open', flush=True); time.sleep(600)"
     other = subprocess.Popen([sys.executable, "-c", script, str(root.root)], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None and other.stdout.readline() == "open\n"
     try:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,10 +21,10 @@ from holdfast import errors
 from holdfast.durable import disk, lock, process
 from holdfast.durable.lock import DataLock, read_holder
 from holdfast.testing.recorder import Recorder
-from lock_support import HOLD, Children, hear, is_alive, name_run
+from lock_support import HOLD, Children, hear, is_alive, name_run, tell
 from lock_support import children as children
 from lock_support import path as path
-from support import each_disk, each_fault, examples, record
+from support import WAIT_S_MAX, each_disk, each_fault, examples, record
 
 
 @pytest.fixture(autouse=True)
@@ -146,12 +147,24 @@ def test_the_loser_is_told_who_holds_it_and_whether_it_is_stopped(path: Path, ch
         DataLock.acquire(path, name_run)
 
 
-def test_a_holder_that_is_slow_to_write_its_name_is_waited_for(path: Path, children: Children) -> None:
+def test_a_holder_that_is_slow_to_write_its_name_is_waited_for(
+    path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
     DataLock.acquire(path, name_run).release()
     child = children.holder(
         "sign = DataLock._signed\n"
-        "DataLock._signed = lambda self, *args: (say('locked'), time.sleep(0.15), sign(self, *args))[-1]\n" + HOLD
+        "DataLock._signed = lambda self, *args: (say('locked'), sys.stdin.readline(), sign(self, *args))[-1]\n" + HOLD
     )
+    looks, is_held_by = [0], lock.is_held_by
+
+    def seen_twice(*args: Any) -> bool:
+        looks[0] += 1
+        if looks[0] == 2:
+            tell(child)
+        return is_held_by(*args)
+
+    monkeypatch.setattr(lock, "NAMING_S", WAIT_S_MAX)
+    monkeypatch.setattr(lock, "is_held_by", seen_twice)
     with pytest.raises(errors.Locked, match=rf"pid {child.pid} \(run run-2"):
         DataLock.acquire(path, name_run)
 
@@ -190,13 +203,13 @@ def test_no_content_of_the_file_stops_a_start(
 # In each a child that will outlive the holder says its pid, once it runs (and its parent's, if that will outlive too).
 OUTLIVERS = {
     "subprocess": "subprocess.Popen(['sh', '-c', 'echo $$; exec sleep 60'], close_fds=False)",
-    "fork": "if os.fork() == 0: say(os.getpid()); time.sleep(60)",
+    "fork": "if os.fork() == 0: say(os.getpid()); time.sleep(600)",
     "multiprocessing": (
         "import multiprocessing\n"
-        "def live(): say(os.getpid()); time.sleep(60)\n"
+        "def live(): say(os.getpid()); time.sleep(600)\n"
         "multiprocessing.get_context('fork').Process(target=live).start()"
     ),
-    "grandchild": ("if os.fork() == 0:\n    if os.fork() == 0: say(os.getpid(), os.getppid())\n    time.sleep(60)"),
+    "grandchild": ("if os.fork() == 0:\n    if os.fork() == 0: say(os.getpid(), os.getppid())\n    time.sleep(600)"),
 }
 
 
@@ -205,7 +218,7 @@ def test_the_lock_is_free_at_once_when_the_holder_dies_before_its_child(
     path: Path, children: Children, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "NAMING_S", 0)
-    holder = children.start(f"held = DataLock.acquire(path, name_run)\n{OUTLIVERS[way]}\ntime.sleep(60)")
+    holder = children.start(f"held = DataLock.acquire(path, name_run)\n{OUTLIVERS[way]}\ntime.sleep(600)")
     outlivers = [int(pid) for pid in hear(holder).split()]
     children.strays += outlivers
     with pytest.raises(errors.Locked, match=f"pid {holder.pid} "):

@@ -15,6 +15,7 @@ from holdfast.durable.lock import DataLock, Holder, read_holder
 from lock_support import RAW, Children, hear, is_alive, name_run, tell
 from lock_support import children as children
 from lock_support import path as path
+from support import wait_for
 
 
 def forge(path: Path, **fields: object) -> None:
@@ -88,8 +89,8 @@ def test_a_holder_that_is_not_surely_known_is_spared(
 
 
 def test_the_name_of_a_living_bystander_does_not_kill_it(path: Path, children: Children) -> None:
-    bystander = children.holder("DataLock.acquire(path, name_run).release(); say('let go'); time.sleep(60)")
-    nameless = children.holder(RAW + "say('locked'); time.sleep(60)")
+    bystander = children.holder("DataLock.acquire(path, name_run).release(); say('let go'); time.sleep(600)")
+    nameless = children.holder(RAW + "say('locked'); time.sleep(600)")
     with pytest.raises(errors.Locked, match=rf"pid {nameless.pid} \(python.*still names pid {bystander.pid}"):
         DataLock.acquire(path, name_run)
     with pytest.raises(
@@ -99,17 +100,23 @@ def test_the_name_of_a_living_bystander_does_not_kill_it(path: Path, children: C
     assert is_alive(bystander) and is_alive(nameless)
 
 
-def test_an_inherited_descriptor_is_traced_to_its_process(path: Path, children: Children) -> None:
+def test_an_inherited_descriptor_is_traced_to_its_process(
+    path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sleeper = "subprocess.Popen(['sleep', '60'], close_fds=False).pid"
     holder = children.start(
         RAW + "me = process.current()\n"
         "line = Holder(me.pid, me.start_ticks, me.boot_id, me.host, 'run-1', 1, time.time())\n"
-        f"import msgspec; disk.rewrite(fd, msgspec.json.encode(line) + b'\\n', path)\nsay({sleeper}); time.sleep(60)"
+        f"import msgspec; disk.rewrite(fd, msgspec.json.encode(line) + b'\\n', path)\nsay({sleeper}); time.sleep(600)"
     )
     heir = int(hear(holder))
     children.strays.append(heir)
+    # The holder has all the time to end; then the time is over at the first look at a lock that is still held.
+    kill, ended = lock._kill, list[Holder]()
+    monkeypatch.setattr(lock, "_kill", lambda *args: ended.append(kill(*args)) or ended[0])
+    monkeypatch.setattr(lock, "monotonic", lambda: time.monotonic() + 3600 * len(ended))
     with pytest.raises(errors.TakeOverFailed, match=rf"pid {holder.pid} .* now held by pid {heir} \(sleep\)"):
-        DataLock.take_over(path, name_run, timeout_s=0.3)
+        DataLock.take_over(path, name_run, timeout_s=60)
     assert holder.wait() == -signal.SIGKILL
     with pytest.raises(errors.TakeOverRefused, match=rf"not alive; the lock is in the hands of pid {heir} \(sleep\)"):
         DataLock.take_over(path, name_run)
@@ -142,7 +149,7 @@ def test_a_pid_that_changes_owner_before_the_kill_is_not_hit(
     path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The holder dies between being looked at and being addressed, and its pid is a stranger's by then."""
-    child, stranger = children.holder(), children.start("say('here'); time.sleep(60)")
+    child, stranger = children.holder(), children.start("say('here'); time.sleep(600)")
     hear(stranger)
 
     def recycled(pid: int) -> int:
@@ -178,7 +185,7 @@ lock._kill = together
 try:
     held = DataLock.take_over(path, name_run)
     say('won', held.epoch)
-    time.sleep(60)
+    time.sleep(600)
 except errors.TakeOverFailed as error:
     say('lost', error)
 """
@@ -203,7 +210,7 @@ def test_of_two_that_take_over_the_same_holder_exactly_one_wins(path: Path, chil
 def test_take_overs_without_any_order_leave_one_living_owner(path: Path, children: Children) -> None:
     attempt = (
         "say('ready'); sys.stdin.readline()\n"
-        "try: DataLock.take_over(path, name_run); time.sleep(60)\n"
+        "try: DataLock.take_over(path, name_run); time.sleep(600)\n"
         "except errors.HoldfastError: pass"
     )
     children.holder()
@@ -212,9 +219,7 @@ def test_take_overs_without_any_order_leave_one_living_owner(path: Path, childre
         hear(racer)
     for racer in racers:
         tell(racer)
-    deadline = time.monotonic() + 60
-    while sum(map(is_alive, racers)) > 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: sum(map(is_alive, racers)) <= 1, "one owner")
     (owner,) = [racer for racer in racers if is_alive(racer)]
     with pytest.raises(errors.Locked, match=f"pid {owner.pid} "):
         DataLock.acquire(path, name_run)
