@@ -352,7 +352,7 @@ def test_an_agent_is_not_started_without_its_sandbox(bench: Bench, tmp_path: Pat
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "git").symlink_to(str(shutil.which("git")))
-    assert bench.start(bench.order("write b 1", sandbox="bwrap"), PATH=str(programs)).wait(60) == 0
+    assert bench.start(bench.order("write b 1", sandbox="bwrap"), PATH=str(programs)).wait(120) == 0
     ended = bench.exit()
     assert ended.ending is Ending.NOT_STARTED and "install bubblewrap" in ended.detail and not bench.is_in("b")()
 

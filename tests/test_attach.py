@@ -27,9 +27,9 @@ def test_an_agent_is_followed_to_the_end_of_its_attempt(repo: Path, tmp_path: Pa
             assert follower.stdout is not None
             assert [follower.stdout.readline() for _ in range(2)] == ["hello\n", "→ write x hi\n"]
             go.write_text("")
-            out, err = follower.communicate(timeout=60)
+            out, err = follower.communicate(timeout=120)
             assert follower.returncode == 0
-            assert run.wait(60) == 0
+            assert run.wait(120) == 0
     assert "── turn 1: 1 file changed" not in out.split("── turn 2")[1]
     assert "  a\n  b\n── turn 3: 0 files changed" in out and out.endswith("bye\nfinished\n")
     assert "one.1 has ended (done" in err
@@ -53,7 +53,7 @@ def test_leaving_stops_nothing_and_nobody_needs_to_run(repo: Path, tmp_path: Pat
     assert attempts.look(files, 1) is attempts.Seen.ALIVE
     with started(repo, "attach", "one") as follower:
         go.write_text("")
-        out, err = follower.communicate(timeout=60)
+        out, err = follower.communicate(timeout=120)
     assert out.endswith("bye\nfinished\n") and "nobody runs: `holdfast run` goes on with it" in err
 
 
@@ -68,9 +68,9 @@ def test_it_follows_over_a_restart_of_the_runner(repo: Path, tmp_path: Path) -> 
             out = follower.stdout.readline()
             # Only now does the first start end: it has been seen.
             go.write_text("")
-            rest, err = follower.communicate(timeout=60)
+            rest, err = follower.communicate(timeout=120)
             out += rest
-        assert run.wait(60) == 0
+        assert run.wait(120) == 0
     assert out.startswith("first") and out.count("first") == 1 and out.index("first") < out.index("second")
     assert "one.1 goes on, start 2" in err and "has ended (done" in err
 

@@ -95,7 +95,12 @@ def run(app: App, *arguments: str, code: int = 0) -> Typed:
 
 def run_process(app: App, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*HOLDFAST, *arguments], cwd=app.repo, capture_output=True, text=True, env={**os.environ, **environ}, timeout=30
+        [*HOLDFAST, *arguments],
+        cwd=app.repo,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environ},
+        timeout=120,
     )
     assert done.returncode == code, done.stderr
     return done
@@ -423,7 +428,7 @@ def test_follow_goes_on_while_a_ledger_is_open_and_over_new_runs(app: App) -> No
             append(journal, Record("task_flagged", {"task": "docs"}))
         assert read(follower)["inputs"] == {"task": "docs"}
         follower.send_signal(signal.SIGINT)
-        out, err = follower.communicate(timeout=30)
+        out, err = follower.communicate(timeout=120)
         assert (follower.returncode, out) == (130, "")
         assert "Traceback" not in err and "torn" not in err and "stopped" in err
 
@@ -434,7 +439,7 @@ def test_a_follower_whose_reader_goes_ends_without_waiting_for_the_next_entry(ap
         read(follower)
         assert follower.stdout is not None and follower.stderr is not None
         follower.stdout.close()
-        assert follower.wait(30) == 0
+        assert follower.wait(120) == 0
         assert follower.stderr.read() == ""
 
 
@@ -443,7 +448,7 @@ def test_damage_that_comes_while_following_is_told(app: App) -> None:
     with following(app, "--json", "-n", "1") as follower:
         read(follower)
         (app.layout.wal / "000007-odd.wal.jsonl").write_bytes(newest(app).read_bytes())
-        _, err = follower.communicate(timeout=30)
+        _, err = follower.communicate(timeout=120)
         assert follower.returncode == 4 and "The journal is damaged" in err
 
 
@@ -462,7 +467,7 @@ def test_a_closed_pipe_ends_it_quietly(app: App, options: list[str]) -> None:
     assert process.stdout is not None and process.stderr is not None
     assert process.stdout.readline()
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert process.stderr.read() == ""
     process.stderr.close()
 
@@ -525,7 +530,7 @@ def on_terminal(app: App, *arguments: str, **environ: str) -> str:
         while part := os.read(ours, 65536):
             got += part
     os.close(ours)
-    assert process.wait(30) in (0, 2)
+    assert process.wait(120) in (0, 2)
     return got.decode()
 
 

@@ -50,7 +50,7 @@ def start(folder: Path, line: str, **options: Any) -> subprocess.Popen[str]:
 
 def run_process(folder: Path, line: str, *, code: int = 0, **options: Any) -> str:
     with start(folder, line, **options) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == code, (process.returncode, out, err)
     assert "Traceback" not in err
     return (out or "") + err
@@ -479,7 +479,7 @@ def test_commands_at_once_all_succeed(repo: Path) -> None:
     names = ["a", "b", "c"]
     write(repo, **dict.fromkeys(names, "goal: g\n"))
     started = [start(repo, f"cancel {name}") for name in names] + [start(repo, "add --goal 'The same'") for _ in names]
-    done = [(*process.communicate(timeout=60), process.returncode) for process in started]
+    done = [(*process.communicate(timeout=120), process.returncode) for process in started]
     assert [code for _, _, code in done] == [0] * 6, done
     same = {"same": "OPEN", "same-2": "OPEN", "same-3": "OPEN"}
     assert states(repo) == {**dict.fromkeys(names, "CANCELLED"), **same}
@@ -489,7 +489,7 @@ PAIRS = 4
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out + err
 
 
@@ -550,7 +550,7 @@ def test_an_edit_that_waited_sees_what_was_written_meanwhile(repo: Path, tmp_pat
 
 def await_open(process: subprocess.Popen[str], file: Path) -> None:
     """Until the process has the file open, or has ended."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while process.poll() is None and not holds_open(process.pid, file):
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -321,7 +321,7 @@ def test_a_lost_definition_of_a_task_at_work_lets_the_run_end_and_its_exit_is_ke
     for _ in range(2):
         process = begin(repo)
         try:
-            said, _ = process.communicate(timeout=30)
+            said, _ = process.communicate(timeout=120)
         finally:
             process.kill()
         assert "go on working" not in said, said

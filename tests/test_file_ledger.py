@@ -49,7 +49,7 @@ def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
             FileLedger.open(root)
         with FileLedger.open(root, take_over=True) as ledger:
             assert ledger.epoch == 2
-        assert other.wait(10) == -9
+        assert other.wait(120) == -9
     finally:
         other.kill()
         other.wait()

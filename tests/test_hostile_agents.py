@@ -74,7 +74,7 @@ def test_ended_orphans_are_buried_while_the_agent_works(bench: Bench) -> None:
     runner = bench.start(
         bench.order(agent="command", launch=Launch(("sh", "-c", line)), limits=Limits(grace_s=0.2, heartbeat_s=0.1))
     )
-    assert runner.wait(60) == 0
+    assert runner.wait(120) == 0
     assert (bench.worktree / "left").read_text() == ""
 
 

@@ -206,7 +206,7 @@ def test_no_thread_is_left_waiting() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         assert not any(thread.is_alive() for thread in threads)
         journal.close()
         assert len(read(wal)) == 1 + 12 * (400 + sum(number % 3 for number in range(400)))
@@ -260,10 +260,10 @@ def test_a_signal_handler_that_raises_stops_nobody_else(hits: None, others: int)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             asking = threading.Thread(target=ask, daemon=True)
             asking.start()
-            asking.join(20)
+            asking.join(120)
             stop.set()
             for thread in threads:
-                thread.join(20)
+                thread.join(120)
             assert not any(thread.is_alive() for thread in [asking, *threads]), "somebody waits for ever"
             assert answers and not any(isinstance(answer, Hit) for answer in answers)
             journal.close()
@@ -367,7 +367,7 @@ def test_closing_waits_for_the_batch_under_way(tmp_path: Path) -> None:
             time.sleep(0.001)
         journal.close()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
     assert sum(isinstance(item, errors.JournalClosed) for item in done) == 6
     acknowledged = {item.entry_hash for item in done if isinstance(item, Ref)}
     assert acknowledged and acknowledged <= {entry.entry_hash for _, entry in Chain(tmp_path).entries()}
@@ -532,7 +532,7 @@ def test_a_signal_while_waiting_does_not_stop_the_others(tmp_path: Path) -> None
     class Slow(Recorder):
         def fdatasync(self, fd: int) -> None:
             if slow.is_set():
-                go.wait(60)
+                go.wait(120)
             super().fdatasync(fd)
 
     class Alarm(Exception):
@@ -559,7 +559,7 @@ def test_a_signal_while_waiting_does_not_stop_the_others(tmp_path: Path) -> None
             slow.clear()
             go.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(120)
             assert not any(thread.is_alive() for thread in threads)
     finally:
         signal.signal(signal.SIGALRM, previous)

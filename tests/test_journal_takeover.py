@@ -50,8 +50,8 @@ def test_the_new_owner_goes_on_behind_every_acknowledged_entry(tmp_path: Path, s
         os.kill(writer.pid, signal.SIGSTOP)
 
     lock = DataLock.take_over(layout.lock, name_run)
-    assert writer.wait(10) == -signal.SIGKILL
-    listener.join(10)
+    assert writer.wait(120) == -signal.SIGKILL
+    listener.join(120)
     _, found = checkpoint.recover(Chain(layout.wal), files(layout), Counts)
     assert found.end is not None and lock.epoch == epoch_of(heard[-1].run) + 1
     with Journal.start(layout.wal, lock.run, found.end.ref) as journal:

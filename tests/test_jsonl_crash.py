@@ -358,7 +358,7 @@ def test_followers_see_each_record_once_while_another_process_rotates(shared: Pa
         assert writer.stdout is not None and os.read(writer.stdout.fileno(), 1 << 16) is not None
     assert writer.returncode == 0 and reads > 3
     for follower in followers:
-        follower.join(60)
+        follower.join(120)
         assert follower.found == list(range(count)) and not follower.skips
         assert follower.cursors == [line.cursor for line in ledger_in(shared.parent).read()]
     assert len(list(shared.parent.glob("*.zst"))) > 100
@@ -383,7 +383,7 @@ def test_a_writer_killed_again_and_again_loses_nothing_it_acknowledged(shared: P
     while len(follower.found) < len(found) + 1 and follower.is_alive():
         follower.stop.wait(0.001)
     follower.stop.set()
-    follower.join(60)
+    follower.join(120)
     assert follower.found == list(range(len(found) + 1))
 
 
@@ -396,5 +396,5 @@ def test_following_stops_when_told(tmp_path: Path) -> None:
     while len(follower.found) < 2:
         follower.stop.wait(0.001)
     follower.stop.set()
-    follower.join(30)
+    follower.join(120)
     assert not follower.is_alive() and follower.found == [1, 2]

@@ -179,7 +179,7 @@ def test_a_landing_waits_for_the_users_own_changes(repo: Path) -> None:
         line = next(line for line in process.stdout if "waits" in line)
         assert "README.md" in line and landed(repo) == [] and (repo / "README.md").read_text() == "my own words\n"
         git(repo, "checkout", "README.md")
-        assert process.wait(60) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()
@@ -238,7 +238,7 @@ def test_a_living_agent_is_followed_by_the_next_orchestrator(repo: Path) -> None
     wait_for(lambda: state(repo).epoch >= 2, "the second run")
     assert agent_pid(repo, "t.1") == pid
     go.touch()
-    assert second.wait(60) == 0 and landed(repo) == ["t"]
+    assert second.wait(120) == 0 and landed(repo) == ["t"]
     assert not layout(repo).attempt_files("t.1").start(2).exists()
     second.communicate()
 
@@ -346,7 +346,7 @@ def test_a_task_added_while_it_runs_is_taken_in(repo: Path) -> None:
     add(repo, "late", "write late.txt x")
     wait_for(lambda: "late" in landed(repo), "the task that came later")
     go.touch()
-    assert process.wait(60) == 0 and sorted(landed(repo)) == ["late", "t"]
+    assert process.wait(120) == 0 and sorted(landed(repo)) == ["late", "t"]
     process.communicate()
 
 
@@ -467,7 +467,7 @@ def test_a_stop_that_comes_while_it_looks_for_one_is_not_lost(tmp_path: Path) ->
         loop.signals.asked_to_stop = asked_to_stop  # type: ignore[method-assign]
         running = threading.Thread(target=loop.run, daemon=True)
         running.start()
-        running.join(60)
+        running.join(120)
         assert not running.is_alive() and loop.stopping == LEAVE
 
 

@@ -110,7 +110,7 @@ def test_parallel_tools_are_one_turn(bench: Bench) -> None:
 def test_an_agent_gets_its_variables_and_no_others(bench: Bench) -> None:
     order = bench.order("run env > got", passed_on=("MY_*", "OTHER"))
     told = {"HOLDFAST_URL": "http://x", "HOLDFAST_TOKEN": "t", "HOLDFAST_AUDIT_KEY": "secret", "MY_X": "1", "NOT": "2"}
-    assert bench.start(order, **told).wait(60) == 0
+    assert bench.start(order, **told).wait(120) == 0
     got = dict(line.split("=", 1) for line in (bench.worktree / "got").read_text().splitlines() if "=" in line)
     ours = {name: value for name, value in got.items() if name.startswith("HOLDFAST_")}
     assert ours == {
@@ -135,7 +135,7 @@ def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own
     kill(bench.agent().pid, signal.SIGHUP)
     assert bench.files.stop.parent.exists() and attempts.look(bench.files, 1) is Seen.ALIVE
     kill(runner.pid, signal.SIGTERM)
-    assert runner.wait(60) == 0 and bench.exit().ending is Ending.STOPPED
+    assert runner.wait(120) == 0 and bench.exit().ending is Ending.STOPPED
 
 
 # -- endings ----------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_a_file_stops_the_agent_and_not_the_next_start(bench: Bench) -> None:
     runner = bench.start(bench.order("write b 1\nhang"))
     until(lambda: len(bench.turns()) == 1)
     bench.files.stop.touch()
-    assert runner.wait(60) == 0 and bench.exit().ending is Ending.STOPPED and bench.exit().turn == 1
+    assert runner.wait(120) == 0 and bench.exit().ending is Ending.STOPPED and bench.exit().turn == 1
     assert bench.run("write b 2", start=2, turn=0).ending is Ending.DONE
 
 
@@ -258,7 +258,7 @@ def test_an_agent_that_was_killed_has_crashed(bench: Bench) -> None:
     runner = bench.start(bench.order("write b 1\nhang"))
     until(lambda: len(bench.turns()) == 1)
     kill(bench.agent().pid)
-    assert runner.wait(60) == 0
+    assert runner.wait(120) == 0
     ended = bench.exit()
     assert (ended.ending, ended.signal, ended.turn) == (Ending.CRASHED, signal.SIGKILL, 1)
     assert bench.tree(ended.snapshot) == {"a", "b"}
@@ -270,13 +270,13 @@ def test_an_agent_that_was_killed_has_crashed(bench: Bench) -> None:
 def test_of_two_runners_for_one_start_one_does_nothing(bench: Bench) -> None:
     order = bench.order("append log line\nsleep 0.2")
     runners = [bench.start(order) for _ in range(3)]
-    assert sorted(runner.wait(60) for runner in runners) == [0, EXIT_NOT_OURS, EXIT_NOT_OURS]
+    assert sorted(runner.wait(120) for runner in runners) == [0, EXIT_NOT_OURS, EXIT_NOT_OURS]
     assert bench.exit().ending is Ending.DONE and (bench.worktree / "log").read_text() == "line\n"
 
 
 def test_a_runner_that_comes_after_recovery_does_nothing(bench: Bench) -> None:
     assert attempts.claim_start(bench.files, 1, attempts.RECOVERY)
-    assert bench.start(bench.order("write b 1")).wait(60) == EXIT_NOT_OURS
+    assert bench.start(bench.order("write b 1")).wait(120) == EXIT_NOT_OURS
     assert attempts.look(bench.files, 1) is Seen.DEAD and not bench.is_in("b")()
 
 
@@ -298,7 +298,7 @@ def test_killed_at_any_point_the_next_start_completes_the_attempt(bench: Bench, 
     """At worst one turn is redone: no turn is missing, none is there twice, and the tree is what the script says."""
     count = 2 if "turn" in point else 1
     runner = bench.start(bench.order(STEPS), HOLDFAST_CRASH_AT=f"{point}:{count}")
-    runner.wait(60)
+    runner.wait(120)
     assert f"killed {point}" in bench.reached()
     seen = attempts.look(bench.files, 1)
     in_child = point.startswith("runner.process")

@@ -100,7 +100,7 @@ def test_an_agents_files_are_its_own_and_hold_what_the_order_does_not(bench: Ben
     stale = bench.files.agent / "stale"
     stale.parent.mkdir(parents=True)
     stale.write_text("of an earlier start")
-    assert bench.start(order, SECRET="hush").wait(60) == 0
+    assert bench.start(order, SECRET="hush").wait(120) == 0
     said = bench.files.output.read_text()
     folder = bench.files.agent
     assert said == f"secret is hush, not ${{OTHER}} nor $SECRET {{files}}\n600\n700\n{folder}/f hush"
@@ -121,7 +121,7 @@ def test_links_lead_out_and_what_they_lead_to_outlives_them(bench: Bench, tmp_pa
         references=("SECRET",),
     )
     for start in (1, 2):
-        assert bench.start(bench.order(agent="x", launch=launch, start=start), SECRET='"a"\n').wait(60) == 0
+        assert bench.start(bench.order(agent="x", launch=launch, start=start), SECRET='"a"\n').wait(120) == 0
     said = bench.files.output.read_text()
     assert said == 2 * 'theirs\n{"key":"\\"a\\"\\n"}', bench.log.read_text()
     assert (theirs / "talks" / "log").read_text() == "said\nsaid\n" and not (theirs / "gone").exists()
@@ -188,7 +188,7 @@ def test_a_hundred_megabytes_of_output_cost_little_memory(bench: Bench) -> None:
     assert bench.files.output.stat().st_size > 90 << 20
     assert int(peak.split()[1]) < 64 << 10, peak
     runner.terminate()
-    assert runner.wait(60) == 0
+    assert runner.wait(120) == 0
 
 
 # -- what becomes of the task -----------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_paths_that_the_settings_name_are_open_to_a_confined_agent(bench: Bench,
     (home / ".tool").mkdir(parents=True)
     script = "run echo 1 > ~/.tool/session; echo 2 > ~/other; true"
     order = bench.order(script, sandbox="bwrap", sandbox_writable=("~/.tool",))
-    assert bench.start(order, HOME=str(home)).wait(60) == 0
+    assert bench.start(order, HOME=str(home)).wait(120) == 0
     assert (home / ".tool" / "session").read_text() == "1\n" and not (home / "other").exists()
 
 
@@ -254,7 +254,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
         kill(bench.agent().pid)
     else:
         starts.end_all(bench.files, "T.1", 1, 0.1)
-    runner.wait(60)
+    runner.wait(120)
     starts.end_all(bench.files, "T.1", 1, 0.1)
     until(lambda: not _sleepers(), "the stray's end")
     # A runner that is asked to end may be quick enough to say how its agent ended.

@@ -221,7 +221,7 @@ def test_what_is_tried_again_soon_does_not_wait_for_a_clock_that_was_set_back(re
     looked_again(repo)
     clock.set_wall(-10 * DAY_S)
     git(repo, "checkout", "README.md")
-    out = running.communicate(timeout=60)[0]
+    out = running.communicate(timeout=120)[0]
     assert running.returncode == 0 and landed(repo) == ["t"], out
 
 

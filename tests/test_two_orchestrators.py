@@ -68,7 +68,7 @@ def test_a_second_run_is_refused_and_told_who_has_the_data_root(repo: Path) -> N
     at_work(repo)
     refused(repo, first)
     let_go(repo)
-    first.communicate(timeout=60)
+    first.communicate(timeout=120)
     assert first.returncode == 0
     expect_landed_once(repo)
 
@@ -79,12 +79,12 @@ def test_a_stopped_run_keeps_the_data_root_until_it_is_taken_over(repo: Path) ->
     os.kill(first.pid, signal.SIGSTOP)
     refused(repo, first)
     second = begin(repo, "--take-over")
-    first.communicate(timeout=60)
+    first.communicate(timeout=120)
     assert first.returncode == -signal.SIGKILL
     wait_for(lambda: state(repo).epoch == 2, "the second run")
     assert agent_of(repo) == agent and agent.is_alive(), "the agent was not left at work"
     let_go(repo)
-    told, _ = second.communicate(timeout=60)
+    told, _ = second.communicate(timeout=120)
     assert second.returncode == 0, told
     assert agents(repo) == {str(agent.pid)}
     assert state(repo).tasks["long"].starts == 1
@@ -102,9 +102,9 @@ def test_a_run_that_was_stopped_while_a_gate_judges_is_taken_over(repo: Path) ->
     refused(repo, first)
     assert len(judged.read_text().split()) == 1
     second = begin(repo, "--take-over")
-    told, _ = second.communicate(timeout=60)
+    told, _ = second.communicate(timeout=120)
     assert second.returncode == 0, told
-    first.communicate(timeout=60)
+    first.communicate(timeout=120)
     assert first.returncode == -signal.SIGKILL
     gates = [int(pid) for pid in judged.read_text().split()]
     assert len(gates) == 2 and all(ticks(pid) is None for pid in gates)

@@ -248,7 +248,7 @@ def test_prompt_shows_byte_for_byte_what_the_next_start_is_told(repo: Path) -> N
     with begin(repo) as process:
         wait_for(lambda: state(repo).tasks["t"].turn == 4, "the fourth turn")
         holdfast(repo, "stop", "--agents")
-        process.wait(60)
+        process.wait(120)
     path = next(layout(repo).backlog.rglob("t.yaml"))
     path.write_text(path.read_text().replace("Make it right.", "Make it otherwise."))
     shown.append(holdfast(repo, "prompt", "t"))

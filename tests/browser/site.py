@@ -49,7 +49,7 @@ class Site:
         """The server and the run, as a power cut would; agents go on."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
-        assert self.process.wait(60) == -signal.SIGKILL
+        assert self.process.wait(120) == -signal.SIGKILL
 
     def records(self, cli: str, path: Path, halt: bool = False) -> dict[str, str]:
         """Puts a program on the PATH that says what was recorded of a real CLI. With `halt` it waits in the middle
@@ -99,5 +99,5 @@ cat '{folder}/{cli}.end'
             working = ("CLAIMED", "IN_PROGRESS")
             wait_for(lambda: not any(each in working for each in self.states().values()), "the end of the agents")
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(120)
         self._log.close()

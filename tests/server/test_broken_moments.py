@@ -57,7 +57,7 @@ def test_a_task_without_a_file_yet_is_no_finding(tmp_path: Path) -> None:
     with served(repo, HOLDFAST_CRASH_AT="append.request_answered.after:1") as server:
         with pytest.raises(OSError):
             server.operator.ask("POST", "/tasks", {"id": "t", "goal": "x"}, idempotency_key="k")
-        assert server.process.wait(60) == -9
+        assert server.process.wait(120) == -9
     assert state(repo).tasks["t"].unfiled and not (layout(repo).backlog_open / "t.yaml").exists()
     sound(repo)
     assert "the next run writes its file" in holdfast(repo, "list")
@@ -80,8 +80,8 @@ def _served_by_a_disk_that_fails(folder: Path, how: str = "when=1", call: str = 
         tracer = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
         assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
         yield server
-        assert server.process.wait(60) == 3
-        tracer.communicate(timeout=60)
+        assert server.process.wait(120) == 3
+        tracer.communicate(timeout=120)
     assert "INJECTED" in log.read_text()
     sound(repo)
 
@@ -165,7 +165,7 @@ def test_an_edit_whose_answer_was_lost_is_not_told_that_somebody_else_made_it(tm
         keyed["if_match"] = f'"{etag}"'
         with pytest.raises(OSError):
             server.operator.ask("PATCH", "/tasks/t", change, **keyed)
-        assert server.process.wait(60) == -9
+        assert server.process.wait(120) == -9
     with served(repo) as server:
         answer = server.operator.ask("PATCH", "/tasks/t", change, **keyed)
         assert (answer.status, answer.json["task"]["priority"]) == (200, 2)

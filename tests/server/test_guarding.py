@@ -222,7 +222,7 @@ def test_a_stop_answers_what_was_asked_and_leaves_agents_at_work(tmp_path: Path)
         server.process.send_signal(signal.SIGTERM)
         # It is let go in order: its stream comes to an end, and is not cut off.
         list(follower)
-        assert server.process.wait(60) == 20
+        assert server.process.wait(120) == 20
     assert state(repo).tasks["a"].state is TaskState.IN_PROGRESS
     assert not layout(repo).server.exists()
     (repo / "go").touch()
@@ -251,7 +251,7 @@ def test_beyond_loopback_with_tls(tmp_path: Path) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=60)
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(120) == 0
 
 
 def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Beginning:
     def __exit__(self, *_: object) -> None:
         self.go.set()
         self.over.set()
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     def client(self) -> Client:
@@ -50,13 +50,13 @@ class Beginning:
                 loop, prepare = Loop(shop, show=lambda *_: None, stays=True, works=False), shop.prepare
 
                 def later() -> None:
-                    assert self.go.wait(60)
+                    assert self.go.wait(120)
                     self._before()
                     prepare()
 
                 shop.prepare = later
                 with serving(shop, loop, prepares=True):
-                    self.over.wait(60)
+                    self.over.wait(120)
         except OSError as error:
             self.error = error
 

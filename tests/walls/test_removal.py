@@ -187,6 +187,6 @@ def test_a_secret_file_behind_a_link_of_the_agents_is_not_removed(bench: Bench, 
         has_hook=True, stream="claude",
     )  # fmt: skip
     order = bench.order(agent="claude", launch=launch, sandbox="bwrap")
-    assert bench.start(order, TOKEN="secret").wait(60) == 0
+    assert bench.start(order, TOKEN="secret").wait(120) == 0
     assert bench.exit().ending is Ending.DONE, bench.exit().detail
     assert (bench.files.agent / "home").is_symlink() and os.listdir(users) == ["settings.json"]

@@ -128,7 +128,7 @@ def test_what_an_agent_prints_is_kept_without_its_secrets(bench: Bench, tmp_path
     until(lambda: bench.files.output.exists() and b"beside" in bench.files.output.read_bytes(), "the first piece")
     assert R[:12].encode() not in bench.files.output.read_bytes()
     (bench.worktree / "seen").touch()
-    assert runner.wait(60) == 0
+    assert runner.wait(120) == 0
     ended = bench.exit()
     assert ended.ending is Ending.FAILED
     for path in bench.files.root.rglob("*"):
