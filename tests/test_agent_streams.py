@@ -152,9 +152,12 @@ def test_a_hook_tells_an_end_that_the_stream_does_not_tell_again() -> None:
         "tool_name": "Bash",
         "tool_use_id": "t1",
         "tool_input": {"command": "ls"},
-        "tool_response": {"stdout": "a"},
+        "tool_response": {"stdout": "a", "stderr": "b", "interrupted": False},
     }
-    assert [type(event) for event in claude.hook(line(**hooked))] == [ToolStarted, ToolEnded]
+    told = claude.hook(line(**hooked))
+    assert [type(event) for event in told] == [ToolStarted, ToolEnded]
+    (ended,) = kinds(list(told), ToolEnded)
+    assert ended.output == "a\nb", "what the command printed, and not the record that it came in"
     block = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
     assert not claude.read(line(type="assistant", message={"content": [block]}))
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "a"}

@@ -134,7 +134,9 @@ def test_history_tells_the_whole_story_in_words_oldest_first(app: App) -> None:
     assert "docs" not in "".join(told)
     # No name of the state machine's.
     assert not re.search(r"[a-z]_[a-z]", "".join(told))
-    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  000001-\w+:\d+  intake ", told[0])
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  1:\d+ +intake ", told[0])
+    begins = {line.index(words) for words, line in zip(order[:2] + ["Its agent"] * 2 + order[4:], told, strict=False)}
+    assert len(begins) == 1, "the sentences begin in one column"
     facts = lines(app, "history", "parser")
     assert [fact["timestamp"] for fact in facts] == sorted(fact["timestamp"] for fact in facts)
     assert {"run", "seq", "what", "actor", "reason", "inputs"} <= facts[0].keys()

@@ -115,6 +115,13 @@ _SETTINGS = msgspec.json.encode(
 ).decode()
 
 
+def _response(response: object) -> str:
+    """What a tool answered: of a command what it printed, of all else the text or the whole record."""
+    printed = [said.text(response, name) for name in ("stdout", "stderr")]
+    is_command = isinstance(response, dict) and "stdout" in response
+    return "\n".join(filter(None, printed)) if is_command else said.as_text(response)
+
+
 class ClaudeStream:
     def __init__(self) -> None:
         self._model = ""
@@ -150,7 +157,7 @@ class ClaudeStream:
         if not call:
             return ()
         failure = said.text(record, "error")
-        output = failure or said.as_text(said.at(record, "tool_response"))
+        output = failure or _response(said.at(record, "tool_response"))
         began = self._calls.began(said.text(record, "tool_name"), call, said.at(record, "tool_input"), by_hook=True)
         return (*began, *self._calls.ended(call, not failure, output, by_hook=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.domain.wording import money, plural
+from holdfast.domain.wording import given_words, money, plural
 from holdfast.durable import transcript
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def lines(each: dict[str, Any]) -> Iterator[str]:
         case "said":
             yield str(each.get("text", ""))
         case "tool_started":
-            given = " ".join(str(each.get("input", "")).split("\n"))
-            yield f"→ {each.get('name', '')} {given}"[:INPUT_CHARS_MAX].rstrip()
+            yield f"→ {each.get('name', '')} {given_words(str(each.get('input', '')))}"[:INPUT_CHARS_MAX].rstrip()
         case "tool_ended":
             yield from _output(each)
         case "turn":
@@ -60,6 +59,6 @@ def _output(each: dict[str, Any]) -> Iterator[str]:
     found = str(each.get("output", "")).rstrip().split("\n")
     if found == [""]:
         return
-    yield from (f"  {line}" for line in found[:OUTPUT_LINES_MAX])
+    yield from (f"  {line[:INPUT_CHARS_MAX]}" for line in found[:OUTPUT_LINES_MAX])
     if len(found) > OUTPUT_LINES_MAX:
         yield f"  … {len(found) - OUTPUT_LINES_MAX} more lines"

@@ -36,6 +36,8 @@ from holdfast.layout import Layout
 
 POLL_MS = 200
 _DIGITS_MAX = 20
+# A stream does not know its widest cells: what most stories stay within.
+_WIDE = ["", "1000:1000", "holdfast", ""]
 Item = tuple[str, Entry]
 Filter = Callable[[str, Entry], bool]
 
@@ -54,6 +56,7 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
     chain, known, concerns, is_known = Chain(layout.wal), set[str](), story.Concerns(task), False
     blobs = Blobs(layout.cas)
     with printing() as printer, _torn_noted(chain):
+        printer.reserve(_WIDE)
         for run, entry in chain.entries():
             if entry.decision_type == "task_added":
                 known.add(story.task_of(entry))
@@ -236,7 +239,8 @@ def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool,
         more |= {"gate_output": output} if output else {}
         printer.line(encode({**dict(story.told(run, entry)), **more}))
         return
-    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.actor]
+    # As `log --at` takes it: the run's number and the entry's.
+    cells = [local_time(entry.timestamp), f"{epoch_of(run)}:{entry.seq}", entry.actor]
     printer.columns([*cells, fully(entry)], ["bright_black", "bright_black"])
     if text is not None:
         printer.text(text.rstrip("\n"), "    | ")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 _PLACES_MAX = 6
+# The fields of a tool's input that say most, as the page has them, too.
+_TELLING = ("command", "cmd", "file_path", "filePath", "path", "pattern", "query", "url", "prompt", "description")
 
 
 def money(usd: float) -> str:
@@ -22,6 +26,19 @@ def money(usd: float) -> str:
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """`1 turn`, `2 turns`; `nouns` where an s is not enough."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def given_words(given: str) -> str:
+    """What a tool was given, as a person would say it: of a JSON object the field that says most; on one line."""
+    if given.lstrip().startswith("{"):
+        try:
+            found = msgspec.json.decode(given, type=dict[str, msgspec.Raw])
+            telling = [bytes(found[name]) for name in _TELLING if name in found]
+            texts = [msgspec.json.decode(raw, type=str) for raw in telling if raw.startswith(b'"')]
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            texts = []
+        given = next((text for text in texts if text.strip()), given)
+    return " ".join(given.split())
 
 
 def fault_words(cause: str, not_before: float) -> str:

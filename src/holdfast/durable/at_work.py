@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import given_words
 from holdfast.durable import plain
 from holdfast.layout import Attempt, Layout
 
@@ -99,7 +100,7 @@ def last_tool(files: Attempt) -> tuple[str, bool]:
             running.clear()
         start = event.get("start", 0)
         if kind == "tool_started":
-            last = f"{event.get('name', '')} {event.get('input', '')}".strip()[:200]
+            last = f"{event.get('name', '')} {given_words(str(event.get('input', '')))}".strip()[:200]
             running[call] = last
         elif kind == "tool_ended" and running:
             # A stream may name a call at its end only, or not at all: then it is the one that began first.

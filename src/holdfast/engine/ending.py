@@ -134,8 +134,11 @@ def _last_lines(files: Attempt, start: int) -> list[str]:
         if files.output.stat().st_mtime < files.start(start).stat().st_mtime:
             return []
         with files.output.open("rb") as output:
-            output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES))
+            start_at = max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES)
+            output.seek(start_at)
             lines = output.read().decode(errors="replace").splitlines()
+            # The first one may have begun before: its rest would not be known for JSON.
+            lines = lines[1:] if start_at else lines
     except OSError:
         return []
     words = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("{", "["))]

@@ -62,9 +62,9 @@ def last_verdict(layout: Layout, task: Task) -> tuple[str, Verdict] | None:
 
 
 def failed_output(blobs: Blobs, verdict: Verdict, most: int = TOLD_LINES) -> list[str]:
-    """The last lines that the gate printed which stopped the landing; empty where none did."""
+    """The last lines with words that the gate printed which stopped the landing; empty where none did."""
     broken = [each for each in verdict.results if each.required and each.outcome in _NOT_PASSED]
-    return last_lines(blobs, broken[0], most) if broken and not verdict.passed else []
+    return last_lines(blobs, broken[0], most, with_words=True) if broken and not verdict.passed else []
 
 
 def output_of_verdict(blobs: Blobs, digest: str) -> list[str]:
@@ -83,9 +83,11 @@ def output_of_task(layout: Layout, blobs: Blobs, task: Task) -> list[str]:
     return failed_output(blobs, found[1]) if found and found[0] == task.outcome.get("attempt") else []
 
 
-def last_lines(blobs: Blobs, result: Result, most: int) -> list[str]:
-    """Of its output, without empty ones at the end."""
+def last_lines(blobs: Blobs, result: Result, most: int, *, with_words: bool = False) -> list[str]:
+    """Of its output, without empty ones at the end; `with_words` leaves out all that are empty or only drawn."""
     lines = output_lines(blobs, result)
+    if with_words:
+        lines = [line for line in lines if any(map(str.isalnum, line))]
     while lines and not lines[-1].strip():
         lines.pop()
     return [line.rstrip()[:LINE_CHARS_MAX] for line in lines[-most:]]

@@ -41,7 +41,7 @@ _EVENTS = {
     ("task_opened", "unclaim"): "Given back, for another to take",
     ("task_opened", "force_reassign"): "Taken away, for another to take",
     ("task_opened", "requeue"): "Put back; it can be gone on with",
-    ("task_opened", "requeued_for_retry"): "Another attempt may begin",
+    ("task_opened", "requeued_for_retry"): "To be gone on with, from its last turn",
     ("task_opened", "retry"): "Opened again for another attempt",
     ("task_opened", "dependency_resolved"): "What it waited for has come",
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",
@@ -72,10 +72,10 @@ _REST = {
     "request_answered": "A request was answered with {status}",
     "tasks_filed": "Written to the backlog: {tasks}",
 }
-_ABOUT_TO = {"spawn": "Its agent is about to be started", "verify": "It is about to be verified",
+_ABOUT_TO = {"spawn": "Its agent is about to be started", "verify": "Its gates are about to be run",
              "land": "It is about to be landed", "refresh": "The checkout is about to be brought up to date",
              "publish": "It is about to be published"}  # fmt: skip
-_DID = {"spawn": "Its agent was started", "verify": "It was verified", "land": "It is on its branch",
+_DID = {"spawn": "Its agent was started", "verify": "Its gates were run", "land": "It is on its branch",
         "refresh": "The checkout was brought up to date", "publish": "It was published"}  # fmt: skip
 # A reason of the state machine's, in words; empty: the sentence says it already.
 _REASONS = {
@@ -89,8 +89,8 @@ _REASONS = {
     "timeout": "it took too long",
     "stalled": "it gave no output for too long",
     "not_started": "it could not be started",
-    "crashed": "its agent died",
-    "heartbeat_lost": "its agent gave no sign of life any more",
+    "crashed": "",
+    "heartbeat_lost": "",
     "conversation_lost": "its conversation is gone",
     "rate_limited": "the model's limit is reached",
     "unreachable": "the model cannot be reached",
@@ -182,7 +182,7 @@ def _more(entry: Entry) -> str:
     outcome: dict[str, Any] = given if isinstance(given, dict) else {}
     if kind == "task_closed":
         commit = str(outcome.get("commit", ""))
-        return f" as {commit[:10]}" if commit else ""
+        return f" as {commit[:12]}" if commit else ""
     if kind == "task_claimed":
         return f", model {compact(inputs['model'])}" if inputs.get("model") else ""
     if kind in ("task_failed", "task_orphaned", "task_blocked") or kind.endswith(("_failed", "_abandoned", "_parked")):
