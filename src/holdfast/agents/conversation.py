@@ -70,7 +70,7 @@ class Conversation:
                 return self._end(event)
             case events.Spent():
                 if len(self.spends) >= SPENDS_MAX:
-                    self.spends[-1] = _together(self.spends[-1], event)
+                    self.spends[-1] = together(self.spends[-1], event)
                 else:
                     self.spends.append(event)
                 self.spent += Spend(event.usd, _tokens(event))
@@ -168,7 +168,7 @@ def _honest_spent(event: events.Spent) -> tuple[events.Spent, str]:
     return msgspec.structs.replace(event, **dict.fromkeys(wrong, 0)), f"Counted otherwise than told: {named}."
 
 
-def _together(one: events.Spent, other: events.Spent) -> events.Spent:
+def together(one: events.Spent, other: events.Spent) -> events.Spent:
     return events.Spent(
         one.usd + other.usd,
         one.tokens_in + other.tokens_in,

@@ -10,8 +10,9 @@ import msgspec
 
 from holdfast.agents.cli import broke_off
 from holdfast.domain.agent_events import UNREACHABLE, AgentEvent, Finished, ToolEnded, ToolStarted
+from holdfast.durable.scrub import without_secrets
 
-OUTPUT_LINES_MAX = 100
+OUTPUT_LINES_MAX, LINE_BYTES_MAX, _SECRET_BYTES_MAX = 100, 16 << 10, 4096
 # EX_TEMPFAIL of sysexits.h: a command says by it that it is to be tried again later.
 TEMPORARY = 75
 
@@ -46,7 +47,7 @@ class OneCall:
         self._has_begun = False
 
     def read(self, line: bytes) -> Sequence[AgentEvent]:
-        self._last.append(line)
+        self._last.append(line if len(line) <= LINE_BYTES_MAX else _end_of(line))
         return self._begin()
 
     def _begin(self) -> Sequence[AgentEvent]:
@@ -62,3 +63,9 @@ class OneCall:
         output = b"\n".join(self._last).decode(errors="replace")
         detail = "" if code == 0 else f"The command ended with code {code}."
         return (*self._begin(), ToolEnded("1", code == 0, output), Finished(code == 0, detail))
+
+
+def _end_of(line: bytes) -> bytes:
+    # Secrets leave it first: half of one looks like none.
+    text = line[-LINE_BYTES_MAX - _SECRET_BYTES_MAX :].decode(errors="replace")
+    return without_secrets(text).encode()[-LINE_BYTES_MAX:]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.agents import sandbox
-from holdfast.agents.conversation import Conversation
+from holdfast.agents.conversation import Conversation, together
 from holdfast.agents.limits import Verdict
 from holdfast.clock import wall
 from holdfast.domain.attempt import Exit, Order, TurnLine
@@ -40,6 +41,23 @@ def step(name: str) -> Iterator[None]:
     point(f"runner.{name}.after")
 
 
+class _Bounded:
+    """A ledger that grows to so many bytes: the piece that passes them is the last. `tell` hears of it, once."""
+
+    def __init__(self, ledger: Ledger, most: int, tell: Callable[[str], None]) -> None:
+        self._ledger, self._most, self._tell = ledger, most, tell
+        self._size: int | None = None
+
+    def append(self, records: Iterable[dict[str, Any]]) -> int:
+        """The cursor behind them, or behind the last that was kept."""
+        size = self._ledger.end() if self._size is None else self._size
+        self._size = size if size > self._most else self._ledger.append_many(records)
+        if size <= self._most < self._size:
+            name = self._ledger.path.name
+            self._tell(f"{name} has reached output_bytes_max, {self._most} bytes: what follows is not kept there.")
+        return self._size
+
+
 class Record:
     def __init__(self, files: Attempt, order: Order) -> None:
         self._files, self._order = files, order
@@ -60,15 +78,20 @@ class Record:
             bounds=Bounds.of(order.limits.resources),
         )
         with contextlib.ExitStack() as undo:
-            self._turns, self._traces, self._spend, self._provenance, self._events = (
+            self._turns, traces, self._spend, provenance, self._event_ledger = (
                 undo.enter_context(Ledger(path, mode=PRIVATE))
                 for path in (files.turns, files.traces, files.spend, files.provenance, files.events)
             )
+            most = order.limits.output_bytes_max
+            self._traces, self._provenance = (_Bounded(each, most, self._tell) for each in (traces, provenance))
+            self._events = _Bounded(self._event_ledger, most, self._tell_last)
             self._output = disk.open_append(files.output, mode=PRIVATE)
             undo.callback(self._output.close)
             self._close = undo.pop_all()
         self._pending: list[dict[str, Any]] = []
         self._last = ""
+        self._turn = order.turn + 1
+        self._is_spend_long: bool | None = None
         self._flows: dict[int, scrub.Flow] = {}
 
     def begin(self) -> None:
@@ -105,24 +128,32 @@ class Record:
     def flush(self) -> None:
         if self._pending:
             pending, self._pending = self._pending, []
-            self._events.append_many(pending)
+            self._events.append(pending)
+
+    def _tell(self, detail: str) -> None:
+        self.note({"turn": self._turn, "type": "refused", "detail": detail})
+
+    def _tell_last(self, detail: str) -> None:
+        """The last line of the events."""
+        told = {"ts": wall(), "start": self._order.start, "turn": self._turn, "type": "refused"}
+        self._event_ledger.append({**told, "detail": f"{detail} Turns are saved, and what is spent counts, as ever."})
 
     def turn(self, talk: Conversation, seconds: float) -> TurnLine:
         """The turn's snapshot, then what was said and spent in it, and last the line that says that it is complete."""
-        number = talk.turn + 1
+        number = self._turn = talk.turn + 1
         with step("turn_snapshot"):
             taken = self._take(f"turn-{number}")
         files = self._files_of(taken)
         with step("turn_output"):
             self._output.sync()
         with step("turn_traces"):
-            traces = self._append(self._traces, number, talk.traces)
+            traces = self._traces.append(self._of(number, talk.traces))
         with step("turn_spend"):
-            spend = self._append(self._spend, number, _spent(talk))
+            spend = self._append_spend(number, talk)
         with step("turn_provenance"):
             tool = ", ".join(dict.fromkeys(talk.tools))
             made = ({"file": file, "tool": tool, "snapshot": taken.commit} for file in files)
-            provenance = self._append(self._provenance, number, made)
+            provenance = self._provenance.append(self._of(number, made))
         with step("turn_events"):
             self.flush()
         used = talk.pending
@@ -154,8 +185,8 @@ class Record:
             for flow in self._flows.values():
                 self._keep_output(flow.rest())
             self._output.sync()
-            self._append(self._traces, talk.turn + 1, talk.traces)
-            self._append(self._spend, talk.turn + 1, _spent(talk))
+            self._traces.append(self._of(talk.turn + 1, talk.traces))
+            self._append_spend(talk.turn + 1, talk)
             self.flush()
 
     def last_snapshot(self, large: Large) -> str:
@@ -177,13 +208,21 @@ class Record:
         changes = self._snapshots.changes(before, taken.commit)
         return sorted({path for change in changes for path in (change.path, change.old_path)})
 
-    def _append(self, ledger: Ledger, turn: int, records: Iterable[dict[str, Any]]) -> int:
-        return ledger.append_many({"start": self._order.start, "turn": turn, **each} for each in records)
+    def _append_spend(self, turn: int, talk: Conversation) -> int:
+        """All of it, for it is counted from here: where it has become long, as one line for each turn.
 
+        Each with its conversation: one that is gone on with elsewhere may count on from there.
+        """
+        if self._is_spend_long is None:
+            self._is_spend_long = self._spend.end() > self._order.limits.output_bytes_max
+        spends = [reduce(together, talk.spends)] if self._is_spend_long and talk.spends else talk.spends
+        lines = (msgspec.to_builtins(each) | {"session": talk.session} for each in spends)
+        end = self._spend.append_many(self._of(turn, lines))
+        self._is_spend_long = end > self._order.limits.output_bytes_max
+        return end
 
-def _spent(talk: Conversation) -> Iterator[dict[str, Any]]:
-    """Each with its conversation: one that is gone on with elsewhere may count on from there."""
-    return (msgspec.to_builtins(each) | {"session": talk.session} for each in talk.spends)
+    def _of(self, turn: int, records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        return ({"start": self._order.start, "turn": turn, **each} for each in records)
 
 
 def exit_of(
