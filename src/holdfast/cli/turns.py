@@ -129,7 +129,7 @@ def snapshots() -> None:
 def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the snapshots of an attempt."""
     from holdfast.durable.snapshot import reference
-    from holdfast.engine.rework import snapshots_of
+    from holdfast.engine.attempt_commits import snapshots_of
 
     attempt = _attempt(ctx, name)
     found = snapshots_of(_store(attempt), attempt.id)
@@ -154,7 +154,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
     The folder must be new or empty. It appears whole or not at all.
     """
     from holdfast.durable.snapshot import Snapshots
-    from holdfast.engine.rework import snapshot_of
+    from holdfast.engine.attempt_commits import snapshot_of
 
     attempt = _attempt(ctx, name)
     commit = snapshot_of(attempt.app.layout, attempt.id, turn)
@@ -171,7 +171,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
 
 def _attempt(ctx: click.Context, name: str) -> _Attempt:
-    from holdfast.engine.rework import attempt_named
+    from holdfast.engine.attempt_commits import attempt_named
 
     app = find_app(ctx)
     state = app.look().state

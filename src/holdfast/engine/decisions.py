@@ -290,7 +290,7 @@ def _resolution(desk: Desk, task: Task, decision: str) -> list[Record]:
     if decision in lost_turns.CHOICES:
         return lost_turns.records(desk, task, decision)
     if decision == "happened" and landed_before.is_doubt(task.parked):
-        return landed_before.closing(desk, task)
+        return landed_before.closing(desk.repo, desk.config, task, desk.record)
     has_landed = decision == "happened" and task.parked.startswith("task_land_")
     events = _GIVE_UP if decision == "abandon" else (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if has_landed else ()
     event = next((each for each in events if each in TASK.legal(task.state)), None)

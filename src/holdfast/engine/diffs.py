@@ -11,7 +11,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.wording import plural
 from holdfast.durable.chain import Chain
 from holdfast.durable.snapshot_store import Store
-from holdfast.engine.rework import snapshots_of
+from holdfast.engine.attempt_commits import snapshots_of
 from holdfast.engine.turns import all_turns
 from holdfast.engine.worktree import Worktrees
 from holdfast.errors import TurnUnknown

@@ -9,9 +9,11 @@ so, the task waits for a person.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
 
+from holdfast.config.settings import Config
 from holdfast.domain.entries import MOVE_TO, LandIntended
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
@@ -27,9 +29,6 @@ from holdfast.engine.effects import acknowledge
 from holdfast.engine.rewritten import COMMITS_MAX
 from holdfast.engine.workshop import Workshop
 from holdfast.layout import Layout
-
-if TYPE_CHECKING:
-    from holdfast.engine.decisions import Desk
 
 _DOUBT = "It may have landed already: "
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
@@ -89,10 +88,11 @@ def is_doubt(parked: str) -> bool:
     return parked.startswith(_DOUBT)
 
 
-def closing(desk: Desk, task: Task) -> list[Record]:
-    """A person says that it has landed: the moves to its end. What the branch has of it is in the outcome."""
-    branch = merge.target_branch(desk.repo, desk.config)
-    named = _named(git.discover(desk.repo), branch)
+def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record]) -> list[Record]:
+    """A person says that it has landed: the moves to its end, made by `record`. What the branch has of it is in the
+    outcome."""
+    branch = merge.target_branch(repo, config)
+    named = _named(git.discover(repo), branch)
     attempt = next((each for each in named if each.rpartition(".")[0] == task.id), task.attempt or f"{task.id}.1")
     records, state, at = list[Record](), task.state, task.attempt
 
@@ -101,7 +101,7 @@ def closing(desk: Desk, task: Task) -> list[Record]:
         at, state = more.get("attempt", at), TASK.next(state, event)
         reason = TransitionReason.RESOLVED_BY_PERSON
         inputs = {"task": task.id, "event": event, "reason": reason, "attempt": at, **more}
-        records.append(desk.record(MOVE_TO[state], len(records) + 2, inputs))
+        records.append(record(MOVE_TO[state], len(records) + 2, inputs))
 
     while state is not TaskState.DONE or at != attempt:
         event = (_WAY if at == attempt else _WAY_FROM_ANOTHER)[state]
@@ -109,7 +109,7 @@ def closing(desk: Desk, task: Task) -> list[Record]:
     outcome = {"commit": named.get(attempt, ""), "branch": branch, "attempt": attempt, "left": []}
     move(TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome=outcome)
     told = {"decision": "happened", "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
-    return [*records, desk.record("task_flagged", 0, {"task": task.id, "parked": ""}, told)]
+    return [*records, record("task_flagged", 0, {"task": task.id, "parked": ""}, told)]
 
 
 # -- what is there ----------------------------------------------------------------------------------------------------

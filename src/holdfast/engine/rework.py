@@ -10,68 +10,25 @@ import msgspec
 from holdfast.domain.definition import is_id, render
 from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
 from holdfast.domain.fsm import TransitionReason
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.wording import plural
 from holdfast.durable import attempts
 from holdfast.durable.attempts import Seen
 from holdfast.durable.entry import Record
-from holdfast.durable.snapshot import ROOT, reference
-from holdfast.durable.snapshot_store import Store
+from holdfast.durable.snapshot import ROOT
 from holdfast.engine import ending, merge
+from holdfast.engine.attempt_commits import attempt_named, base_of, snapshot_of, snapshots_of
 from holdfast.engine.decisions import Answer, Desk, expect_decided, refused
 from holdfast.engine.intake import DEFINITION_TYPE
 from holdfast.engine.plan import AT_WORK
-from holdfast.engine.standing import expect_nested, expect_whole, journalled_turns
+from holdfast.engine.standing import expect_nested, expect_whole
 from holdfast.errors import TaskExists, TurnUnknown
-from holdfast.layout import Layout
-from holdfast.ports import Ledger
 
 _ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
 _ALIVE = {Seen.ALIVE, Seen.HEADLESS}
 
 
 # -- which turn -------------------------------------------------------------------------------------------------------
-
-
-def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
-    """The task and the attempt that `name` means: an attempt itself, or a task, whose last attempt is meant."""
-    if name in state.tasks:
-        return state.tasks[name], state.tasks[name].attempt
-    task = state.tasks.get(name.rpartition(".")[0])
-    number = name.rpartition(".")[2]
-    if task is None or not number.isascii() or not number.isdigit() or not 1 <= int(number) <= task.attempts:
-        return None
-    return task, f"{task.id}.{int(number)}"
-
-
-def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
-    """Every snapshot of an attempt, as name → commit; also of one whose worktree is gone."""
-    folder = reference(attempt, "x").removesuffix("x")
-    return {ref.removeprefix(folder): commit for ref, commit in store.refs(folder).items()}
-
-
-def snapshot_of(layout: Layout, attempt: str, turn: int) -> str:
-    """The commit that holds the tree as the turn left it, as the journal has it."""
-    found = journalled_turns(layout, attempt)
-    commit = found.get(turn, "")
-    if not commit:
-        known = f"has {plural(max(found), 'turn')}" if found else "has completed none"
-        raise TurnUnknown(turn=turn, attempt=attempt, known=known)
-    return commit
-
-
-def base_of(ledger: Ledger, attempt: str) -> str:
-    """The commit that an attempt began with; empty where the journal does not know it."""
-    task = ledger.state.tasks.get(attempt.rpartition(".")[0])
-    if task is not None and task.attempt == attempt:
-        return task.base
-    found = (
-        entry.inputs.get("base", "")
-        for _, entry in ledger.watch(None, lambda: False)
-        if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt
-    )
-    return next(filter(None, found), "")
 
 
 def candidate_of(desk: Desk, attempt: str, turn: int) -> str:

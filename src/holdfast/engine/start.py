@@ -23,9 +23,9 @@ from holdfast.durable import jsonl
 from holdfast.durable.audit_key import configured_path
 from holdfast.durable.entry import Record
 from holdfast.engine import budget, merge, outages, pins
+from holdfast.engine.attempt_commits import base_of
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
-from holdfast.engine.rework import base_of
 from holdfast.engine.standing import hold
 from holdfast.engine.wake import Room, ready
 from holdfast.engine.workshop import Workshop

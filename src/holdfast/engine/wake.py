@@ -19,8 +19,8 @@ from holdfast.durable import git
 from holdfast.durable.blobs import Blobs
 from holdfast.durable.snapshot_store import Store
 from holdfast.engine import merge
+from holdfast.engine.attempt_commits import snapshot_of, snapshots_of
 from holdfast.engine.prompt import Tree, Words, prompt
-from holdfast.engine.rework import snapshot_of, snapshots_of
 from holdfast.engine.standing import expect_nested, expect_whole, journalled_turns, tree_of
 from holdfast.engine.trees import worktrees_of
 from holdfast.engine.worktree import Worktrees

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 from holdfast.domain.task import TaskState
 from holdfast.durable import jsonl
+from holdfast.engine.attempt_commits import snapshots_of
 from holdfast.engine.chronicle import AttemptFacts
 from holdfast.engine.diffs import Diffs
-from holdfast.engine.rework import snapshots_of
 from holdfast.engine.turns import new_turns
 from holdfast.layout import Attempt
 from holdfast.server.context import Api

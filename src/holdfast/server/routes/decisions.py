@@ -14,10 +14,10 @@ from holdfast.domain.naming import free_id
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine import creating
+from holdfast.engine.attempt_commits import attempt_named
 from holdfast.engine.decisions import Desk, end_attempt, refused
 from holdfast.engine.intake import EDITABLE
 from holdfast.engine.requests import decide
-from holdfast.engine.rework import attempt_named
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.context import Api
 from holdfast.server.fences import fenced_in

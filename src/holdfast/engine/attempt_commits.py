@@ -1,0 +1,52 @@
+"""The commits of an attempt, by its name: what it began with, and what each of its turns left."""
+
+from __future__ import annotations
+
+from holdfast.domain.state import State, Task
+from holdfast.domain.wording import plural
+from holdfast.durable.snapshot import reference
+from holdfast.durable.snapshot_store import Store
+from holdfast.engine.standing import journalled_turns
+from holdfast.errors import TurnUnknown
+from holdfast.layout import Layout
+from holdfast.ports import Ledger
+
+
+def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
+    """The task and the attempt that `name` means: an attempt itself, or a task, whose last attempt is meant."""
+    if name in state.tasks:
+        return state.tasks[name], state.tasks[name].attempt
+    task = state.tasks.get(name.rpartition(".")[0])
+    number = name.rpartition(".")[2]
+    if task is None or not number.isascii() or not number.isdigit() or not 1 <= int(number) <= task.attempts:
+        return None
+    return task, f"{task.id}.{int(number)}"
+
+
+def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
+    """Every snapshot of an attempt, as name → commit; also of one whose worktree is gone."""
+    folder = reference(attempt, "x").removesuffix("x")
+    return {ref.removeprefix(folder): commit for ref, commit in store.refs(folder).items()}
+
+
+def snapshot_of(layout: Layout, attempt: str, turn: int) -> str:
+    """The commit that holds the tree as the turn left it, as the journal has it."""
+    found = journalled_turns(layout, attempt)
+    commit = found.get(turn, "")
+    if not commit:
+        known = f"has {plural(max(found), 'turn')}" if found else "has completed none"
+        raise TurnUnknown(turn=turn, attempt=attempt, known=known)
+    return commit
+
+
+def base_of(ledger: Ledger, attempt: str) -> str:
+    """The commit that an attempt began with; empty where the journal does not know it."""
+    task = ledger.state.tasks.get(attempt.rpartition(".")[0])
+    if task is not None and task.attempt == attempt:
+        return task.base
+    found = (
+        entry.inputs.get("base", "")
+        for _, entry in ledger.watch(None, lambda: False)
+        if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt
+    )
+    return next(filter(None, found), "")
