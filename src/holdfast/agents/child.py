@@ -18,13 +18,14 @@ from holdfast.durable import disk, process
 from holdfast.durable.attempts import PRIVATE, Running, lock_id
 from holdfast.layout import Attempt
 from holdfast.points import point
-from holdfast.processes import members
+from holdfast.processes import bwrap, members
 from holdfast.processes.resources import Room
 
 # A process that waits for its vforked child cannot stop, and the child may be stopped by then: so not for ever.
 STOPPING_S_MAX = 0.05
 STOPPING_POLL_S = 0.001
 FREEZING_S_MAX = 1.0
+COMPLAINT_BYTES_MAX = 1000
 
 
 class Child:
@@ -41,7 +42,7 @@ class Child:
         room: Room,
     ) -> None:
         """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
-        runner = process.current()
+        runner, self._argv = process.current(), argv
 
         self._stopped: list[members.Known] = []
         self._cgroup = room.group
@@ -87,6 +88,18 @@ class Child:
         os.set_blocking(self.stderr, False)
 
     _is_reaped = False
+    _has_spoken = False
+    _complaint = b""
+
+    def heard(self, fd: int, data: bytes) -> None:
+        """What it says first beside its stream may be the sandbox's own."""
+        self._has_spoken = self._has_spoken or fd == self.stdout
+        self._complaint += data[: max(0, COMPLAINT_BYTES_MAX - len(self._complaint))] if fd == self.stderr else b""
+
+    def not_confined(self, code: int) -> str:
+        """Why the sandbox could not be made, where that is so."""
+        is_wrapped = self._argv[0] == bwrap.PROGRAM and not self._has_spoken
+        return bwrap.own_failure(code, self._complaint) if is_wrapped else ""
 
     def stop(self) -> None:
         """Stops the group, and gives its leader the moment that it takes."""

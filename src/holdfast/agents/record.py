@@ -27,6 +27,12 @@ from holdfast.layout import Attempt, Layout
 from holdfast.points import point
 from holdfast.processes import confined_git
 
+STEPS = (
+    "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
+    "turn_provenance", "turn_events", "turn_line", "wake", "end_processes", "end_ledgers", "end_snapshot", "exit",
+)  # fmt: skip
+RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
+
 # A line of turns.jsonl is read by everybody who follows; provenance.jsonl has all of them.
 FILES_IN_A_LINE_MAX = 1000
 # Events that wait to be written: each may hold texts of some size.

@@ -32,6 +32,7 @@ from holdfast.agents.conversation import Conversation, as_record, honest, is_dee
 from holdfast.agents.files import remove_secrets, write_files
 from holdfast.agents.limits import Verdict, Watch
 from holdfast.agents.lines import Lines
+from holdfast.agents.record import RUNNER_POINTS as RUNNER_POINTS
 from holdfast.agents.record import Record, exit_of, step, write_exit
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
@@ -41,7 +42,7 @@ from holdfast.domain.spend import Spend
 from holdfast.domain.turn import TurnEvent, TurnState
 from holdfast.durable import attempts, disk, git
 from holdfast.durable.blobs import Blobs
-from holdfast.errors import HoldfastError, SnapshotTooLarge
+from holdfast.errors import HoldfastError, SandboxFailed, SnapshotTooLarge
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import starts
 from holdfast.processes.leaving import leave
@@ -49,12 +50,6 @@ from holdfast.processes.resources import Room
 
 if TYPE_CHECKING:
     from holdfast.ports import HookedStream
-
-STEPS = (
-    "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
-    "turn_provenance", "turn_events", "turn_line", "wake", "end_processes", "end_ledgers", "end_snapshot", "exit",
-)  # fmt: skip
-RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
 
 LOCK_WAIT_S_MAX = 10.0
 TICK_S_MAX = 1.0
@@ -196,6 +191,7 @@ class Runner:
             return False
         if data:
             self._watch.heard(self._watch.now())
+            self._child.heard(fd, data)
             self._record.write_output(data, fd)
             if fd == self._child.stdout or self._order.launch.reads_errors:
                 self._take_lines(fd, data)
@@ -298,7 +294,10 @@ class Runner:
                     self._take_lines(fd, b"\n")
             except HoldfastError as failure:
                 self._fail(failure)
-        return self._child.reap()
+        code = self._child.reap()
+        if self._verdict is None and (why := self._child.not_confined(code)):
+            self._verdict = Verdict(Ending.ENVIRONMENT, str(SandboxFailed(reason=why)))
+        return code
 
     def _finish(self) -> Exit:
         snapshot = ""

@@ -21,7 +21,8 @@ from typing import IO
 
 import msgspec
 
-from holdfast.errors import GitFailed, GitFault, GitSyncFailed, GitUnusable, NotAWorktree
+from holdfast.durable.disk import in_memory
+from holdfast.errors import GitFailed, GitFault, GitSyncFailed, GitUnusable, NotAWorktree, SandboxFailed
 
 # Makes of a command line, to be run in a folder, one that is confined.
 Confine = Callable[[Sequence[str], Path], Sequence[str]]
@@ -38,6 +39,7 @@ _ALWAYS = {
 
 # How git ends its lines on standard error when the machine failed, and not what it was asked for.
 # As text: compiled only where git has failed.
+_ERRORS_BYTES_MAX = 1 << 16
 _SYNC_FAILED = r"^(?:fatal|error): fsync error on .*$"
 _FAULT = (
     r"^.*: (?:No space left on device|Disk quota exceeded|Input/output error|Read-only file system"
@@ -124,7 +126,7 @@ def run(
         said = ended.stderr.decode(errors="replace").strip()
         failure = _failure(args, cwd, ended.returncode if confine is None else _unwrapped(ended.returncode), said)
         if confine is not None and said.startswith(f"{argv[0]}: "):
-            raise GitFault(command=" ".join(args), path=cwd, code=ended.returncode, stderr=said, reason=said)
+            raise SandboxFailed(reason=said.partition("\n")[0])
         if ended.returncode not in codes or isinstance(failure, GitFault):
             raise failure
     return Result(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
@@ -138,25 +140,32 @@ def listed(
     import subprocess
 
     argv = ["git", *args] if confine is None else confine(["git", *args], cwd)
-    asking = subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        pass_fds=inherit,
-        preexec_fn=_first,
-    )
-    with asking as asked:
-        assert asked.stdout is not None
-        try:
-            yield _names(asked.stdout)
-        except BaseException:
-            asked.kill()
-            raise
-    if asked.returncode:
-        raise _failure(args, cwd, asked.returncode if confine is None else _unwrapped(asked.returncode), "")
+    errors = in_memory(b"")
+    try:
+        asking = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=inherit,
+            preexec_fn=_first,
+        )
+        with asking as asked:
+            assert asked.stdout is not None
+            try:
+                yield _names(asked.stdout)
+            except BaseException:
+                asked.kill()
+                raise
+        if asked.returncode:
+            said = os.pread(errors, _ERRORS_BYTES_MAX, 0).decode(errors="replace").strip()
+            if confine is not None and said.startswith(f"{argv[0]}: "):
+                raise SandboxFailed(reason=said.partition("\n")[0])
+            raise _failure(args, cwd, asked.returncode if confine is None else _unwrapped(asked.returncode), said)
+    finally:
+        os.close(errors)
 
 
 def _names(listing: IO[bytes]) -> Iterator[str]:

@@ -25,9 +25,6 @@ from holdfast.errors import SnapshotLost
 from holdfast.layout import Attempt
 from holdfast.processes import starts
 
-# After a fault of the machine in a runner (a full disk, a program that is gone).
-FAULT_PAUSE_S = 30.0
-
 # How much of an agent's output is looked at for its last words, and how much of a line is told.
 TAIL_BYTES, LINE_CHARS_MAX, LINES_TOLD = 4096, 300, 3
 # What a runner says where the agent itself gave no reason.
@@ -68,10 +65,11 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
         case Ending.UNREACHABLE | Ending.RATE_LIMITED | Ending.QUOTA:
             outages.pause(shop, task, ended, **_end_of(shop, task, ended))
         case Ending.ENVIRONMENT:
-            # The machine failed, and not the task: it goes on with the same attempt.
-            until, told = shop.clock() + FAULT_PAUSE_S, (AbortReason.ENVIRONMENT, ended.detail)
-            shop.pause(task, TaskEvent.REQUEUE, *told, until, **_end_of(shop, task, ended))
-            shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")
+            # The machine failed, and not the task: it goes on with the same attempt, when the loop says.
+            outcome = {"kind": "environment", "detail": ended.detail, "attempt": task.attempt}
+            more = _end_of(shop, task, ended)
+            back = shop.moved(task, TaskEvent.REQUEUE, AbortReason.ENVIRONMENT, outcome=outcome, **more)
+            shop.append(back, shop.held_up(task, ended.detail))
         case Ending.AUTH_MISSING:
             _fail_for_good(shop, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
         case Ending.STOPPED:

@@ -26,9 +26,9 @@ from holdfast.clock import Deadline, monotonic
 from holdfast.domain.attempt import Resources
 from holdfast.durable import attempts, disk, plain, scrub
 from holdfast.durable.blobs import Blobs
-from holdfast.errors import BlobCorrupt, BlobMissing, GateStuck, NotABlobId
+from holdfast.errors import BlobCorrupt, BlobMissing, GateStuck, NotABlobId, SandboxFailed
 from holdfast.layout import Attempt
-from holdfast.processes import cgroups, members
+from holdfast.processes import bwrap, cgroups, members
 from holdfast.processes.resources import reached
 
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
@@ -121,6 +121,8 @@ def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ())
         code, in_time = _NOT_FOUND, True
     else:
         in_time, code = _see_through(child, place, Deadline(gate.timeout_s, LOOK_S), kept)
+        if place.confine is not None and (why := bwrap.own_failure(code if in_time else None, kept.content())):
+            raise SandboxFailed(reason=why)
     seconds = round(monotonic() - began, 3)
     output = blobs.put(kept.content(), content_type="text/plain", metadata={"gate": gate.name[:100]})
     outcome: Outcome = "timed_out" if not in_time else "passed" if code == 0 else "failed"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from holdfast.clock import monotonic
+from holdfast.domain.attempt import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.state import Task
@@ -28,7 +29,7 @@ from holdfast.engine.decisions import Later
 from holdfast.engine.finish import finish, see_to_lost
 from holdfast.engine.finishing import Finisher
 from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, Holds, take_foreign
-from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Sight, Start, is_at_work, plan
+from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Orphan, Sight, Start, Take, is_at_work, plan
 from holdfast.engine.requests import Requests
 from holdfast.engine.restoring import put_back_config
 from holdfast.engine.signals import AGENTS, Signals, Watch
@@ -272,6 +273,10 @@ class Loop:
                 self._start(task)
             case step:
                 perform(self.shop, task, step)
+                if isinstance(step, Take) and step.exit.ending is Ending.ENVIRONMENT:
+                    self.holds.pause(task.id, step.exit.detail, stays=self.stays)
+                elif isinstance(step, Take | Orphan):
+                    del self.holds.failures[task.id]
 
     def _look(self, name: str) -> Sight | None:
         """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
@@ -302,8 +307,9 @@ class Loop:
         except ClaimRefused as error:
             held = Held(str(error), soon=True)
         if held is None:
-            del self.holds.failures[task.id]
-        elif held.fault:
+            # Whether the machine is well again is seen when its runner has ended.
+            return
+        if held.fault:
             self.holds.pause(task.id, held.reason, stays=self.stays)
         else:
             self.full = held.reason if held.for_all else ""

@@ -26,6 +26,11 @@ class GitFault(GitFailed):
     and it is tried again."""
 
 
+class SandboxFailed(HoldfastError, exit_code=8):
+    """The sandbox could not be made: {reason}. Nothing was done in it, and no attempt is spent; free what is missing
+    (`holdfast doctor` tries one), then type `holdfast run`."""
+
+
 class GitSyncFailed(SyncFailed):
     """`git {command}` could not make its work durable in {path}: {reason}. Nothing is acknowledged after a failed
     sync, and a sync is never tried twice; stop, check the disk, and start again to go on from what is really on it."""
@@ -261,6 +266,7 @@ _ENVIRONMENT = (
     DiskFull,
     DiskFault,
     GitFault,
+    SandboxFailed,
     ObjectsDamaged,
     GitUnusable,
     GitLocked,

@@ -6,6 +6,7 @@ Later flags lie on top of earlier ones: what a sandbox opens comes after these, 
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import shutil
@@ -56,6 +57,17 @@ def trouble() -> str:
     told = tried.stderr.strip()
     is_fine = tried.returncode == 0 or any(words in told for words in _FOR_NOW)
     return "" if is_fine else f"`{PROGRAM}` may not make one on this machine ({told or tried.returncode})"
+
+
+def own_failure(code: int | None, said: bytes) -> str:
+    """What bubblewrap itself could not do, by the first words of the error stream; empty where it did its part.
+
+    Whoever is inside can say the same, and is tried again like a fault of the machine: that is all that it gets by it.
+    """
+    line = said.decode(errors="replace").partition("\n")[0].strip()
+    # A program that cannot be called so is no fault of the machine.
+    is_own = code == 1 and line.startswith(f"{PROGRAM}: ") and not line.endswith(os.strerror(errno.E2BIG))
+    return line if is_own else ""
 
 
 def shown_below_covered(repository: Path) -> list[Path]:
