@@ -191,7 +191,7 @@ def test_without_a_sign_in_the_task_fails_at_once(kit: Kit, tmp_path: Path) -> N
         for name in kit.secrets:
             del site.environ[name]
         told = site.run(code=20)
-        assert "not signed in" in told and "auth_missing" in told
+        assert "not signed in" in told and "try the task again" in told
         assert site.task.state is TaskState.FAILED and site.task.attempts == 1 and not site.task.again
         assert site.task.outcome["kind"] == "auth_missing" and not site.model.requests
 

@@ -91,8 +91,9 @@ def test_an_endless_loop_is_ended(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit, same_calls_max=3, max_attempts=1) as site:
         site.add()
         site.model.then(Step("Again.", [kit.shell("echo the same")], again=True))
-        assert "circuit_open" in site.run(code=20)
+        told = site.run(code=20)
         assert site.task.state is TaskState.FAILED and len(site.model.requests) <= 6
+        assert site.task.outcome["kind"] == "circuit_open" and site.task.outcome["detail"] in told
 
 
 def test_a_budget_of_tokens_ends_the_agent(kit: Kit, tmp_path: Path) -> None:
