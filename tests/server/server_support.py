@@ -7,6 +7,7 @@ import http.client
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,9 @@ from cli_support import HOLDFAST
 from engine_support import add, environment, layout, wait_for
 from holdfast.server.serving import Address, read_address
 
-SECONDS = 60
+SECONDS = 120
+# The server closes a connection on which nothing was asked for 30 s: one that has waited so long is not used again.
+IDLE_S_MAX = 5.0
 
 
 # An agent that asks the server, writes down how it was answered, and waits until it may end.
@@ -61,6 +64,7 @@ class Client:
         self._at = urlsplit(url)
         self.token = token
         self._connection = self._connect()
+        self._used = time.monotonic()
 
     def _connect(self) -> http.client.HTTPConnection:
         assert self._at.hostname is not None
@@ -69,9 +73,14 @@ class Client:
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Header names are written with underscores. A body that is not bytes is sent as JSON."""
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if time.monotonic() - self._used > IDLE_S_MAX:
+            # It is connected anew by the request.
+            self._connection.close()
         self._connection.request(method, path, content, self._headers(headers))
         found = self._connection.getresponse()
-        return Answer(found.status, {name.lower(): value for name, value in found.getheaders()}, found.read())
+        answer = Answer(found.status, {name.lower(): value for name, value in found.getheaders()}, found.read())
+        self._used = time.monotonic()
+        return answer
 
     def get(self, path: str, **headers: str) -> Any:
         answer = self.ask("GET", path, **headers)
