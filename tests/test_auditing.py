@@ -15,6 +15,7 @@ import pytest
 from cli_support import type_in
 from engine_support import add, begin, holdfast, layout, make_repo
 from holdfast.app import App
+from holdfast.durable import seals
 from holdfast.durable.audit_chain import Record as AuditRecord
 from holdfast.durable.audit_chain import read
 from holdfast.durable.audit_key import Key, load_key
@@ -88,7 +89,10 @@ def test_a_run_a_landing_and_a_persons_decisions_are_on_record_and_can_be_proved
     assert f"Record {number}: landed by loop" in holdfast(repo, "prove", "--verify", str(proof), "--root", root)
     report = json.loads(holdfast(repo, "check", "--json"))
     audit = next(section for section in report["sections"] if section["name"] == "audit")
-    assert report["sound"] and audit["counted"]["records"] == len(records(repo)) and audit["counted"]["seals"] == 2
+    # A run of more than some seconds seals a log that has none yet before its end, too.
+    made = seals.seal_files(layout(repo).audit)
+    assert report["sound"] and audit["counted"]["records"] == len(records(repo))
+    assert audit["counted"]["seals"] == len(made) >= 2
 
 
 @pytest.mark.parametrize("entry", ["task_land_confirmed", "task_cancelled", "task_claimed"])
