@@ -29,8 +29,15 @@ QUICK = {"HOLDFAST_SERVER__ENABLED": "false", "HOLDFAST_SANDBOX": "none"}
 
 
 def git(repo: Path, *args: str) -> str:
+    """As a person types it, also beside a run: while that has the index, it is typed again."""
     env = {**os.environ, **seeing(repo)}
-    done = subprocess.run(["git", "-C", str(repo), *args], env=env, capture_output=True, text=True, check=True)
+
+    def typed() -> subprocess.CompletedProcess[str] | None:
+        done = subprocess.run(["git", "-C", str(repo), *args], env=env, capture_output=True, text=True, check=False)
+        return None if done.returncode == 128 and "index.lock': File exists" in done.stderr else done
+
+    done: subprocess.CompletedProcess[str] = wait_for(typed, f"the index, for git {args}")
+    assert done.returncode == 0, (args, done.stderr)
     return done.stdout.strip()
 
 

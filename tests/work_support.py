@@ -16,16 +16,10 @@ from pathlib import Path
 import pytest
 
 from cli_support import HOLDFAST, type_in
+from engine_support import git as git
 from holdfast.layout import Layout
 from holdfast.processes import starts
-from snapshot_support import seeing
 from support import wait_for as wait_for
-
-
-def git(repo: Path, *arguments: str) -> str:
-    env = {**os.environ, **seeing(repo)}
-    done = subprocess.run(["git", *arguments], cwd=repo, env=env, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def bare_environment(**more: str) -> dict[str, str]:
