@@ -26,7 +26,8 @@ SETTINGS = {
     ),
     "codex": (
         ".codex/config.toml", ".codex/AGENTS.md", ".codex/rules/x", ".codex/hooks.json", ".codex/prompts/x",
-        ".codex/skills/x/SKILL.md", ".codex/auth.json", ".codex/plugins/x",
+        ".codex/skills/x/SKILL.md", ".codex/auth.json", ".codex/plugins/x", ".codex/sessions/2026/01/01/other.jsonl",
+        ".codex/holdfast/other/2026/01/01/x.jsonl",
     ),
     "gemini": (
         ".gemini/settings.json", ".gemini/GEMINI.md", ".gemini/.env", ".gemini/extensions/x/gemini-extension.json",
@@ -46,12 +47,14 @@ SETTINGS = {
 # All that it may leave behind, {} for a name made of the worktree's path.
 CONVERSATIONS = {
     "claude": (".claude/projects/{}/",),
-    "codex": (".codex/sessions/",),
+    "codex": (".codex/holdfast/{}/",),
     "gemini": (".gemini/tmp/{}/",),
     "opencode": (".local/share/opencode/holdfast/{}/",),
     "aider": (),
     "mini": (),
 }
+# Where that has another name inside.
+INSIDE = {"codex": (".codex/sessions/",)}
 # In every folder and every file of the home that it can, by whatever way; and then where it could make the folder anew.
 ATTACK = r"""
 import os
@@ -67,6 +70,8 @@ def write(path, how="a"):
 for folder, folders, files in os.walk(top):
     for name in files:
         path = os.path.join(folder, name)
+        if "other" in path:
+            print("seen", path)
         tried(write, path)
         tried(write, path + ".new", "w")
         tried(os.replace, path + ".new", path)
@@ -109,13 +114,16 @@ def test_it_writes_its_conversations_and_nothing_that_is_run_or_read_later(
         made = agent(name).launch(Work("T", "T.1", "x", Definition(id="T", goal="x")))
         own = [path.format(folder_name(str(bench.worktree))) for path in CONVERSATIONS[name]]
         say = "".join(
-            f'os.makedirs(p := os.path.expanduser("~/{path}"), exist_ok=True)\nwrite(p + "mine")\n' for path in own
+            f'os.makedirs(p := os.path.expanduser("~/{path}"), exist_ok=True)\nwrite(p + "mine")\n'
+            for path in INSIDE.get(name, own)
         )
         launch = Launch((sys.executable, "-c", ATTACK + say + 'print("tried")'), homes=made.homes, env={
             "PLACES": ":".join(SETTINGS[name]),
         })  # fmt: skip
         ended = bench.run(agent="command", launch=launch, sandbox="bwrap")
-        assert ended.ending is Ending.DONE and "tried" in bench.files.output.read_text(), bench.files.output.read_text()
+        said = bench.files.output.read_text()
+        assert ended.ending is Ending.DONE and "tried" in said, said
+        assert "seen" not in said, "it reads what is said elsewhere"
     finally:
         bench.end()
     for each in SETTINGS[name]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,8 +29,11 @@ _AGAIN = "Reconnecting"
 _TRIES = re.compile(r"\b(\d{1,4})/\d{1,4}\b")
 
 
+# Below its folder, with a folder for each worktree; and what it calls its own one.
+CONVERSATIONS, _SESSIONS = "holdfast", "sessions"
 # What it keeps beside the conversations, and can do without.
 _FORGOTTEN = (
+    CONVERSATIONS, _SESSIONS,
     "*.sqlite*", "log", "logs", "tmp", ".tmp", "cache", "shell_snapshots", "history.jsonl", "session_index.jsonl",
     "models_cache.json", "version.json", "internal_storage.json", ".sandbox_migration",
 )  # fmt: skip
@@ -76,11 +80,16 @@ class Codex(Cli):
             counted=work.counted,
             stream=self.name,
             model=work.model,
-            homes=(Home(str(home("CODEX_HOME", ".codex")), ("sessions",), _FORGOTTEN),),
+            homes=(_home(home("CODEX_HOME", ".codex")),),
         )
 
     def stream(self) -> CodexStream:
         return CodexStream()
+
+
+def _home(folder: Path) -> Home:
+    """It has one folder for the conversations of all worktrees: in the sandbox that is another one for each."""
+    return Home(str(folder), (f"{CONVERSATIONS}/{{worktree}}",), _FORGOTTEN, seen_as=_SESSIONS)
 
 
 # A server's command, behind the names of its variables and of those that its secrets are in.

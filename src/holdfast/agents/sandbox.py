@@ -182,7 +182,7 @@ def _home(home: Home, worktree: str) -> list[str]:
     writable = [marked] if marked else _writable(home, worktree)
     found = [path for path in sorted(folder.iterdir()) if path.exists() and path not in writable]
     shown = [("--ro-bind", path, path) for path in found if not any(map(path.match, home.forgotten))]
-    shown += [("--bind", path, path) for path in writable]
+    shown += [("--bind", path, folder / home.seen_as if home.seen_as else path) for path in writable]
     if home.marker:
         (marker,) = (path / home.marker for path in writable)
         if not marked:

@@ -50,12 +50,14 @@ class Home(msgspec.Struct, frozen=True):
     `forgotten`: patterns of names that are not shown, because the CLI writes them anew and cannot do so read-only.
     `marker`: a file in each of its folders that tells which worktree the folder is for. A folder that is marked so is
     the writable one; where there is none, it is made and marked.
+    `seen_as`: what the one writable folder is called inside, where the CLI has one name for all worktrees.
     """
 
     folder: str
     writable: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
     marker: str = ""
+    seen_as: str = ""
 
 
 def folder_name(worktree: str) -> str:
