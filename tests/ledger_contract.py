@@ -109,7 +109,7 @@ class LedgerContract:
         ledger.append(ledger.epoch, [added("a")])
         claim = ledger.claim("one", "a", lease_s=LEASE_S)
         assert (claim.attempt, claim.worker) == ("a.1", "one")
-        with pytest.raises(errors.ClaimRefused, match="it is CLAIMED"):
+        with pytest.raises(errors.ClaimRefused, match="it is claimed"):
             ledger.claim("two", "a", lease_s=LEASE_S)
         with pytest.raises(errors.ClaimRefused, match="no such task"):
             ledger.claim("two", "b", lease_s=LEASE_S)

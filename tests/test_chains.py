@@ -128,13 +128,13 @@ def test_who_waits_for_what_failed_says_so_and_what_to_type(repo: Path) -> None:
     add(repo, "b", "write b.txt x", depends_on=["a"])
     add(repo, "c", "write c.txt x", depends_on=["b"])
     failed(repo)
-    direct = "it depends on a, which is FAILED: `holdfast retry a` tries that again, `holdfast cancel b` gives this up"
-    behind = "it waits for b, which is OPEN and waits for a, which is FAILED: `holdfast retry a` tries that again"
+    direct = "it depends on a, which is failed: `holdfast retry a` tries that again, `holdfast cancel b` gives this up"
+    behind = "it waits for b, which is open and waits for a, which is failed: `holdfast retry a` tries that again"
     assert ask(repo, "show", "b")["waits"] == [direct] and ask(repo, "show", "c")["waits"] == [behind]
     assert direct in holdfast(repo, "status") and behind in holdfast(repo, "status")
-    assert "it depends on a, which is FAILED" in holdfast(repo, "list")
+    assert "it depends on a, which is failed" in holdfast(repo, "list")
     said = holdfast(repo, "run", "--plain", code=20)
-    assert f"b is OPEN: {direct}" in said and f"c is OPEN: {behind}" in said
+    assert f"b is open: {direct}" in said and f"c is open: {behind}" in said
     assert str(state(repo).tasks["b"].state) == "OPEN"
 
 

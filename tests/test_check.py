@@ -250,7 +250,7 @@ def test_each_damage_is_found_and_named_and_nothing_else_is(layout: Layout, dama
 LEFT: dict[str, tuple[Callable[[Layout], object], str, str]] = {
     "file moved": (
         lambda at: (at.backlog_closed / "lands.yaml").rename(at.backlog_open / "lands.yaml"),
-        "backlog", "stands in open, and lands is CLOSED, which belongs in closed",
+        "backlog", "stands in open, and lands is closed, which belongs in closed",
     ),
     "file in two folders": (
         lambda at: shutil.copy(at.backlog_claimed / "works.yaml", at.backlog_open / "works.yaml"),
@@ -475,7 +475,7 @@ def test_what_a_dead_owner_left_open_is_pending_and_the_next_session_settles_it(
     found = pending(layout)
     assert list(found) == ["backlog", "intents", "audit"]
     assert "task_spawn_intent of task waits" in found["intents"][0] and "holdfast run" in found["intents"][0]
-    assert "tracked is CLAIMED, which belongs in claimed" in found["backlog"][0]
+    assert "tracked is claimed, which belongs in claimed" in found["backlog"][0]
     with App.find(layout.root.parent, environ={}).session():
         pass
     assert findings(layout) == pending(layout) == {}

@@ -356,7 +356,7 @@ def test_titles_and_dependencies_are_of_the_definitions_pinned_then(app: App) ->
     (before,) = lines(app, "log", "--at", f"{run_of}:4", "--task", "docs")
     (after,) = lines(app, "log", "--at", "9999999999", "--task", "docs")
     assert [row["title"] for row in before["tasks"] + after["tasks"]] == ["Write it up", "Write it all up"]
-    assert before["tasks"][0]["waits"] == ["it waits for parser, which is CLAIMED"]
+    assert before["tasks"][0]["waits"] == ["it waits for parser, which is claimed"]
     shown = run(app, "log", "--at", "1:4").stdout
     assert "Write it up" in shown and "parser" in shown and "TASK" in shown
 
@@ -378,7 +378,7 @@ def test_what_stands_behind_the_moment_is_not_needed(app: App) -> None:
     live(app)
     path = min(app.layout.wal.glob("*.wal.jsonl"))
     path.write_bytes(path.read_bytes().replace(b"task_started", b"task_stopped"))
-    assert "CLAIMED" in run(app, "log", "--at", "1:4").stdout
+    assert "claimed" in run(app, "log", "--at", "1:4").stdout
     run(app, "log", "--at", "1:7", code=4)
 
 

@@ -21,7 +21,7 @@ from holdfast.app import App
 from holdfast.cli.commands import holdfast
 from holdfast.cli.overview import look
 from holdfast.domain.fsm import AbortReason, TransitionReason
-from holdfast.domain.task import TaskEvent
+from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable.entry import Record
 from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
 
@@ -118,7 +118,7 @@ def test_a_backlog_from_init_to_a_clone(tmp_path: Path) -> None:
     run(folder, "add", stdin="# in my own words\ntitle: Paint it\ndepends_on: [build-wall-then-rest]\n")
     table = run(folder, "list").splitlines()
     assert table[0].split() == ["ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE", "WHY"]
-    assert "build-wall-then-rest" in table[1] and "it waits for base, which is OPEN" in table[1]
+    assert "build-wall-then-rest" in table[1] and "it waits for base, which is open" in table[1]
     assert [task["id"] for task in ask(folder, "list --ready")["tasks"]] == ["base"]
     assert not backlog(folder, "../runtime/tasks.jsonl").exists(), "adding and looking begin no run"
 
@@ -148,9 +148,9 @@ def test_a_backlog_from_init_to_a_clone(tmp_path: Path) -> None:
         assert "There is a backlog in" in run(clone, line, code=2), line
     assert "Made the data root" in run(clone, "init")
     assert {task["id"]: task["state"] for task in ask(clone, "list")["tasks"]} == now
-    assert "CLOSED (new)" in run(clone, "list --state closed")
-    assert run(clone, "retry last") == "last: OPEN\n"
-    assert "cannot be cancelled: it is CLOSED" in run(clone, "cancel base", code=9)
+    assert "closed (new)" in run(clone, "list --state closed")
+    assert run(clone, "retry last") == "last: open (the next `holdfast run` begins another attempt)\n"
+    assert "cannot be cancelled: it is closed" in run(clone, "cancel base", code=9)
     assert states(clone) == {**now, "last": "OPEN"}
     assert backlog(clone, "open/last.yaml").exists() and backlog(clone, "closed/base.yaml").exists()
     assert states(folder) == now
@@ -174,7 +174,7 @@ def test_every_option_of_add_reaches_the_definition(repo: Path) -> None:
         "labels": ["x", "y"], "paths": ["src"], "budget_usd": 1.5, "max_attempts": 2, "timeout_s": 9.0,
         "not_before": 1896091200.0, "approve": True,
     }  # fmt: skip
-    assert shown["waits"] == ["it waits for other, which is OPEN", "not before 2030-01-31 12:00:00Z"]
+    assert shown["waits"] == ["it waits for other, which is open", "not before 2030-01-31 12:00:00Z"]
 
 
 def test_ids_are_made_of_the_words_and_never_twice(repo: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_whole_text_replaces_the_file_if_it_is_sound(repo: Path) -> None:
 def test_what_is_closed_is_not_edited(repo: Path) -> None:
     write(repo, a="goal: a\n")
     close(repo, "a")
-    assert "is CLOSED" in run(repo, "edit a --goal b", code=9)
+    assert "is closed" in run(repo, "edit a --goal b", code=9)
 
 
 def test_the_editor_opens_in_a_terminal(repo: Path) -> None:
@@ -313,7 +313,7 @@ def test_broken_files_are_told_and_stop_no_other(repo: Path) -> None:
     assert [task["id"] for task in ask(repo, "list --ready")["tasks"]] == ["good"]
     assert "priority: expected" in run(repo, "show bad")
     assert "bad.yaml cannot be used: line 2" in run(repo, "edit bad --priority 1", code=2)
-    assert run(repo, "cancel good").startswith("good: CANCELLED\n")
+    assert run(repo, "cancel good").startswith("good: cancelled\n")
 
 
 def test_ready_tasks_come_in_the_order_in_which_they_are_taken(repo: Path) -> None:
@@ -328,7 +328,7 @@ def test_of_several_tasks_all_are_cancelled_or_none(repo: Path) -> None:
     write(repo, a="goal: a\n", b="goal: b\n")
     close(repo, "b")
     told = run(repo, "cancel a b", code=9)
-    assert "The task b cannot be cancelled: it is CLOSED." in told
+    assert "The task b cannot be cancelled: it is closed." in told
     assert "the refusal is on record" in told and "Nothing was changed" not in told
     assert states(repo)["a"] == "OPEN"
     [refused] = [each for each in decisions(repo) if each["decision_type"] == "task_move_refused"]
@@ -344,9 +344,9 @@ def test_retry_opens_what_failed_and_nothing_else(repo: Path) -> None:
     write(repo, a="goal: a\n")
     fail(repo, "a")
     assert backlog(repo, "failed/a.yaml").exists()
-    assert run(repo, "retry a") == "a: OPEN\n"
+    assert run(repo, "retry a") == "a: open (the next `holdfast run` begins another attempt)\n"
     assert backlog(repo, "open/a.yaml").read_text() == "goal: a\n"
-    assert "The task a cannot be tried again: it is OPEN." in run(repo, "retry a", code=9)
+    assert "The task a cannot be tried again: it is open." in run(repo, "retry a", code=9)
 
 
 def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
@@ -377,7 +377,7 @@ def test_what_is_parked_waits_for_a_person(repo: Path, decision: str, effect: st
     park(repo, "a", effect, *begin)
     assert f"task_{effect}_intent of a is parked" in run(repo, "cancel b")
     assert app_of(repo).look().state.tasks["a"].parked.startswith(f"task_{effect}_parked: its intent does not say")
-    assert run(repo, f"resolve a --{decision}") == f"a: {state} (resolved as: {decision})\n"
+    assert run(repo, f"resolve a --{decision}") == f"a: {TaskState(state)} (resolved as: {decision})\n"
     last = [entry for entry in decisions(repo) if entry["decision_type"] == "task_flagged"][-1]
     assert (last["output"]["decision"], last["actor"]) == (decision, "cli")
     assert app_of(repo).look().state.tasks["a"].parked == ""
@@ -385,7 +385,7 @@ def test_what_is_parked_waits_for_a_person(repo: Path, decision: str, effect: st
 
 def test_nothing_is_resolved_that_is_not_parked(repo: Path) -> None:
     write(repo, a="goal: a\n")
-    assert "Nothing of the task a waits for a decision: it is OPEN" in run(repo, "resolve a --retry", code=9)
+    assert "Nothing of the task a waits for a decision: it is open" in run(repo, "resolve a --retry", code=9)
     assert "Say one of --happened" in run(repo, "resolve a", code=2)
 
 
@@ -394,7 +394,7 @@ def test_a_move_that_the_ledger_refuses_is_on_record_once(repo: Path) -> None:
     with app_of(repo).session() as session:
         claim = session.ledger.claim("tester", "a", lease_s=60)
         with pytest.raises(
-            MoveRefused, match=r"^The task a cannot be tried again: it is CLAIMED\. .* the refusal is on record;"
+            MoveRefused, match=r"^The task a cannot be tried again: it is claimed\. .* the refusal is on record;"
         ):
             session.ledger.complete(claim, TaskEvent.RETRY, TransitionReason.AGENT_REPORTED, {})
     [refused] = [each["inputs"] for each in decisions(repo) if each["decision_type"] == "task_move_refused"]
@@ -460,7 +460,7 @@ def test_a_short_session_is_waited_for(repo: Path, monkeypatch: pytest.MonkeyPat
             sleep(seconds)
 
         monkeypatch.setattr(time, "sleep", sleep_until_it_ends)
-        assert run(repo, "cancel a") == "a: CANCELLED\n"
+        assert run(repo, "cancel a") == "a: cancelled\n"
     assert len(waits) >= 3
 
 
@@ -538,7 +538,7 @@ def test_an_edit_that_waited_sees_what_was_written_meanwhile(repo: Path, tmp_pat
             closed.write_text("goal: g\nresult:\n  state: CANCELLED\n")
     code, told = finish(process)
     if how == "closed":
-        assert code == TaskIsFinal.exit_code and "The task a is CANCELLED" in told
+        assert code == TaskIsFinal.exit_code and "The task a is cancelled" in told
         assert not backlog(repo, "open/a.yaml").exists() and "role" not in closed.read_text()
         return
     text = backlog(repo, "open/a.yaml").read_text()
@@ -602,7 +602,7 @@ def test_a_file_that_is_put_back_is_told(repo: Path) -> None:
     [
         ("show nope --json", "task_unknown", 2, "There is no task 'nope' here."),
         ("add --json --goal x --depends-on nope", "input_error", 2, "there is no such task"),
-        ("resolve a --retry --json", "nothing_parked", 9, "it is OPEN"),
+        ("resolve a --retry --json", "nothing_parked", 9, "it is open"),
         ("retry a --json", "move_refused", 9, "on record"),
         ("resolve a --json", "usage_error", 2, "Say one of --happened"),
         ("list --json --frob", "no_such_option", 2, "--frob"),

@@ -147,7 +147,7 @@ def test_resume_goes_on_with_the_same_attempt_and_its_worktree(repo: Path) -> No
     task = state(repo).tasks["a"]
     assert (task.attempt, task.attempts, task.starts, task.turns) == ("a.1", 1, 2, 2)
     assert git(repo, "ls-tree", "--name-only", "main").split() == [".gitignore", "README.md", "a.txt", "b.txt"]
-    assert "cannot be resumed: it is CLOSED" in holdfast(repo, "resume", "a", code=9)
+    assert "cannot be resumed: it is closed" in holdfast(repo, "resume", "a", code=9)
     sound(repo)
 
 
@@ -158,6 +158,7 @@ def test_promote_lands_what_failed_once_its_gate_passes(repo: Path) -> None:
     key = rejected(repo)
     told = ask(repo, "promote", "a", code=1)[0]
     assert told["state"] == "FAILED" and landed(repo) == [], "the gate still refuses it"
+    assert state(repo).tasks["a"].worked_by == "scripted", "it stays the work of its agent, which may go on with it"
     key.write_text("")
     assert ask(repo, "promote", "a")[0]["state"] == "CLOSED"
     task = state(repo).tasks["a"]
@@ -190,7 +191,7 @@ def test_promote_says_why_it_cannot(repo: Path) -> None:
     failed(repo)
     assert "no attempt has made a candidate" in holdfast(repo, "promote", "a", code=9)
     add(repo, "b", "write x.txt y", depends_on=["a"])
-    assert "cannot be promoted: it is OPEN" in holdfast(repo, "promote", "b", code=9)
+    assert "cannot be promoted: it is open" in holdfast(repo, "promote", "b", code=9)
 
 
 # -- once and no more -------------------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def test_a_promotion_that_a_crash_cut_in_half_is_finished_under_its_id(repo: Pat
 
 def test_a_refused_decision_leaves_the_id_unused(repo: Path) -> None:
     failed(repo)
-    with pytest.raises(HoldfastError, match="it is FAILED"):
+    with pytest.raises(HoldfastError, match="it is failed"):
         decide(repo, "approve", task="a")
     assert keys(repo) == []
 

@@ -137,7 +137,7 @@ def test_gates_of_a_task_that_was_never_judged(judged: tuple[Path, str]) -> None
     repo, _ = judged
     add(repo, "later", "say hello")
     done = type_in(repo, "gates", "later")
-    assert done.returncode == 2 and "No gate has judged the task later yet" in done.stderr
+    assert done.returncode == 2 and "No gate has judged later yet: the task is open" in done.stderr
     assert "did you mean login?" in type_in(repo, "gates", "logins").stderr
 
 
@@ -259,7 +259,9 @@ def test_the_same_problem_is_told_once_in_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [(("--verify", ""), "--verify is empty"), (("--verify", " "), "--verify is empty"),
-     (("--agent", "nosuch"), "there is no agent 'nosuch'; known are aider, claude")],
+     (("--agent", "nosuch"), "there is no agent 'nosuch'; known are aider, claude"),
+     (("--sandbox", "box"), "there is no sandbox 'box'; use auto, none, bwrap"),
+     (("--script", "say hi\nattempt 2+: once x: sing"), "a script has no step 'sing'; known are write, append")],
 )  # fmt: skip
 def test_what_no_task_could_be_worked_on_with_is_refused(tmp_path: Path, options: tuple[str, str], told: str) -> None:
     repo = make_work(tmp_path / "repo")
@@ -281,7 +283,7 @@ def test_without_a_gate_add_init_and_a_landing_say_so(tmp_path: Path) -> None:
 
 def test_a_refused_decision_is_told_in_plain_words(worked: Path) -> None:
     done = type_in(worked, "cancel", "closes")
-    assert done.returncode == 9 and "The task closes cannot be cancelled: it is CLOSED." in done.stderr
+    assert done.returncode == 9 and "The task closes cannot be cancelled: it is closed." in done.stderr
     assert "event" not in done.stderr and "manual" not in done.stderr
 
 
@@ -337,7 +339,7 @@ def test_in_a_linked_worktree_work_lands_on_its_branch(tmp_path: Path) -> None:
 def test_a_run_in_the_background_beside_another_is_told_who_runs(tmp_path: Path) -> None:
     repo = make_work(tmp_path / "repo", one="hang")
     with started(repo, "run", "--plain") as run:
-        wait_for(lambda: "IN_PROGRESS" in type_in(repo, "list").stdout, "it works")
+        wait_for(lambda: "in progress" in type_in(repo, "list").stdout, "it works")
         done = type_in(repo, "run", "--detach")
         assert done.returncode == 7 and "Somebody runs here already" in done.stderr and str(run.pid) in done.stderr
         assert type_in(repo, "stop", "--agents").returncode == 0

@@ -125,7 +125,7 @@ def test_a_dependency_makes_wait_and_its_end_lets_go() -> None:
     graph.put(Node("second", depends_on=["first"]))
     graph.put(Node("first", state=TaskState.IN_PROGRESS))
     assert graph.next_ready(0.0) is None
-    assert graph.reasons_to_wait("second", 0.0) == ["it waits for first, which is IN_PROGRESS"]
+    assert graph.reasons_to_wait("second", 0.0) == ["it waits for first, which is in progress"]
     graph.put(Node("first", state=TaskState.CLOSED))
     assert graph.next_ready(0.0) == "second" and graph.reasons_to_wait("second", 0.0) == []
 
@@ -154,10 +154,10 @@ def test_a_task_that_waits_far_behind_one_that_failed_names_it() -> None:
     graph.put(Node("c", depends_on=["b"]))
     graph.put(Node("d", depends_on=["c"]))
     assert graph.reasons_to_wait("d", 0.0) == [
-        "it waits for c, which is OPEN and waits for a, which is FAILED: `holdfast retry a` tries that again"
+        "it waits for c, which is open and waits for a, which is failed: `holdfast retry a` tries that again"
     ]
     graph.put(Node("a", state=TaskState.FAILED, again=True))
-    assert graph.reasons_to_wait("d", 0.0) == ["it waits for c, which is OPEN"]
+    assert graph.reasons_to_wait("d", 0.0) == ["it waits for c, which is open"]
     assert graph.hopeless("b") == []
 
 
@@ -185,7 +185,7 @@ def test_parents_wait_for_their_subtasks() -> None:
     graph.put(Node("one", parent="parent"))
     graph.put(Node("two", parent="parent", state=TaskState.CLOSED))
     assert graph.open_subtasks("parent") == ["one"]
-    assert graph.reasons_to_wait("parent", 0.0) == ["its subtask one is OPEN"]
+    assert graph.reasons_to_wait("parent", 0.0) == ["its subtask one is open"]
     graph.put(Node("one", parent="parent", state=TaskState.CLOSED))
     assert graph.open_subtasks("parent") == []
 

@@ -487,7 +487,7 @@ def test_a_switch_of_branches_leaves_the_data_root_sound(app: App) -> None:
     report = check(app.layout, Backlog(app.layout.backlog), None)
     assert report.sound, report
     [note] = check_backlog(app).notes
-    assert "a is CANCELLED, which belongs in closed: git has it so in this checkout" in note
+    assert "a is cancelled, which belongs in closed: git has it so in this checkout" in note
 
     # From before there was a data root: what is decided stays, and what is open waits.
     git(app.repo, "checkout", "-q", "before")

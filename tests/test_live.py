@@ -33,8 +33,8 @@ def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path
         terminal.read_until("two: it waits for one")
         assert terminal.end() == 20, terminal.seen
     picture = last_picture(terminal.seen)
-    assert "1 closed, 1 failed; 3 turns, $0.25" in picture
-    assert "two is FAILED" in picture
+    assert "1 failed, 1 closed; 3 turns, $0.25" in picture
+    assert "two is failed" in picture
     assert "next: holdfast gates two, then holdfast retry two" in picture.splitlines()[-1]
     # Whatever was hidden is shown again, and no other screen was used: a kill would leave them so.
     assert terminal.seen.rfind("\x1b[?25h") > terminal.seen.rfind("\x1b[?25l")
@@ -53,7 +53,7 @@ def test_what_others_wrote_never_controls_the_terminal(columns: int, rows: int, 
         assert terminal.end() == 20
     assert "\x1b]0;" not in terminal.seen and "\x1b[2J" not in terminal.seen
     assert "[bold]" in last_picture(terminal.seen) and "broken.yaml" in last_picture(terminal.seen)
-    painted = re.split(r"[\r\n]|\x1b\[\d*A", terminal.seen.split("evil is FAILED")[0])
+    painted = re.split(r"[\r\n]|\x1b\[\d*A", terminal.seen.split("evil is failed")[0])
     assert max(len(last_picture(line)) for line in painted) <= columns
 
 
@@ -63,7 +63,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
         terminal.read_until("long.1")
         os.kill(terminal.process.pid, signal.SIGINT)
         assert terminal.end() == 130
-    assert "next: holdfast attach long" in last_picture(terminal.seen)
+    assert "next: holdfast run" in last_picture(terminal.seen)
     shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
     files = Layout(repo / ".sdd").attempt_files("long.1")

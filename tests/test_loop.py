@@ -128,7 +128,7 @@ def test_attempts_end_and_who_waits_says_why(repo: Path) -> None:
     out = holdfast(repo, "run", code=20)
     task = state(repo).tasks["t"]
     assert (task.state, task.attempts) == (TaskState.FAILED, 2) and "no idea" in out
-    assert "depends on t, which is FAILED" in out and landed(repo) == []
+    assert "depends on t, which is failed" in out and landed(repo) == []
     assert (layout(repo).backlog_failed / "t.yaml").exists()
     sound(repo)
 

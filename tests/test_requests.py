@@ -44,7 +44,7 @@ def test_a_run_that_lives_decides_and_goes_on_with_what_was_decided(repo: Path) 
         assert ask(repo, "cancel", "d")[0]["state"] == "CANCELLED"
         wait_for(lambda: sorted(landed(repo)) == ["a", "c"], "both landings")
         assert ask(repo, "fork", "b", "--turn", "2")[0]["state"] == "OPEN"
-        assert "cannot be approved: it is CANCELLED" in holdfast(repo, "approve", "d", code=9)
+        assert "cannot be approved: it is cancelled" in holdfast(repo, "approve", "d", code=9)
         assert "There is no task 'nope' here" in holdfast(repo, "cancel", "nope", code=2)
         assert set(layout(repo).wal.glob("*.wal.jsonl")) == before, "no other run was begun"
         assert run.poll() is None and left(repo) == []

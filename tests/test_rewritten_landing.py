@@ -101,7 +101,7 @@ def test_a_lost_landing_is_told_wherever_a_person_looks(repo: Path) -> None:
     # What lands on top does not hide it.
     add(repo, "u", "write u.txt x")
     told = holdfast(repo, "run", code=20)
-    assert "t is CLOSED, and its landing is lost" in told and "next: holdfast promote t" in told
+    assert "t is closed, and its landing is lost" in told and "next: holdfast promote t" in told
     listed, whole = holdfast(repo, "list"), holdfast(repo, "list", "--all")
     assert "1 closed: `holdfast list --all` shows it" in listed and "is not on main any more" in listed
     assert "is not on main any more" in whole

@@ -10,7 +10,7 @@ import pytest
 from cli_support import type_in
 from holdfast.domain.wording import given_words
 from holdfast.engine.ending import TAIL_BYTES
-from work_support import add, make_work
+from work_support import Terminal, add, make_work, started, wait_for
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,76 @@ def test_an_agent_that_is_killed_is_not_told_with_a_piece_of_its_stream(tmp_path
     told = type_in(repo, "history", "dies").stdout
     assert told.count("Its agent died") == 1 and "died: " not in told
     assert "To be gone on with, from its last turn" in told
+
+
+# -- adding -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_person_is_told_what_was_added_and_what_to_type_and_a_program_the_path(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    asked = ("add", "Fix the login", "--script", "write x", "--verify", "true")
+    with Terminal(repo, *asked) as terminal:
+        assert terminal.end() == 0
+    assert terminal.seen.splitlines()[0] == "Added fix-login: Fix the login"
+    assert "Next: `holdfast run` works on it" in terminal.seen and ".sdd" not in terminal.seen
+    told = type_in(repo, *asked)
+    assert told.stdout == f"{repo / '.sdd/backlog/open/fix-login-2.yaml'}\n" and told.stderr == ""
+    with Terminal(repo, "edit", "fix-login", "--priority", "1") as terminal:
+        assert terminal.end() == 0
+    assert terminal.seen.startswith("Changed fix-login: ")
+
+
+def test_beside_a_run_a_person_is_told_that_it_takes_the_task_in(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    with started(repo, "run", "--stay") as run:
+        wait_for(lambda: f"pid {run.pid}" in type_in(repo, "status").stdout, "it runs")
+        with Terminal(repo, "add", "Another", "--script", "write y") as terminal:
+            assert terminal.end() == 0
+        assert f"The run that is alive (pid {run.pid}) takes it in" in terminal.seen
+    assert "another has no gate" in " ".join(terminal.seen.split()), "and how to set one:"
+    assert "holdfast edit another --verify COMMAND" in " ".join(terminal.seen.split())
+
+
+# -- words for people, names for programs -----------------------------------------------------------------------------
+
+
+def test_states_are_told_in_words_and_given_to_programs_by_name(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    add(repo, "asks", "write x", more="approve: true\n")
+    add(repo, "later", "write y", more="depends_on: [asks]\n")
+    assert type_in(repo, "run").returncode == 20
+    told = "".join(type_in(repo, *each).stdout for each in (["list"], ["status"], ["show", "asks"], ["show", "later"]))
+    assert "pending approval" in told and "it waits for asks, which is pending approval" in told
+    assert "PENDING" not in told and "OPEN" not in told
+    assert "holdfast diff asks, then holdfast approve asks | holdfast reject asks" in told
+    assert "its result waits for your approval" in told and "for you to approve its result" in told
+    rows = json.loads(type_in(repo, "list", "--json", "--state", "pending approval,open").stdout)["tasks"]
+    assert [row["state"] for row in rows] == ["PENDING_APPROVAL", "OPEN"]
+    assert "state: PENDING_APPROVAL" not in told
+
+
+def test_gates_of_an_earlier_attempt(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    add(repo, "twice", "attempt 1: write x wrong\nattempt 2: write x right", more="verify: ['grep right x']\n")
+    assert type_in(repo, "run").returncode == 0
+    assert "twice.2 passed" in type_in(repo, "gates", "twice").stdout
+    first = json.loads(type_in(repo, "gates", "twice.1", "--json").stdout)
+    assert (first["task"], first["attempt"], first["passed"]) == ("twice", "twice.1", False)
+    assert "No gate has judged twice.3 yet" in type_in(repo, "gates", "twice.3").stderr
+
+
+def test_what_a_command_printed_is_its_answer(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo")
+    asked = ("--id", "sky", "--may-change-nothing", "--command", "echo It scatters the light.")
+    assert type_in(repo, "add", "Why is the sky blue?", *asked).returncode == 0
+    assert type_in(repo, "run").returncode == 0
+    assert "It scatters the light." in type_in(repo, "show", "sky").stdout.split("id: sky")[0]
+
+
+def test_who_ends_a_run_is_told_who_works_on(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", slow="write x\nhang")
+    with started(repo, "run"):
+        wait_for(lambda: "turn 2" in type_in(repo, "status").stdout, "it is at work")
+        told = type_in(repo, "stop").stdout
+    assert "Still at work: slow.1. `holdfast run` goes on with them, `holdfast stop --agents` ends them." in told
+    assert type_in(repo, "stop", "--agents").returncode == 0

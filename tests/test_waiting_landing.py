@@ -79,7 +79,7 @@ def test_it_can_land_on_a_new_branch(repo: Path) -> None:
 def test_a_run_cancels_it_too(repo: Path) -> None:
     process = begin(repo, "--stay")
     wait_for(lambda: is_served(layout(repo)), "the run")
-    assert "CANCELLED" in holdfast(repo, "cancel", "t")
+    assert "cancelled" in holdfast(repo, "cancel", "t")
     holdfast(repo, "stop")
     process.communicate()
     assert state(repo).tasks["t"].state is TaskState.CANCELLED
@@ -92,7 +92,7 @@ def test_deleting_the_file_of_a_failed_task_cancels_it(tmp_path: Path) -> None:
     add(repo, "v", "write v.txt x", depends_on=["u"])
     said = holdfast(repo, "run", code=20)
     lines = said.splitlines()
-    at = next(n for n, line in enumerate(lines) if "v is OPEN: it depends on u, which is FAILED" in line)
+    at = next(n for n, line in enumerate(lines) if "v is open: it depends on u, which is failed" in line)
     # Cancelling u would leave v where it is.
     assert lines[at + 1].strip() == "next: holdfast retry u | holdfast cancel v"
     assert "holdfast retry u | holdfast cancel v" in holdfast(repo, "show", "v")

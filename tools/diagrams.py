@@ -42,7 +42,7 @@ def moves(machine: Machine[Any, Any]) -> str:
     """One row per move; a terminal state has one row that says so."""
     rows = []
     for state in machine.states:
-        name = f"{state} (initial)" if state in machine.initial else str(state)
+        name = f"{state!s} (initial)" if state in machine.initial else str(state)
         legal = machine.legal(state)
         rows += [(name, f"`{event}`", str(target)) for event, target in legal.items()] or [(name, "none", "terminal")]
     return table(("state", "event", "next state"), rows)

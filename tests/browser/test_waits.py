@@ -107,9 +107,9 @@ def test_a_task_behind_one_that_failed_says_so_and_what_to_do(site: Site, look: 
     site.add("second", "write second.txt x", depends_on=["first"])
     page = look(site.start())
     why = card(page, "second").locator(".card-why")
-    expect(why).to_contain_text("depends on first, which is FAILED: retry that")
+    expect(why).to_contain_text("depends on first, which is failed: retry that")
     page.goto(f"{site.address.url}/#/task/second")
-    expect(page.locator(".task-head .notice")).to_contain_text("first, which is FAILED")
+    expect(page.locator(".task-head .notice")).to_contain_text("first, which is failed")
     expect(page.locator(".task-head .notice")).to_contain_text("holdfast retry first")
 
 

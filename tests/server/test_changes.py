@@ -130,7 +130,7 @@ def test_decisions_are_those_of_the_commands(server: Server) -> None:
     ]
     assert ask.get("/tasks/d3a")["outcome"] == {"detail": "its parent d3 was cancelled"}
     stuck = next(each for each in ask.get("/tasks?text=d2")["tasks"] if each["id"] == "d2")
-    assert stuck["held"].startswith("it depends on d3, which is CANCELLED: `holdfast edit d2`")
+    assert stuck["held"].startswith("it depends on d3, which is cancelled: `holdfast edit d2`")
     idle = ask.ask("POST", "/tasks/d2/reassign", {"agent": "scripted"})
     assert (idle.status, idle.code) == (409, "decision_refused")
     unknown = ask.ask("POST", "/tasks/nobody/cancel", {})

@@ -42,6 +42,9 @@ from holdfast.durable.modes import COMMON_FILE, COMMON_FOLDER
 from holdfast.processes.leaving import leave
 
 TURNS = ("write", "append", "delete", "run", "spawn")
+OTHERS = (
+    "say", "session", "sleep", "spend", "rate-limit", "unreachable", "retrying", "hang", "fail", "crash",
+)  # fmt: skip
 # A runner answers each turn with SIGCONT; where there is none any more, the script goes on by itself.
 BARRIER_S_MAX = 60.0
 _ATTEMPT = re.compile(r"attempt (\d+)(\+?):\s*")
@@ -87,6 +90,13 @@ def _steps(text: str, attempt: int) -> list[str]:
         if line and not line.startswith("#"):
             steps.append(line)
     return steps
+
+
+def unknown_step(text: str) -> str:
+    """The first step of a script that there is not; empty where all are known."""
+    lines = (_ATTEMPT.sub("", line.strip(), count=1) for line in text.splitlines())
+    verbs = (_verb(line) for line in lines if line and not line.startswith("#"))
+    return next((verb for verb in verbs if verb not in (*TURNS, *OTHERS)), "")
 
 
 def _attempt_number() -> int:

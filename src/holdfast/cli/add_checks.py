@@ -1,19 +1,25 @@
-"""What `add` and `edit` refuse or warn of beyond the rules of a task's file."""
+"""What `add` and `edit` refuse or warn of beyond the rules of a task's file, and what they say when it is written."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.domain.definition import Definition
+from holdfast.cli.table import cut, terminal_width
+from holdfast.cli.terminal import plain
+from holdfast.durable.lock import read_holder
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.domain.definition import Definition
+    from holdfast.stores.scan import Found
 
-GATE_WAYS = "Add `--verify COMMAND` to a task, or `gates:` in config/settings.yaml for all."
+GATE_WAYS = "Add `--verify COMMAND` to a task, or `gates:` in .sdd/config/settings.yaml for all."
 
 
 def expect_usable(app: App, options: Mapping[str, Any]) -> None:
@@ -27,11 +33,52 @@ def expect_usable(app: App, options: Mapping[str, Any]) -> None:
         if name not in known:
             told = f"there is no agent {name!r}; known are {', '.join(sorted(known))}"
             raise InputError(detail=f"{told}. Others are declared as `agents` in {app.layout.settings}")
+    if kind := options.get("sandbox"):
+        from holdfast.agents.sandbox import KINDS
+
+        if kind not in KINDS:
+            raise InputError(detail=f"there is no sandbox {kind!r}; use {', '.join(KINDS)}")
+    if script := options.get("script"):
+        from holdfast.agents.script import OTHERS, TURNS, unknown_step
+
+        if step := unknown_step(script):
+            raise InputError(detail=f"a script has no step {step!r}; known are {', '.join((*TURNS, *OTHERS))}")
 
 
 def warn_without_gates(app: App, made: Sequence[Definition]) -> None:
     """Says so where nothing would judge what lands."""
     bare = [each.id for each in made if not each.verify and not each.may_change_nothing]
     if bare and not app.config.gates:
-        told = f"{bare[0]} has" if len(bare) == 1 else f"{len(bare)} of these have"
-        click.echo(f"note: {told} no gate, so what the agent makes lands unchecked. {GATE_WAYS}", err=True)
+        told, way = f"{len(bare)} of these have", GATE_WAYS
+        if len(bare) == 1:
+            told, way = f"{bare[0]} has", f"`holdfast edit {bare[0]} --verify COMMAND` sets one, or `gates:` in"
+            way += f" {app.layout.settings} for all."
+        click.echo(f"note: {told} no gate, so what the agent makes lands unchecked. {way}", err=True)
+
+
+def tell_added(app: App, added: Sequence[Found]) -> None:
+    """To a person what there is now and what to type; to a program the paths alone, a line for each."""
+    if not sys.stdout.isatty():
+        for each in added:
+            click.echo(str(each.path))
+        return
+    for each in added:
+        made = each.definition
+        title = (made.title or made.goal or str(made.command or "")).strip().partition("\n")[0]
+        click.echo(cut(plain(f"Added {made.id}: {title}"), terminal_width()))
+    holder = read_holder(app.layout.lock)
+    one, name = len(added) == 1, added[0].definition.id
+    if holder is not None and holder.is_alive():
+        which = "it" if one else "them"
+        click.echo(f"The run that is alive (pid {holder.pid}) takes {which} in; `holdfast watch` shows {which}.")
+        return
+    ways = f"; `holdfast show {name}` and `holdfast edit {name}` show and change it" if one else ""
+    click.echo(f"Next: `holdfast run` works on {'it' if one else 'them'}{ways}.")
+
+
+def tell_edited(task: str, path: Path | None) -> None:
+    """As `tell_added`."""
+    if path is None:
+        click.echo("Nothing was changed.")
+    else:
+        click.echo(f"Changed {plain(task)}: {path}" if sys.stdout.isatty() else str(path))

@@ -93,7 +93,7 @@ def show(printer: Printer, found: AsOf) -> None:
 def _cells(row: Row) -> list[str]:
     title = " · ".join(part for part in (row.title, "; ".join(row.waits)) if part)
     since, needs = local_time(row.changed_at), " ".join(row.depends_on) or "-"
-    return [row.id, row.state, str(row.attempts), since, needs, title]
+    return [row.id, f"{TaskState(row.state)}", str(row.attempts), since, needs, title]
 
 
 def _definition(blobs: Blobs, task: Task) -> Definition:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from holdfast.cli.add_checks import expect_usable, warn_without_gates
+from holdfast.cli.add_checks import expect_usable, tell_added, tell_edited, warn_without_gates
 from holdfast.cli.completion import complete_task
 from holdfast.cli.overview import Overview, look, unknown
 from holdfast.cli.shared import as_json, find_app, print_json
@@ -61,7 +61,7 @@ _OPTIONS = (
     click.option("--model", help="Which model that agent uses."),
     click.option("--command", help="A command that does the work, in place of an agent."),
     click.option("--script", metavar="STEPS", help="What the scripted agent does, a step on each line."),
-    click.option("--sandbox", help="What keeps the agent in: the name of a sandbox."),
+    click.option("--sandbox", metavar="KIND", help="What keeps the agent in: auto, bwrap or none."),
     click.option("--budget-usd", type=float, help="What it may cost at most."),
     click.option("--budget-tokens", type=int, help="How many tokens it may use at most."),
     click.option("--budget-turns", type=int, help="How many turns it may take at most."),
@@ -116,7 +116,8 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
     """Add a task: a goal in words, files, or - for standard input.
 
     A FILE is there and ends in .yaml or .yml; anything else is the goal. Only the task's file is written; the next run
-    takes it in. With several files, all are added or, if one has a problem, none.
+    takes it in. With several files, all are added or, if one has a problem, none. In a pipe only the paths of the files
+    are printed.
     """
     app = find_app(ctx)
     overview = _look(app)
@@ -137,8 +138,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
     if as_json:
         print_json([{"id": each.definition.id, "file": str(each.path)} for each in added])
     else:
-        for each in added:
-            click.echo(str(each.path))
+        tell_added(app, added)
         warn_without_gates(app, [each.definition for each in added])
 
 
@@ -191,7 +191,7 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
     app = find_app(ctx)
     overview = _look(app)
     _expect_editable(overview, task)
-    expect_usable(app, {"agent": options["agent"]})
+    expect_usable(app, {key: options[key] for key in ("agent", "sandbox", "script")})
     values, file = _given(options, keep_empty=True), file or source
     if file and values:
         raise InputError(detail="give options or a file, not both")
@@ -201,7 +201,7 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
     if as_json:
         print_json({"id": task, "file": str(path or overview.files[task].path), "changed": path is not None})
     else:
-        click.echo(str(path) if path else "Nothing was changed.")
+        tell_edited(task, path)
 
 
 def _edit_by_options(overview: Overview, task: str, values: Mapping[str, Any]) -> Path:
@@ -209,7 +209,8 @@ def _edit_by_options(overview: Overview, task: str, values: Mapping[str, Any]) -
 
     def changed(found: Found, text: bytes) -> bytes:
         if found.folder == "closed":
-            raise TaskIsFinal(task=task, state=(found.definition.result or {}).get("state", TaskState.CLOSED))
+            told = str((found.definition.result or {}).get("state"))
+            raise TaskIsFinal(task=task, state=TaskState(told) if told in TaskState.__members__ else TaskState.CLOSED)
         from holdfast.stores.roundtrip import edited
 
         return _judged_text(overview, edited(text, found.definition, found.path.stem, values), found, "")

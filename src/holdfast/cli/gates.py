@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -18,31 +18,45 @@ from holdfast.engine.gates import Result
 from holdfast.engine.verify import Verdict, shown_command
 from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId
 
+if TYPE_CHECKING:
+    from holdfast.app import View
+
 _WORDS = {"passed": "passed", "failed": "FAILED", "timed_out": "TIMED OUT", "not_run": "not run"}
 
 
-@click.command(epilog="Examples:  holdfast gates fix-login  ·  holdfast gates fix-login --full | less")
-@click.argument("task", shell_complete=complete_task)
+@click.command(epilog="Examples:  holdfast gates fix-login  ·  holdfast gates fix-login.1 --full | less")
+@click.argument("task", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 @click.option("--full", is_flag=True, help="All that each gate printed, in place of its last lines.")
 @as_json
 @click.pass_context
 def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
-    """Show every gate of a task's last verification: how it came out, how long it took, and what it printed.
+    """Show every gate of a verification: how it came out, how long it took, and what it printed.
 
-    Of a gate that passed, the output is shown with --full only. Takes no lock and changes nothing.
+    Of a task, its last attempt that was verified is meant. Of a gate that passed, the output is shown with --full only.
+    Takes no lock and changes nothing.
     """
     app = find_app(ctx)
     app.expect_initialised()
     view = app.look()
-    known = view.state.tasks.get(task)
-    found = gate_results.last_verdict(view.layout, known) if known is not None else None
-    if known is None or found is None:
+    known, attempt, verdict = _judged(view, task)
+    if known is None or verdict is None:
         raise _never(ctx, task, known)
-    (attempt, verdict), blobs = found, Blobs(view.layout.cas)
+    blobs = Blobs(view.layout.cas)
     if as_json:
-        print_json(_facts(task, attempt, verdict, blobs, full))
+        print_json(_facts(known.id, attempt, verdict, blobs, full))
     else:
         _tell(attempt, verdict, blobs, full)
+
+
+def _judged(view: View, name: str) -> tuple[Task | None, str, Verdict | None]:
+    """The task, and what judged the attempt: the one that was named, or the last that was judged."""
+    tasks, (owner, _, number) = view.state.tasks, name.rpartition(".")
+    if name not in tasks and owner in tasks and number.isdecimal():
+        return tasks[owner], name, gate_results.verdict_of(view.layout, name)
+    if name not in tasks:
+        return None, "", None
+    attempt, verdict = gate_results.last_verdict(view.layout, tasks[name]) or ("", None)
+    return tasks[name], attempt, verdict
 
 
 def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
@@ -50,7 +64,8 @@ def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
 
     rows = look(find_app(ctx)).rows
     state = known.state if known is not None else rows[task].state if task in rows else None
-    return NeverJudged(task=task, state=state) if state is not None else unknown(task, rows)
+    name = known.id if known is not None else task
+    return NeverJudged(task=task, name=name, state=state) if state is not None else unknown(task, rows)
 
 
 def _facts(task: str, attempt: str, verdict: Verdict, blobs: Blobs, full: bool) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from holdfast.cli.terminal import plain, plain_json
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
+from holdfast.durable.at_work import STATES as AT_WORK
 from holdfast.engine import lost
 from holdfast.engine.gate_results import OUTPUT, output_of_task
 
@@ -94,8 +95,8 @@ class Json:
 
 
 def counted(states: Counter[str]) -> str:
-    """`2 open, 3 closed`."""
-    words = (f"{count} {state.lower().replace('_', ' ')}" for state, count in sorted(states.items()))
+    """`2 open, 3 closed`; those that have ended come last, because a narrow screen cuts the end."""
+    words = (f"{states[state]} {state}" for state in TaskState if states[state])
     return ", ".join(words) or "no tasks"
 
 
@@ -121,7 +122,8 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
             stuck=stuck,
             kind=str(task.outcome.get("kind") or ""),
         )
-        yield f"    next: {step}"
+        # This run ends here: whoever still works is followed by the next one.
+        yield f"    next: {'holdfast run' if task.state in AT_WORK else step}"
     if len(told) > LEFT_TOLD_MAX:
         yield f"  and {len(told) - LEFT_TOLD_MAX} more; `holdfast list` shows all"
     if ready := len(left) - len(told):

@@ -14,7 +14,9 @@ _NEXT = {
     TaskState.CLAIMED: "holdfast attach {task}",
     TaskState.IN_PROGRESS: "holdfast attach {task}",
     TaskState.FAILED: "holdfast retry {task} | holdfast cancel {task}",
-    TaskState.PENDING_APPROVAL: "holdfast approve {task}",
+    TaskState.PENDING_APPROVAL: (
+        "holdfast diff {task}, then holdfast approve {task} | holdfast reject {task} --reason WHY"
+    ),
     TaskState.PLANNED: "holdfast approve {task}",
     TaskState.CLOSED: "",
     TaskState.CANCELLED: "",

@@ -286,8 +286,11 @@ def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: f
         _stop_run(app, holder, AGENTS if agents_too else LEAVE, wait_s)
         ended: dict[str, Any] = {"stopped": {"pid": holder.pid, "run": holder.run}}
         told = [f"Run {plain(holder.run)} (pid {holder.pid}) has ended."]
+        if left := _left_at_work(app):
+            ways = "`holdfast run` goes on with them, `holdfast stop --agents` ends them"
+            told.append(f"Still at work: {', '.join(left)}. {ways}.")
     else:
-        left = [each.attempt for each in at_work(app.layout, app.look().state.tasks.values()) if not each.ended]
+        left = _left_at_work(app)
         if not left:
             raise NobodyRuns(path=app.layout.root)
         if not agents_too:
@@ -297,6 +300,10 @@ def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: f
         print_json(ended)
     else:
         click.echo("\n".join(map(plain, told)))
+
+
+def _left_at_work(app: App) -> list[str]:
+    return [each.attempt for each in at_work(app.layout, app.look().state.tasks.values()) if not each.ended]
 
 
 def _stop_run(app: App, holder: Holder, how: str, wait_s: float) -> None:

@@ -108,8 +108,8 @@ def _told(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Told:
 
 
 def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Told:
-    if row.parked:
-        yield "waits", f"for you to decide: {row.parked}"
+    if row.state is TaskState.PENDING_APPROVAL:
+        yield "waits", "for you to approve its result"
     for why in row.waits:
         yield "waits", why
     if row.lost:
@@ -133,7 +133,8 @@ def _work(task: Task, facts: dict[str, Any]) -> Told:
         model = f", model {task.model}" if task.model else ""
         yield "agent", f"{task.agent or task.worked_by}{model}" + (f" ({task.why})" if task.why else "")
     if task.attempts:
-        continued = f", continued {plural(task.resumes, 'time')}" if task.resumes else ""
+        times = "once" if task.resumes == 1 else plural(task.resumes, "time")
+        continued = f", continued {times}" if task.resumes else ""
         yield "attempts", f"{task.attempts}, the last is {task.attempt}{continued}"
         how = f" ({facts['cost']})" if facts.get("cost") else ""
         spent = [f"{money(task.usd)}{how}", plural(task.turns, "turn"), plural(task.tokens, "token")]

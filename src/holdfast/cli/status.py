@@ -66,7 +66,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
         print_json(facts)
         return
     tell_problems(view.layout, overview.problems)
-    for state, count in states.most_common():
+    for state, count in Counter(row.state for row in rows).most_common():
         click.echo(f"{state:21} {count:>6}")
     click.echo(f"{'ready':21} {sum(row.is_ready for row in rows):>6}")
     click.echo(f"{'owner':21} {_owner(runs)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +11,7 @@ import click
 from holdfast.cli.add_checks import GATE_WAYS
 from holdfast.cli.overview import Row, look, tell_problems
 from holdfast.cli.shared import as_json, find_app, print_json
-from holdfast.cli.table import print_table
+from holdfast.cli.table import echo_wrapped, print_table
 from holdfast.cli.terminal import plain
 from holdfast.domain.task import TaskState
 
@@ -18,6 +19,8 @@ _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
 # What a narrow terminal does without, in this order.
 _DROPPED = ("AGENT", "PRIO", "TRIES")
 _ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
+# A person decides what becomes of it.
+_DECIDED = (TaskState.FAILED, TaskState.PENDING_APPROVAL)
 
 
 @click.command(epilog="Example:  cd my-repository && holdfast init")
@@ -47,7 +50,7 @@ def _states(ctx: click.Context, param: click.Parameter, given: Sequence[str]) ->
     found = []
     for word in (word.strip() for text in given for word in text.split(",")):
         try:
-            found.append(TaskState(word.upper().replace("-", "_")))
+            found.append(TaskState(word.upper().replace("-", "_").replace(" ", "_")))
         except ValueError:
             known = ", ".join(state.lower() for state in TaskState)
             raise click.BadParameter(f"{word!r} is no state; known are {known}.", ctx, param) from None
@@ -100,12 +103,18 @@ def list_tasks(
 
 def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
     if rows:
-        notes = [plain("; ".join([*row.waits, *filter(None, (row.reason, _lost(row)))])) for row in rows]
+        notes = [plain("; ".join([*row.waits, *filter(None, (row.reason, _asks(row), _lost(row)))])) for row in rows]
         print_table(_COLUMNS, [_cells(row) for row in rows], notes=notes, drop=_DROPPED)
+        if sys.stdout.isatty() and any(row.state in _DECIDED or row.parked for row in rows):
+            echo_wrapped("", "`holdfast status` says what to type for those that wait for you.")
     elif is_empty:
         click.echo('There are no tasks yet; `holdfast add "…"` makes one.')
     elif not hidden:
         click.echo("No task fits.")
+
+
+def _asks(row: Row) -> str:
+    return "its result waits for your approval" if row.state is TaskState.PENDING_APPROVAL else ""
 
 
 def _lost(row: Row) -> str:
@@ -113,13 +122,13 @@ def _lost(row: Row) -> str:
 
 
 def _folded_away(rows: Iterable[Row]) -> str:
-    counted = Counter(row.state.lower() for row in rows)
+    counted = Counter(f"{row.state}" for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in counted.items())
     return f"{told}: `holdfast list --all` shows {'it' if sum(counted.values()) == 1 else 'them'}."
 
 
 def _cells(row: Row) -> list[str]:
-    state = f"{row.state} (new)" if row.new else str(row.state)
+    state = f"{row.state} (new)" if row.new else f"{row.state}"
     cells = [row.id, state, str(row.priority), str(row.attempts), row.agent, row.title]
     # People and agents wrote some of these: no control character reaches the terminal.
     return [plain(cell) for cell in cells]

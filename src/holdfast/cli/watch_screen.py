@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DIFF_BYTES_MAX = 4 << 20
 LINES_MAX = 20_000
+MESSAGE_LINES_MAX = 3
 # Of the screen's height, the part for the selected task.
 DETAIL_SHARE = 3
 KEYS = "↑↓ select   a attach   d diff   y approve   s stop   q leave"
@@ -149,10 +150,16 @@ class Watcher:
 
     def _approve(self) -> None:
         name = self._selected
+        if (word := self._picture.words[name]) != "to approve":
+            self._message = f"{plain(name)} does not wait for an approval: it is {word}."
+            return
         self._ask(f"Approve {plain(name)}, so that it lands?", "approve", {"task": name})
 
     def _stop(self) -> None:
         name = self._selected
+        if name not in self._picture.agents:
+            self._message = f"No agent is at work on {plain(name)}: it is {self._picture.words[name]}."
+            return
         self._ask(f"Stop the agent of {plain(name)}? It waits then for `holdfast resume`.", "stop", {"tasks": [name]})
 
     def _ask(self, question: str, kind: str, params: dict[str, Any]) -> None:
@@ -168,7 +175,7 @@ class Watcher:
             said: list[str] = []
             try:
                 answer = self._app.decide(kind, params, said.append)
-                said += [f"{each.id}: {each.note or str(each.state).lower()}" for each in answer.tasks]
+                said += [f"{each.id}: {each.note or each.state}" for each in answer.tasks]
             except (HoldfastError, OSError) as error:
                 said = [str(error)]
             self._message, self._decision = plain("; ".join(said)), None
@@ -179,15 +186,17 @@ class Watcher:
     # -- painting -----------------------------------------------------------------------------------------------------
 
     def _lines(self, columns: int, rows: int) -> list[Line]:
-        last = self._question[0] if self._question else self._message
+        told = wrapped(self._question[0] if self._question else self._message, columns, MESSAGE_LINES_MAX)
+        room = rows - 1 - len(told)
         if self._pager is not None:
-            body = self._pager.lines(columns, rows - 2)
+            body = self._pager.lines(columns, room)
             keys = PAGER_KEYS
         else:
-            body = self._list(columns, rows - 2)
+            body = self._list(columns, room)
             keys = KEYS
-        body += [("", "")] * (rows - 2 - len(body))
-        return [*body, (cut(last, columns), "bold yellow" if self._question else "bold"), (cut(keys, columns), "dim")]
+        body += [("", "")] * (room - len(body))
+        style = "bold yellow" if self._question else "bold"
+        return [*body, *((line, style) for line in told), (cut(keys, columns), "dim")]
 
     def _list(self, columns: int, rows: int) -> list[Line]:
         picture = self._picture

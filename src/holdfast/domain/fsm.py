@@ -37,7 +37,7 @@ class Machine(Generic[S, E]):
         moves: dict[S, dict[E, S]] = {state: {} for state in self.states}
         for source, event, target in self.transitions:
             if event in moves[source]:
-                raise ValueError(f"{self.name}: {source} has two moves on {event}")
+                raise ValueError(f"{self.name}: {source!s} has two moves on {event}")
             moves[source][event] = target
         object.__setattr__(self, "_moves", moves)
 
@@ -54,7 +54,7 @@ class Machine(Generic[S, E]):
             return self._moves[state][event]
         except KeyError:
             legal = self.legal(state)
-            moves = ", ".join(f"{event} → {target}" for event, target in legal.items()) or "none"
+            moves = ", ".join(f"{event!s} → {target!s}" for event, target in legal.items()) or "none"
             raise IllegalTransition(
                 what=f"A {self.name}", machine=self.name, state=state, event=event, legal=legal, moves=moves
             ) from None
@@ -64,9 +64,9 @@ class Machine(Generic[S, E]):
         arrows: dict[tuple[S, S], list[str]] = {}
         for source, event, target in self.transitions:
             arrows.setdefault((source, target), []).append(event)
-        begin = [f"[*] --> {state} : {how}" if how else f"[*] --> {state}" for state, how in self.initial.items()]
-        steps = [f"{source} --> {target} : {' / '.join(events)}" for (source, target), events in arrows.items()]
-        end = [f"{state} --> [*]" for state in self.states if state in self.terminal]
+        begin = [f"[*] --> {state!s} : {how}" if how else f"[*] --> {state!s}" for state, how in self.initial.items()]
+        steps = [f"{source!s} --> {target!s} : {' / '.join(events)}" for (source, target), events in arrows.items()]
+        end = [f"{state!s} --> [*]" for state in self.states if state in self.terminal]
         return "\n    ".join(["stateDiagram-v2", *begin, *steps, *end]) + "\n"
 
 

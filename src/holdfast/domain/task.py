@@ -21,6 +21,8 @@ from holdfast.domain.fsm import Machine, Transition
 
 
 class TaskState(StrEnum):
+    """Files, JSON and the journal have the name. In a sentence, that is wherever it is formatted, it is in words."""
+
     PLANNED = "PLANNED"
     OPEN = "OPEN"
     CLAIMED = "CLAIMED"
@@ -33,6 +35,9 @@ class TaskState(StrEnum):
     FAILED = "FAILED"
     CLOSED = "CLOSED"
     CANCELLED = "CANCELLED"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.lower().replace("_", " "), spec)
 
 
 class TaskEvent(StrEnum):

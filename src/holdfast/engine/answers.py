@@ -18,11 +18,12 @@ def is_answer(shop: Workshop, task: Task) -> bool:
 
 
 def answer_of(shop: Workshop, task: Task) -> str:
-    """The agent's last words: those of its end, or else the last that it said."""
+    """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
     told = str(task.outcome.get("detail", "")).strip()
     if told in _WITHOUT_WORDS:
         traces = shop.layout.attempt_files(task.attempt).traces
-        records = (line.record for line in jsonl.Ledger(traces).read()) if traces.exists() else ()
+        records = [line.record for line in jsonl.Ledger(traces).read()] if traces.exists() else []
         said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
-        told = said[-1].strip() if said else ""
+        printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
+        told = (said or printed or [""])[-1].strip()
     return told if len(told) <= CHARS_MAX else told[:CHARS_MAX] + "…"

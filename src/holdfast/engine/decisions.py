@@ -328,7 +328,7 @@ def approve(desk: Desk, asked: One) -> Answer:
             facts = {"attempt": task.attempt, "agent": task.agent}
             record = desk.moved(task, TaskEvent.APPROVAL_GRANTED, TransitionReason.APPROVED, facts=facts)
         desk.append([record])
-    return desk.answer(task, note=_who_goes_on(desk, "lands it" if task.attempt else "begins it"))
+    return desk.answer(task, note=who_goes_on(desk, "lands it" if task.attempt else "begins it"))
 
 
 def reject(desk: Desk, asked: Rejection) -> Answer:
@@ -366,16 +366,16 @@ def resume(desk: Desk, asked: One) -> Answer:
         if task.state is TaskState.OPEN and task.not_before and task.cause and not task.parked:
             told = {"was": task.cause, "reason": TransitionReason.REQUESTED_BY_PERSON}
             desk.append([desk.record("task_flagged", 0, {"task": task.id}, told)])
-            return desk.answer(task, note=_who_goes_on(desk, "tries it at once"))
+            return desk.answer(task, note=who_goes_on(desk, "tries it at once"))
         if task.state is not TaskState.FAILED and not task.parked:
             if task.state not in _UNDER_WAY:
                 hint = "only what has failed can be; `holdfast fork` begins with one of its turns."
                 raise refused(task, "resumed", hint)
-            return desk.answer(task, note=_who_goes_on(desk, "goes on with it"))
+            return desk.answer(task, note=who_goes_on(desk, "goes on with it"))
     if not (desk.has_done("task_flagged", 0) or desk.has_done("task_flagged", 2)):
         records = resuming(desk, task)
         desk.append([*records, *_letting_go(desk, task, 2 if records or desk.has_begun() else 0)])
-    return desk.answer(task, note=_who_goes_on(desk, f"goes on with {task.attempt if task.continues else 'it'}"))
+    return desk.answer(task, note=who_goes_on(desk, f"goes on with {task.attempt if task.continues else 'it'}"))
 
 
 def _letting_go(desk: Desk, task: Task, number: int) -> list[Record]:
@@ -396,5 +396,5 @@ def resuming(desk: Desk, task: Task) -> list[Record]:
     return records
 
 
-def _who_goes_on(desk: Desk, what: str) -> str:
+def who_goes_on(desk: Desk, what: str) -> str:
     return f"the run {what}" if desk.is_run else f"the next `holdfast run` {what}"

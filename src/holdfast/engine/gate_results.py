@@ -51,14 +51,15 @@ def shown_output(blobs: Blobs, result: Result) -> list[str]:
 
 def last_verdict(layout: Layout, task: Task) -> tuple[str, Verdict] | None:
     """The newest attempt of the task that was judged, and its verdict."""
-    for number in range(task.attempts, 0, -1):
-        attempt = f"{task.id}.{number}"
-        try:
-            content = layout.attempt_files(attempt).verdict.read_bytes()
-            return attempt, msgspec.json.decode(content, type=Verdict)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-    return None
+    attempts = (f"{task.id}.{number}" for number in range(task.attempts, 0, -1))
+    return next(((attempt, found) for attempt in attempts if (found := verdict_of(layout, attempt))), None)
+
+
+def verdict_of(layout: Layout, attempt: str) -> Verdict | None:
+    try:
+        return msgspec.json.decode(layout.attempt_files(attempt).verdict.read_bytes(), type=Verdict)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def failed_output(blobs: Blobs, verdict: Verdict, most: int = TOLD_LINES) -> list[str]:

@@ -22,7 +22,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.durable import git
 from holdfast.durable.entry import Record
-from holdfast.engine.decisions import Answer, Desk, Later, expect_at_rest, expect_decided, refused
+from holdfast.engine.decisions import Answer, Desk, Later, expect_at_rest, expect_decided, refused, who_goes_on
 from holdfast.engine.finish import land_on
 from holdfast.engine.land import branch_of, reaches
 from holdfast.errors import InputError
@@ -44,7 +44,7 @@ def retry(desk: Desk, asked: Retry) -> Answer:
         if not desk.has_done("task_opened", 2 * number):
             records += _opening(desk, task, asked.reason, 2 * number)
     desk.append(records)
-    return desk.answer(*tasks)
+    return desk.answer(*tasks, note=who_goes_on(desk, "begins another attempt"))
 
 
 def _opening(desk: Desk, task: Task, reason: str, number: int) -> list[Record]:

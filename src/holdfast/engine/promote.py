@@ -120,9 +120,12 @@ def _done(desk: Desk, task: Task, candidate: str) -> list[Record]:
     records = resuming(desk, task)
     if records or task.state is TaskState.OPEN:
         claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": TransitionReason.REQUESTED_BY_PERSON}
-        records.append(desk.record("task_claimed", 2, {**claim, "attempt": task.attempt, "agent": ACTOR}))
+        # It stays the work of the agent that made it, with whose conversation a later `resume` goes on.
+        made_by = {"agent": task.worked_by or ACTOR, "model": task.model, "endpoint": task.endpoint}
+        claim |= {"attempt": task.attempt, **made_by, "why": "a person promoted it"}
+        records.append(desk.record("task_claimed", 2, claim))
     done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": TransitionReason.REQUESTED_BY_PERSON}
-    facts = {"attempt": task.attempt, "agent": ACTOR, "candidate": candidate}
+    facts = {"attempt": task.attempt, "agent": task.worked_by or ACTOR, "candidate": candidate}
     return [*records, desk.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
 
 

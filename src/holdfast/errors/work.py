@@ -177,8 +177,7 @@ class NeverAttempted(InputError):
 
 
 class NeverJudged(InputError):
-    """No gate has judged the task {task} yet: it is {state}. Nothing was changed; `holdfast show {task}` tells what it
-    waits for."""
+    """No gate has judged {task} yet: the task is {state}. Nothing was changed; `holdfast show {name}` tells why."""
 
 
 class NoAgent(InputError):

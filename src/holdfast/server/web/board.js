@@ -134,7 +134,7 @@ export function whyItWaits(task) {
   if (task.state === "FAILED") return task.reason || "";
   if (!["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(task.state)) return "";
   const ended = task.depends_on.map((name) => store.tasks.get(name)).filter((other) => other && (other.state === "CANCELLED" || other.state === "FAILED"));
-  if (ended.length) return `depends on ${ended.slice(0, 3).map((other) => `${other.id}, which is ${other.state}`).join("; ")}: ${ended[0].state === "FAILED" ? "retry that" : "take it out of depends_on"}, or cancel this`;
+  if (ended.length) return `depends on ${ended.slice(0, 3).map((other) => `${other.id}, which is ${(STATES[other.state] || [])[2] || other.state}`).join("; ")}: ${ended[0].state === "FAILED" ? "retry that" : "take it out of depends_on"}, or cancel this`;
   if (task.held) return task.held;
   const open = task.depends_on.filter((name) => (store.tasks.get(name) || {}).state !== "CLOSED");
   if (open.length) return `waits for ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}`;
