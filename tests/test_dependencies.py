@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import importlib.util
 import re
@@ -52,7 +53,10 @@ def imported(tree: ast.AST) -> Iterator[str]:
                 yield value
 
 
-MODULES = {name for path in (TOP / "src").rglob("*.py") for name in imported(ast.parse(path.read_text()))}
+@functools.cache
+def modules() -> frozenset[str]:
+    """Read when a test asks: every worker imports this file, and one of them runs its tests."""
+    return frozenset(name for path in (TOP / "src").rglob("*.py") for name in imported(ast.parse(path.read_text())))
 
 
 def provided_by(dependency: str) -> set[str]:
@@ -64,7 +68,7 @@ def provided_by(dependency: str) -> set[str]:
 
 
 def is_imported(module: str) -> bool:
-    return any(each == module or each.startswith(f"{module}.") for each in MODULES)
+    return any(each == module or each.startswith(f"{module}.") for each in modules())
 
 
 @pytest.mark.parametrize("dependency", sorted(named(PROJECT["dependencies"])))
@@ -86,10 +90,10 @@ def test_every_import_is_declared() -> None:
     brought = {
         module for each in ours - named(EXTRAS["otel"]) - named(EXTRAS["postgres"]) for module in provided_by(each)
     }
-    tops = {name.partition(".")[0] for name in MODULES} - known - {"backports", "opentelemetry"}
+    tops = {name.partition(".")[0] for name in modules()} - known - {"backports", "opentelemetry"}
     assert tops <= brought, f"imported and not declared: {sorted(tops - brought)}"
-    assert {name for name in MODULES if name.startswith("backports.")} <= {"backports.zstd"} | {
-        name for name in MODULES if name.startswith("backports.zstd.")
+    assert {name for name in modules() if name.startswith("backports.")} <= {"backports.zstd"} | {
+        name for name in modules() if name.startswith("backports.zstd.")
     }
 
 
