@@ -54,11 +54,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whole runs, kills and waits, of which each takes seconds: `make test-long`, and on one version of Python only.
 HEAVY = {
-    "test_broken_moments", "test_chains", "test_check_work", "test_continues", "test_crash_points", "test_environment",
-    "test_first_minute", "test_gc", "test_held_index", "test_hostile_agents", "test_ledgers", "test_live",
-    "test_metrics", "test_migrate", "test_outages", "test_points", "test_power_traced", "test_restored_journal",
-    "test_reverted_landing", "test_rewritten_landing", "test_runner", "test_runner_agents", "test_sandbox",
-    "test_submodules_init", "test_taken_by_git", "test_time", "test_two_orchestrators", "test_under_load",
+    "test_audit_noted", "test_broken_moments", "test_chains", "test_check_work", "test_continues", "test_copied_root",
+    "test_crash_points", "test_environment", "test_first_minute", "test_gc", "test_held_index", "test_hostile_agents",
+    "test_landed_before", "test_ledgers", "test_live", "test_metrics", "test_migrate", "test_nested_repositories",
+    "test_outages", "test_points", "test_power_traced", "test_reassign", "test_requests", "test_resolve",
+    "test_restored_journal", "test_reverted_landing", "test_rewritten_landing", "test_runner", "test_runner_agents",
+    "test_sandbox", "test_set_back", "test_stop", "test_submodules_init", "test_taken_by_git", "test_time",
+    "test_two_orchestrators", "test_two_roots", "test_under_load", "test_wake",
 }  # fmt: skip
 
 

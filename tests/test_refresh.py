@@ -398,6 +398,7 @@ def end_state(repo: Path) -> tuple[Tree, str, list[str]]:
     return tree_of(repo), git(repo, "ls-files", "-s"), folders
 
 
+@pytest.mark.heavy
 def test_every_point_is_reached_and_a_kill_there_ends_the_same(tmp_path: Path) -> None:
     repo, inputs = dirty(tmp_path / "whole")
     log = tmp_path / "log"
