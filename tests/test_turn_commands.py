@@ -40,13 +40,14 @@ def tree(repo: Path, commit: str) -> str:
 
 
 def test_turns_are_listed_with_what_each_did_and_cost(repo: Path) -> None:
-    failed(repo, script="write a.txt one\nspend 0.25 70\nwrite b.txt two\n")
+    failed(repo, script="write a.txt one\nspend 0.25 1070\nwrite b.txt two\nspend 0.5 30\n")
     table = holdfast(repo, "turns", "a").splitlines()
-    assert table[0].split() == ["TURN", "TOOL", "FILES", "SPENT", "COST", "TOKENS", "SECONDS", "SNAPSHOT"]
-    assert [line.split()[:6] for line in table[1:]] == [
-        ["1", "write", "a.txt", "$0.00", "-", "0"],
-        ["2", "write", "b.txt", "$0.25", "reported", "70"],
+    assert table[0].split() == ["TURN", "TOOL", "FILES", "COST", "TOKENS", "SECONDS", "SNAPSHOT"]
+    assert [line.split()[:-2] for line in table[1:3]] == [
+        ["1", "write", "a.txt", "$0.00", "0"],
+        ["2", "write", "b.txt", "$0.25", "(reported)", "1,070"],
     ]
+    assert table[3:] == ["In all $0.75 and 1,100 tokens, with what came after the last turn."]
     told = ask(repo, "turns", "a.1")
     assert [line["cost"] for line in told["turns"]] == ["", "reported"]
     assert told["attempt"] == "a.1"
@@ -162,7 +163,7 @@ def test_a_fork_of_a_closed_task_is_a_new_one(repo: Path) -> None:
         repo, "fork", "a", "--turn", "2", "--id", "other", code=2
     )
     holdfast(repo, "cancel", "other")
-    assert holdfast(repo, "fork", "a", "--turn", "1").startswith("a-fork-2: OPEN")
+    assert holdfast(repo, "fork", "a", "--turn", "1").startswith("a-fork-2: open")
     holdfast(repo, "cancel", "a-fork-2")
     holdfast(repo, "run")
     snapshot = git(store(repo), "rev-parse", "refs/attempts/a-fork.1/start-1")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.agents.survey import Facts
     from holdfast.config.settings import Config
 
-_COLUMNS = ("AGENT", "INSTALLED", "VERSION", "SIGNED IN", "RESUMES", "COST", "MCP", "UNASKED")
+_COLUMNS = ("AGENT", "INSTALLED", "VERSION", "SIGNED IN", "RESUMES", "COST", "MCP", "PERMISSIONS")
 _PRICE_COLUMNS = ("MODEL", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "AS OF")
 WAIT_S = 10.0
 
@@ -34,7 +34,7 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
 
     No model is asked, and nothing goes over the network: whether one is signed in is told from its files and variables.
     Those of the settings are listed, too; outside a repository there are none. A missing one is listed with the way to
-    install it. UNASKED is what it may do without asking: `permissions` in the settings' `agents`.
+    install it. PERMISSIONS is what it may do without asking: `permissions` in the settings' `agents`.
     """
     from holdfast.agents import registry, sandbox
     from holdfast.agents.survey import survey

@@ -25,6 +25,13 @@ def cost_of_attempts(attempts: Iterable[Attempt]) -> str:
     return _word(list(last.values()))
 
 
+def spent_by(files: Attempt) -> tuple[float, int]:
+    """Dollars and tokens of the whole attempt: an agent's last words, and what it tells only at its end, included."""
+    lines = list(_lines(files))
+    tokens = sum(line.get("tokens_in", 0) + line.get("tokens_out", 0) for line in lines)
+    return sum(line.get("usd", 0.0) for line in lines), tokens
+
+
 def _lines(files: Attempt) -> Iterator[dict[str, Any]]:
     if files.spend.exists():
         yield from (line.record for line in jsonl.Ledger(files.spend).read())

@@ -51,8 +51,9 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 
 
 def _tell(parts: list[Part]) -> None:
+    width = max(len(part.name) for part in parts)
     for part in parts:
-        click.echo(plain(f"{'!!' if part.findings else 'ok'}  {part.name:<11} {part.fact}"))
+        click.echo(plain(f"{'!!' if part.findings else 'ok'}  {part.name:<{width}}  {part.fact}"))
         for finding in part.findings:
             click.echo(plain(f"      {finding.said}"))
             click.echo(plain(f"        next: {finding.next}"))

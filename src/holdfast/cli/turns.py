@@ -14,7 +14,7 @@ from holdfast.cli.overview import unknown
 from holdfast.cli.shared import as_json, find_app, print_json
 from holdfast.cli.table import print_table
 from holdfast.cli.terminal import plain, printing
-from holdfast.domain.wording import money
+from holdfast.domain.wording import money, plural
 from holdfast.errors import DecisionRefused
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.engine.diffs import Diffs
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
-_COLUMNS = ("TURN", "TOOL", "FILES", "SPENT", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
+_COLUMNS = ("TURN", "TOOL", "FILES", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
 _SHORT = 12
 
 
@@ -42,7 +42,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     Of a task, its last attempt is meant. A cost is reported by the agent, or estimated from its tokens. A turn's
     snapshot is a git commit in snapshots.git, under refs/attempts/.
     """
-    from holdfast.cli.costs import cost_of_turns
+    from holdfast.cli.costs import cost_of_turns, spent_by
     from holdfast.engine.turns import all_turns
 
     attempt = _attempt(ctx, name)
@@ -58,9 +58,8 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
             str(line.turn),
             line.tool,
             ", ".join(line.files) or "-",
-            money(line.usd),
-            word or "-",
-            str(line.tokens),
+            f"{money(line.usd)} ({word})" if line.usd and word else money(line.usd),
+            f"{line.tokens:,}",
             f"{line.seconds:.1f}",
             line.snapshot[:_SHORT],
         )
@@ -69,6 +68,10 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     if rows:
         # People and agents named the files: no control character reaches the terminal.
         print_table(_COLUMNS, [[plain(cell) for cell in row] for row in rows])
+        usd, tokens = spent_by(attempt.app.layout.attempt_files(attempt.id))
+        if tokens > sum(line.tokens for line in lines):
+            # A call of a tool ends a turn: what the agent says after the last one belongs to none.
+            click.echo(f"In all {money(usd)} and {plural(tokens, 'token')}, with what came after the last turn.")
     else:
         click.echo(f"{attempt.id} has completed no turn yet.")
 
