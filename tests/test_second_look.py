@@ -71,7 +71,7 @@ def test_beside_a_run_a_person_is_told_that_it_takes_the_task_in(tmp_path: Path)
         wait_for(lambda: f"pid {run.pid}" in type_in(repo, "status").stdout, "it runs")
         with Terminal(repo, "add", "Another", "--script", "write y") as terminal:
             assert terminal.end() == 0
-        assert f"The run that is alive (pid {run.pid}) takes it in" in terminal.seen
+        assert f"The run that is alive (pid {run.pid}) takes it in" in " ".join(terminal.seen.split())
     assert "another has no gate" in " ".join(terminal.seen.split()), "and how to set one:"
     assert "holdfast edit another --verify COMMAND" in " ".join(terminal.seen.split())
 
@@ -119,3 +119,16 @@ def test_who_ends_a_run_is_told_who_works_on(tmp_path: Path) -> None:
         told = type_in(repo, "stop").stdout
     assert "Still at work: slow.1. `holdfast run` goes on with them, `holdfast stop --agents` ends them." in told
     assert type_in(repo, "stop", "--agents").returncode == 0
+
+
+def test_a_key_of_watch_that_does_not_fit_the_task_says_so_and_asks_nothing(tmp_path: Path) -> None:
+    repo = make_work(tmp_path / "repo", one="write x")
+    with Terminal(repo, "watch") as terminal:
+        terminal.read_until("y approve")
+        terminal.type("y")
+        terminal.read_until("one does not wait for an approval: it is ready.")
+        terminal.type("s")
+        terminal.read_until("No agent is at work on one: it is ready.")
+        assert "y: yes" not in terminal.seen
+        terminal.type("q")
+        assert terminal.end() == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.table import cut, terminal_width
+from holdfast.cli.table import cut, echo_wrapped, terminal_width
 from holdfast.cli.terminal import plain
 from holdfast.durable.lock import read_holder
 from holdfast.errors import InputError
@@ -70,10 +70,10 @@ def tell_added(app: App, added: Sequence[Found]) -> None:
     one, name = len(added) == 1, added[0].definition.id
     if holder is not None and holder.is_alive():
         which = "it" if one else "them"
-        click.echo(f"The run that is alive (pid {holder.pid}) takes {which} in; `holdfast watch` shows {which}.")
+        echo_wrapped("", f"The run that is alive (pid {holder.pid}) takes {which} in; `holdfast watch` shows {which}.")
         return
-    ways = f"; `holdfast show {name}` and `holdfast edit {name}` show and change it" if one else ""
-    click.echo(f"Next: `holdfast run` works on {'it' if one else 'them'}{ways}.")
+    ways = f"; `holdfast edit {name}` changes it" if one else ""
+    echo_wrapped("", f"Next: `holdfast run` works on {'it' if one else 'them'}{ways}.")
 
 
 def tell_edited(task: str, path: Path | None) -> None:
