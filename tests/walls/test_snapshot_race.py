@@ -13,7 +13,7 @@ from confined_support import needs_bwrap
 from holdfast.agents.record import Record
 from holdfast.durable import attempts
 from holdfast.durable import git as our_git
-from holdfast.errors import GitFault
+from holdfast.errors import SandboxFailed
 from holdfast.processes import confined_git, members
 from runner_support import Bench
 from snapshot_support import git
@@ -88,6 +88,6 @@ def test_what_left_its_group_stands_still_where_there_is_no_control_group(tmp_pa
 def test_a_sandbox_that_does_not_start_is_no_answer_of_git(bench: Bench) -> None:
     confine = confined_git.over(our_git.discover(bench.worktree), bench.layout.root, "", [], [bench.worktree / "none"])
     env = our_git.environment({})
-    with pytest.raises(GitFault, match="bwrap"):
+    with pytest.raises(SandboxFailed, match="bwrap"):
         our_git.run("status", cwd=bench.worktree, env=env, codes=(0, 1), confine=confine)
     assert git(bench.worktree, "status", "--porcelain") == ""

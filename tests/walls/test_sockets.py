@@ -31,7 +31,7 @@ def manager() -> Iterator[Path]:
 
 
 def connects(path: Path, *more: str) -> bool:
-    argv = [bwrap.PROGRAM, *bwrap.SHUT, *bwrap.without_sessions(), *more, "--", sys.executable, "-c", ASK, str(path)]
+    argv = [bwrap.PROGRAM, *bwrap.shut(), *bwrap.without_sessions(), *more, "--", sys.executable, "-c", ASK, str(path)]
     tried = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (tried.returncode == 0) == ("connected" in tried.stdout)
     return tried.returncode == 0

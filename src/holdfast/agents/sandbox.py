@@ -88,6 +88,8 @@ def in_words(kind: str) -> str:
     kind = resolved(kind)
     if kind == bwrap.PROGRAM:
         what = "bwrap: agents and gates write in their worktree only"
+        if not bwrap.has_no_other_users():
+            what += ", but can make namespaces of their own, where this bubblewrap is older than 0.8 or setuid"
         held = (
             "which reads every file and every socket inside, too, but has no capability, and no setting of the kernel"
         )
@@ -172,7 +174,7 @@ def _confined(
     binds += [("--bind", worktree, worktree), ("--ro-bind", worktree / ".git", worktree / ".git"), *more]
     flat += [*bwrap.flat(binds), *(part for path in roots for part in ("--remount-ro", str(path)))]
     flat += ["--unshare-net"] if network == "none" else []
-    return (bwrap.PROGRAM, *bwrap.SHUT, *bwrap.without_sessions(), *flat, "--chdir", str(worktree), "--", *argv)
+    return (bwrap.PROGRAM, *bwrap.shut(), *bwrap.without_sessions(), *flat, "--chdir", str(worktree), "--", *argv)
 
 
 def _home(home: Home, worktree: str) -> list[str]:

@@ -20,12 +20,15 @@ from holdfast.durable import audit_key
 PROGRAM = "bwrap"
 # The kernel lets root write here without any capability: `core_pattern` names a program that is run outside.
 _OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "dynamic_debug")
-SHUT = (
-    "--die-with-parent", "--unshare-pid", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
+_SHUT = (
+    "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
     # With the terminal in hand it could type for its user.
     "--dev-bind", "/dev/null", "/dev/tty", "--proc", "/proc", "--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp",
     *(part for name in _OF_THE_KERNEL for part in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")),
 )  # fmt: skip
+# In a namespace of users that it makes itself it would have every capability, and with that could mount the machine's
+# control groups, and lift what bounds it.
+_NO_OTHER_USERS = ("--unshare-user", "--disable-userns")
 # Inside, these are others.
 _COVERED = (Path("/tmp"), Path("/dev"))
 # What is tried is gone at once: a machine on which that takes longer is not asked for ever.
@@ -48,15 +51,33 @@ def trouble() -> str:
     """Why no sandbox can be made here, as a part of a sentence; empty where one can. It is tried once in a process."""
     if shutil.which(PROGRAM) is None:
         return f"there is no program `{PROGRAM}`"
+    told = _tried(shut())
+    return told and f"`{PROGRAM}` may not make one on this machine ({told})"
+
+
+@functools.cache
+def shut() -> tuple[str, ...]:
+    """The flags of every sandbox: what is shut. No namespaces of users can be made inside, where this bubblewrap (from
+    0.8 on, and not setuid) can see to that. It is tried once in a process."""
+    strict = (*_NO_OTHER_USERS, *_SHUT)
+    return _SHUT if _tried(strict) and not _tried(_SHUT) else strict
+
+
+def has_no_other_users() -> bool:
+    return _NO_OTHER_USERS[1] in shut()
+
+
+def _tried(flags: Sequence[str]) -> str:
+    """What was said against a sandbox with these flags; empty where it can be made, if not now."""
     try:
         tried = subprocess.run(
-            [PROGRAM, *SHUT, "--", "true"], capture_output=True, text=True, timeout=TRIED_S_MAX, check=False
+            [PROGRAM, *flags, "--", "true"], capture_output=True, text=True, timeout=TRIED_S_MAX, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return f"`{PROGRAM}` could not be run ({error})"
+        return str(error)
     told = tried.stderr.strip()
     is_fine = tried.returncode == 0 or any(words in told for words in _FOR_NOW)
-    return "" if is_fine else f"`{PROGRAM}` may not make one on this machine ({told or tried.returncode})"
+    return "" if is_fine else told or str(tried.returncode)
 
 
 def own_failure(code: int | None, said: bytes) -> str:

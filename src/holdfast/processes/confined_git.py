@@ -26,7 +26,7 @@ def over(
 
     def confine(argv: Sequence[str], folder: Path) -> list[str]:
         binds = _binds(repository, shown, opened)
-        return [bwrap.PROGRAM, *bwrap.SHUT, "--unshare-ipc", *covered, *binds, "--chdir", str(folder), "--", *argv]
+        return [bwrap.PROGRAM, *bwrap.shut(), *covered, *binds, "--chdir", str(folder), "--", *argv]
 
     return confine
 
