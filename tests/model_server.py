@@ -57,9 +57,9 @@ class Step:
     `status`, `headers`, `error`: an HTTP error instead. `body`: that error's whole body. `reset`: the connection is
     reset before a word of the answer. `drop_after`: it is reset behind so many events, or before all of an answer that
     is no stream. `garbage`: bytes instead of a stream. `pause_s`: between two events. `chunk`: bytes of one write, so
-    that letters of several bytes are torn. `refused`: the model declines. `again`: the step is never used up (an
-    endless loop). `lasts_s`: it is used up so long after it was first taken. `hold`: the answer waits until it is
-    released, behind `hold_after` events; one that is no stream then waits in its middle.
+    that letters of several bytes are torn. `refused`: the model declines. `again`: the step is used up only when it is
+    skipped (an endless loop, an outage). `hold`: the answer waits until it is released, behind `hold_after` events; one
+    that is no stream then waits in its middle.
     """
 
     text: str = ""
@@ -78,7 +78,6 @@ class Step:
     chunk: int = 1 << 16
     refused: bool = False
     again: bool = False
-    lasts_s: float = 0.0
 
 
 @dataclass
@@ -160,7 +159,6 @@ class ModelServer:
         self.others: list[str] = []
         self.counted, self.counted_aside = (0, 0), (0, 0)
         self.holding = 0
-        self._first = 0.0
         self._server: ThreadingHTTPServer | None = self._listen(0)
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -227,22 +225,11 @@ class ModelServer:
             elif not self._steps:
                 step = Step(AFTER_THE_LAST)
             else:
-                step = self._taken()
+                step = self._steps[0] if self._steps[0].again else self._steps.pop(0)
             if not is_aside and not step.calls and not step.refused:
                 step = replace(step, calls=self._ends)
             (self.aside if is_aside else self.requests).append(Request(api, path, body, step))
         return step, is_aside
-
-    def _taken(self) -> Step:
-        step, now = self._steps[0], time.monotonic()
-        if step.lasts_s:
-            self._first = self._first or now
-            if now - self._first < step.lasts_s:
-                return step
-            self._first = 0.0
-            self._steps.pop(0)
-            return self._taken() if self._steps else Step(AFTER_THE_LAST)
-        return step if step.again else self._steps.pop(0)
 
     def _told(self, usage: tuple[int, int], is_aside: bool) -> None:
         """The answer went out as a whole, its usage with it."""

@@ -67,9 +67,9 @@ class Kit:
 
     @functools.cached_property
     def limit(self) -> Step:
-        """A server that wants to be left alone, and means it for some seconds."""
+        """A server that wants to be left alone."""
         wanted = PAUSE_S if self.tells_reset else LONG_S
-        return Step(status=429, headers={"retry-after": str(wanted)}, lasts_s=5.0)
+        return Step(status=429, headers={"retry-after": str(wanted)}, again=True)
 
 
 # -- Claude Code ------------------------------------------------------------------------------------------------------

@@ -162,6 +162,7 @@ class Site:
         assert not_before > time.time() and self.task.state is TaskState.OPEN
         refused = max(each.at for each in self.model.requests if each.is_limited)
         assert PAUSE_S - 1 <= not_before - refused < LONG_S / 2, "it is another pause"
+        self.model.skip()
         self.finished(self.begin())
         (answered, *_) = [each for each in self.model.requests if each.at > refused]
         assert answered.at >= not_before and self.task.starts == 2 and self.task.attempts == 1
