@@ -8,6 +8,7 @@ import pytest
 
 from agents.kits import Kit
 from agents.site import Site
+from confined_support import place as place
 from engine_support import git
 from holdfast.agents.registry import CLIS
 from holdfast.domain.task import TaskState
@@ -31,6 +32,20 @@ def test_edits_changes_files_and_runs_no_command_unasked(kit: Kit, tmp_path: Pat
         site.run()
         assert site.task.state is TaskState.CLOSED and site.landed() == "right"
         assert not outside.exists() and "b.txt" not in git(site.repo, "ls-tree", "--name-only", "main")
+
+
+@pytest.mark.parametrize(("mode", "landed"), [("edits", True), ("own", False)])
+def test_codex_runs_commands_in_a_sandbox_of_its_own(kit: Kit, place: Path, mode: str, landed: bool) -> None:
+    """In the worktree alone; and without settings of its own it only reads."""
+    if kit.name != "codex":
+        pytest.skip("the others have no such sandbox")
+    outside = place / "outside"
+    with Site(place, kit, max_attempts=1, agents=[{"name": kit.name, "permissions": mode}]) as site:
+        site.add()
+        site.model.then(Step("I run.", [kit.shell(f"echo right > a.txt; touch {outside}; true")]), Step("It is done."))
+        site.run(code=None)
+        assert site.task.state is (TaskState.CLOSED if landed else TaskState.FAILED)
+        assert not outside.exists() and (not landed or site.landed() == "right")
 
 
 def test_a_key_of_the_settings_signs_it_in_and_is_kept_nowhere(kit: Kit, tmp_path: Path) -> None:

@@ -53,3 +53,32 @@ def test_the_managers_of_this_machine_are_not_reached() -> None:
     assert [path for path in found if connects(path)] == []
     usual = {str(path) for path in bwrap._MANAGERS}
     assert {"/run/docker.sock", "/run/podman/podman.sock", "/run/systemd/private"} <= usual
+
+
+def listening(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    made.listen()
+    return made
+
+
+OF_HOME = (".gnupg/S.gpg-agent", ".docker/run/docker.sock", ".ssh/agent.sock", ".colima/default/docker.sock")
+
+
+@pytest.mark.parametrize("name", OF_HOME)
+def test_agents_of_keys_and_containers_in_the_home_are_not_reached(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They sign and start things for whoever connects."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home, listening(Path(home, name)):
+        assert connects(Path(home, name))
+        monkeypatch.setenv("HOME", home)
+        assert not connects(Path(home, name))
+
+
+@pytest.mark.parametrize("variable", ["SSH_AUTH_SOCK", "DOCKER_HOST", "DBUS_SESSION_BUS_ADDRESS"])
+def test_sockets_that_the_environment_names_are_not_reached(
+    variable: str, manager: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"DOCKER_HOST": f"unix://{manager}", "DBUS_SESSION_BUS_ADDRESS": f"unix:path={manager},guid=0"}
+    monkeypatch.setenv(variable, given.get(variable, str(manager)))
+    assert not connects(manager)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,13 @@ _MANAGERS = (
     Path("/run/snapd.socket"), Path("/run/libvirt/libvirt-sock"), Path("/var/lib/lxd/unix.socket"),
     Path("/var/snap/lxd/common/lxd/unix.socket"), Path("/var/lib/incus/unix.socket"),
 )  # fmt: skip
+# In the home, by pattern: whoever connects has something signed, or a container started.
+_OF_HOME = (
+    ".gnupg/S.*", ".ssh/*", ".docker/run/*.sock", ".docker/desktop/*.sock", ".colima/*.sock", ".colima/*/*.sock",
+    ".lima/*/sock/*.sock", ".orbstack/run/*.sock", ".rd/*.sock", ".1password/*.sock",
+)  # fmt: skip
+_NAMED = ("SSH_AUTH_SOCK", "DOCKER_HOST", "CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS")
+_ADDRESS = re.compile(r"(?:unix:(?:path=|//)?)?(/[^,;]+)")
 
 
 @functools.cache
@@ -115,7 +123,18 @@ def flat(binds: Sequence[tuple[str, Path, Path]]) -> list[str]:
 def without_sessions() -> list[str]:
     """Who needs one of them inside names it in `sandbox_writable`."""
     covered = [part for path in _SESSIONS if path.is_dir() for part in ("--tmpfs", str(path))]
-    return covered + [part for path in _MANAGERS if path.is_socket() for part in ("--ro-bind", "/dev/null", str(path))]
+    sockets = [path for path in (*_MANAGERS, *_of_the_user()) if path.is_socket()]
+    # What is gone with its folder cannot be covered once more.
+    apart = [path for path in sockets if not any(top in path.parents for top in (*_SESSIONS, *_COVERED))]
+    return covered + [part for path in apart for part in ("--ro-bind", "/dev/null", str(path))]
+
+
+def _of_the_user() -> list[Path]:
+    """Those in the home, and those that the environment names."""
+    home, named = Path.home(), (os.environ.get(name, "") for name in _NAMED)
+    found = [path for pattern in _OF_HOME for path in home.glob(pattern)]
+    found += [Path(match[1]) for value in named if (match := _ADDRESS.match(value))]
+    return list(dict.fromkeys(Path(os.path.realpath(path)) for path in found))
 
 
 def data_roots(root: Path) -> list[Path]:
