@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site
+from support import WAIT_S_MAX
 
 collect_ignore_glob = [] if "HOLDFAST_BROWSER" in os.environ else ["test_*.py"]
 SHOTS = Path(__file__).parent.parent.parent / "build" / "screenshots"
@@ -35,7 +36,7 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
 
     # Waiting ends when it has come; on a busy machine that may take its time.
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=WAIT_S_MAX * 1000)
     with sync_playwright() as started:
         browser = started.chromium.launch(
             executable_path=os.environ["HOLDFAST_BROWSER"],
@@ -61,7 +62,7 @@ def look(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Callable[...
     def open_page(site: Site, path: str = "", *, token: str | None = None, host: str = "", **more: Any) -> Any:
         size = {"width": more.pop("width", 1400), "height": more.pop("height", 900)}
         context = chromium.new_context(viewport=size, **more)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(WAIT_S_MAX * 1000)
         context.add_init_script(WATCH)
         page = context.new_page()
         troubles: list[str] = []
