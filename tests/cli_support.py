@@ -29,7 +29,7 @@ def type_in(
     """What a person would see, without the price of a process. Settings of this shell do not reach the command.
 
     Nor does the sandbox, which has tests of its own."""
-    kept = {"HOLDFAST_SANDBOX"}
+    kept = {"HOLDFAST_SANDBOX", "HOLDFAST_LIMITS__NICE"}
     ours: dict[str, str | None] = {
         name: None for name in os.environ if name.startswith("HOLDFAST_") and name not in kept
     }

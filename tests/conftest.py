@@ -46,6 +46,8 @@ if "HOLDFAST_KILLS" not in os.environ and _has_room(MEMORY):
 # Runs sign what they put on record: the key that they make for it is not to be one of the person who runs the tests.
 # The sandbox has tests of its own, which say so; elsewhere it would only cost each start some time.
 os.environ["HOLDFAST_SANDBOX"] = "none"
+# Agents that give way to all else would come to nothing for minutes on a busy machine.
+os.environ["HOLDFAST_LIMITS__NICE"] = "0"
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pytest
 
 # The server and the sandbox have tests of their own; here they would only cost each run some time.
-QUICK = {"HOLDFAST_SERVER__ENABLED": "false", "HOLDFAST_SANDBOX": "none"}
+# Nor do agents give way to all else: on a busy machine they would come to nothing for minutes.
+QUICK = {"HOLDFAST_SERVER__ENABLED": "false", "HOLDFAST_SANDBOX": "none", "HOLDFAST_LIMITS__NICE": "0"}
 
 
 def git(repo: Path, *args: str) -> str:

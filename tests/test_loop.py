@@ -90,6 +90,12 @@ def test_a_command_is_an_agent_and_what_it_leaves_is_its_candidate(repo: Path) -
     assert file(repo, "made.txt") == "made" and landed(repo) == ["c"]
 
 
+def test_agents_and_gates_are_as_nice_as_the_settings_say(repo: Path) -> None:
+    add(repo, "t", "run nice > agent.txt", verify=[f"nice > {gate(repo, 'gate')}"])
+    holdfast(repo, "run", env={"HOLDFAST_LIMITS__NICE": "3"})
+    assert file(repo, "agent.txt") == "3" and gate(repo, "gate").read_text() == "3\n"
+
+
 def test_a_goal_in_words_is_one_task(repo: Path) -> None:
     agent = {"name": "echo", "command": ["sh", "-c", "cat > goal.txt"], "prompt": "stdin"}
     settings(repo, agent="echo", agents=[agent])

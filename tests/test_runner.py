@@ -126,7 +126,7 @@ def test_an_agent_gets_its_variables_and_no_others(bench: Bench) -> None:
 
 
 def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own(bench: Bench) -> None:
-    runner = bench.start(bench.order("run ps -o pgid= -o ni= -p $PPID > got\nhang"))
+    runner = bench.start(bench.order("run ps -o pgid= -o ni= -p $PPID > got\nhang", limits=Limits(grace_s=0.2)))
     until(bench.is_in("got"))
     until(lambda: (bench.worktree / "got").read_text().strip())
     group, nice = (bench.worktree / "got").read_text().split()

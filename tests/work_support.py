@@ -25,7 +25,7 @@ from support import wait_for as wait_for
 def bare_environment(**more: str) -> dict[str, str]:
     """Without settings of this shell, anybody's git identity, and the sandbox, which has tests of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "GIT_", "XDG_"))}
-    ours = {"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], "HOLDFAST_SANDBOX": os.environ["HOLDFAST_SANDBOX"]}
+    ours = {name: os.environ[name] for name in ("XDG_CONFIG_HOME", "HOLDFAST_SANDBOX", "HOLDFAST_LIMITS__NICE")}
     return {**kept, "GIT_CONFIG_NOSYSTEM": "1", **ours, **more}
 
 

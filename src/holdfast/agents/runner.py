@@ -56,7 +56,6 @@ TICK_S_MAX = 1.0
 # Events are for those who look on: a turn's are durable with it, the others as often as this.
 FLUSH_S = 1.0
 READ_BYTES, READS_BEFORE_A_HOOK_MAX = 1 << 16, 1000
-NICE = 19
 # This process has done nothing: another has this start, or the start before has not ended and nobody has this one.
 EXIT_NOT_OURS, EXIT_LOCKED = 3, 4
 
@@ -372,13 +371,13 @@ def _claim(files: Attempt, order: Order) -> bool:
 
 def main(arguments: list[str]) -> int:
     root, attempt, number, digest, *intent = arguments
-    os.nice(NICE)
     starts.adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     layout, start = Layout(Path(root)), int(number)
     files = layout.attempt_files(attempt)
     order = msgspec.json.decode(Blobs(layout.cas).get(digest), type=Order)
     order = msgspec.structs.replace(order, intent=intent[0] if intent else "")
+    os.nice(order.limits.resources.nice)
     with step("lock"):
         lock = attempts.take_alive(files, start, LOCK_WAIT_S_MAX)
     if lock is None and not files.start(start).exists():

@@ -23,6 +23,10 @@ class Limits(msgspec.Struct, frozen=True):
         Annotated[float, Meta(gt=0, le=10_000)] | None,
         Meta(description="cores that an attempt may keep busy, where there are control groups; null: all"),
     ] = None
+    nice: Annotated[
+        Annotated[int, Meta(ge=0, le=19)],
+        Meta(description="niceness of agents and gates; 19: they have what all else leaves of the cores"),
+    ] = 19
     written_bytes_max: Annotated[Size, Meta(description="the largest file that an agent may write, anywhere")] = (
         64 << 30
     )

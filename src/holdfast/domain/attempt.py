@@ -116,6 +116,7 @@ class Launch(msgspec.Struct, frozen=True):
 class Resources(msgspec.Struct, frozen=True):
     """What one attempt may use of the machine, named as in the section `limits` of the settings; None: no limit.
 
+    `nice`: of the runner and all below it, and of gates: the journal's sync must not wait beside them.
     `written_bytes_max`: of one file that it writes, anywhere. The next three are of a snapshot, beyond what the attempt
     began with. `line_bytes_max`: a longer line of its output is no event.
     """
@@ -123,6 +124,7 @@ class Resources(msgspec.Struct, frozen=True):
     memory_bytes_max: int | None = None
     pids_max: int | None = None
     cpus_max: float | None = None
+    nice: int = 19
     written_bytes_max: int | None = None
     file_bytes_max: int | None = None
     snapshot_bytes_max: int | None = None

@@ -1,10 +1,10 @@
 """Running one gate, and ending all of it.
 
-A gate is a command in the scratch worktree, in a process group of its own, at nice 19, with nothing to read and only a
-few variables of ours. It inherits a flock on the attempt's `gates.lock`, so that after a crash the next orchestrator
-knows of it. When it has ended, or its time is over, everything that it started is ended too: a process is of the gate
-when it is in its control group, which `gates.lock` names, or in its process group, when its environment says so
-(`HOLDFAST_GATE`, and the scratch worktree of this data root), or when it holds the lock.
+A gate is a command in the scratch worktree, in a process group of its own, at the `limits.nice` of the settings, with
+nothing to read and only a few variables of ours. It inherits a flock on the attempt's `gates.lock`, so that after a
+crash the next orchestrator knows of it. When it has ended, or its time is over, everything that it started is ended
+too: a process is of the gate when it is in its control group, which `gates.lock` names, or in its process group, when
+its environment says so (`HOLDFAST_GATE`, and the scratch worktree of this data root), or when it holds the lock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ POLL_S = 0.02
 # How often is looked at the clock while a gate runs, so that a gap of our own is seen.
 LOOK_S = 1.0
 PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
-_NICE = 19
 # Joins the control group, if it can, and becomes the gate: before exec nothing else can be done beside other threads.
 _JOIN = 'while [ "$1" != -- ]; do { echo 0 > "$1"; } 2>/dev/null; shift; done; shift; exec "$@"'
 _NOT_FOUND = 127
@@ -143,7 +142,7 @@ def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subproc
     )
     # Beside agents and gates that take every core, the journal's sync must not wait.
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PGRP, child.pid, _NICE)
+        os.setpriority(os.PRIO_PGRP, child.pid, place.resources.nice)
     return child
 
 

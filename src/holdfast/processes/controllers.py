@@ -19,8 +19,15 @@ from holdfast.errors import DiskError
 
 MEMORY, PIDS, CPU = "memory", "pids", "cpu"
 _PERIOD_US = 100_000
-# What a process of nice 19 has: in a group of its own, its nice value says nothing to those outside.
-_SHARES, _WEIGHT = b"15", b"1"
+
+
+def _shares(nice: int) -> int:
+    """What the kernel gives a process of this nice value: in a group of its own, that says nothing to those outside."""
+    return round(1024 / 1.25**nice)
+
+
+def _weight(nice: int) -> bytes:
+    return str(max(1, round(_shares(nice) * 100 / 1024))).encode()
 
 
 def wanted(resources: Resources) -> dict[str, dict[str, bytes]]:
@@ -35,10 +42,11 @@ def wanted(resources: Resources) -> dict[str, dict[str, bytes]]:
         found[PIDS] = {"pids.max": str(resources.pids_max).encode()}
     if resources.cpus_max is not None:
         quota = max(1000, int(resources.cpus_max * _PERIOD_US))
-        new = {"cpu.weight": _WEIGHT, "cpu.max": f"{quota} {_PERIOD_US}".encode()}
+        new = {"cpu.weight": _weight(resources.nice), "cpu.max": f"{quota} {_PERIOD_US}".encode()}
         period = str(_PERIOD_US).encode()
         found[CPU] = {
-            **new, "cpu.shares": _SHARES, "cpu.cfs_period_us": period, "cpu.cfs_quota_us": str(quota).encode(),
+            **new, "cpu.shares": str(_shares(resources.nice)).encode(),
+            "cpu.cfs_period_us": period, "cpu.cfs_quota_us": str(quota).encode(),
         }  # fmt: skip
     return found
 
@@ -48,7 +56,7 @@ def set_new(group: Path, resources: Resources) -> None:
     for files in wanted(resources).values():
         _write(group, files)
     if resources.cpus_max is None:
-        _write(group, {"cpu.weight": _WEIGHT})
+        _write(group, {"cpu.weight": _weight(resources.nice)})
 
 
 def make_old(name: str, resources: Resources) -> tuple[Path, ...]:
