@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Row, alternate, seconds
-from holdfast.durable.blobs import Blobs
+from holdfast.storage.records.blobs import Blobs
 
 COUNT = 64
 

@@ -13,7 +13,7 @@ from bench.harness import Row, alternate, seconds
 
 TASKS = 1000
 COMMAND = str(Path(sys.executable).parent / "holdfast")
-# A file that changed within the last two seconds is read anew by every look; see holdfast.stores.scan.
+# A file that changed within the last two seconds is read anew by every look; see holdfast.backlog.scanner.
 SETTLED_S = 2.5
 
 

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from bench.harness import Row, alternate, seconds
-from holdfast.durable import attempts
-from holdfast.durable.entry import Record
-from holdfast.durable.journal import Journal
-from holdfast.durable.lock import read_holder
 from holdfast.layout import Layout
-from holdfast.stores.files import FileLedger
+from holdfast.ledgers.files import FileLedger
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.journal.writer import Journal
+from holdfast.storage.records import attempt_folder
 
 AGENTS = 20
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -80,8 +80,10 @@ class Repo:
                 run.kill()
             run.wait()
 
-    def agents(self) -> list[attempts.Running]:
-        found = (attempts.read_process(self.layout.attempt_files(path.name)) for path in self.layout.attempts.iterdir())
+    def agents(self) -> list[attempt_folder.Running]:
+        found = (
+            attempt_folder.read_process(self.layout.attempt_files(path.name)) for path in self.layout.attempts.iterdir()
+        )
         return [each for each in found if each is not None and each.agent.is_alive()]
 
     def turns(self) -> int:

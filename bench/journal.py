@@ -14,10 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from bench.harness import Row, alternate, seconds
-from holdfast.durable.awaiting import AwaitingJournal
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record
-from holdfast.durable.journal import Journal, run_file
+from holdfast.storage.journal.awaiting import AwaitingJournal
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal, run_file
 
 INPUTS = {"task": "fix-login"}
 RECORD = Record("turn_completed", INPUTS, {}, "loop")

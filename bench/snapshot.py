@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Row, alternate, seconds
-from holdfast.durable.snapshot import Snapshots
+from holdfast.snapshots.snapshots import Snapshots
 
 FILES = 10_000
 CHANGED = 10

@@ -11,16 +11,16 @@ from hashlib import sha256
 from pathlib import Path
 
 from bench.harness import Row, alternate, seconds
+from holdfast.backlog.folder import Backlog
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
-from holdfast.durable import checkpoint
-from holdfast.durable.chain import Chain
-from holdfast.durable.checkpoint import Files
-from holdfast.durable.entry import Record, Ref
-from holdfast.durable.journal import Journal, run_file
-from holdfast.durable.pairing import Pairing
-from holdfast.stores.backlog import Backlog
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.checkpoint import Files
+from holdfast.storage.journal.entry import Record, Ref
+from holdfast.storage.journal.intents import Pairing
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal, run_file
 
 RUN = "000001-bench"
 TASKS = 200
@@ -151,7 +151,7 @@ def memory(histories: list[History]) -> Row:
 def peak_kib(history: History) -> int:
     script = (
         "import resource, sys; from pathlib import Path; from holdfast.domain.state import fold\n"
-        "from holdfast.durable.chain import Chain; fold(Chain(Path(sys.argv[1])).entries())\n"
+        "from holdfast.storage.journal.reader import Chain; fold(Chain(Path(sys.argv[1])).entries())\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     argv = [sys.executable, "-c", script, str(history.wal)]

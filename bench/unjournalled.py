@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.cli.main import main
-from holdfast.durable.journal import Journal
+from holdfast.storage.journal.writer import Journal
 
 _write: Any = Journal._write
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.durable import audit, audit_chain, seals
-from holdfast.durable.audit_key import Key
+from holdfast.storage.audit import log as audit
+from holdfast.storage.audit import seals, verify
+from holdfast.storage.audit.key import Key
 
 KEY = Key(b"a key for tests, not for anything else")
 NOON = 1_794_744_000.0  # 2026-11-15 12:00 UTC
@@ -23,7 +24,7 @@ class Clock:
 
 
 def events(folder: Path, key: Key | None = KEY) -> list[str]:
-    return [found.event for found in audit_chain.read(folder, key)]
+    return [found.event for found in verify.read(folder, key)]
 
 
 def found(folder: Path, key: Key | None = KEY) -> list[tuple[str, int, str]]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.durable.blobs import Blobs
+from holdfast.storage.records.blobs import Blobs
 
 ONE, TWO, THREE = b"one" * 200, b"two" * 200, b""
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.durable.blobs import Blobs, NewBlob
+from holdfast.storage.records.blobs import Blobs, NewBlob
 
 
 def content(chance: random.Random) -> bytes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from holdfast.durable import checkpoint
-from holdfast.durable.chain import Chain
-from holdfast.durable.checkpoint import Files, Recovered
-from holdfast.durable.entry import Record, Ref
-from holdfast.durable.journal import Journal
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.checkpoint import Files, Recovered
+from holdfast.storage.journal.entry import Record, Ref
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal
 from journal_writer import Counts
 from support import scratch
 

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from engine_support import wait_for
-from holdfast.durable import process
+from holdfast import identity
 
 
 class SetClock:
@@ -48,7 +48,7 @@ def stop_below(pid: int) -> list[int]:
     """Stops a process, and then all that descends from it, which by then is all that ever will."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: process.is_stopped(pid) or process.start_ticks(pid) is None, f"process {pid} to stand still")
+    wait_for(lambda: identity.is_stopped(pid) or identity.start_ticks(pid) is None, f"process {pid} to stand still")
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:

@@ -14,18 +14,18 @@ import msgspec
 
 from clock_support import SetClock
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state
-from holdfast.agents.runner import RUNNER_POINTS
+from holdfast.agents.runner.runner import RUNNER_POINTS
+from holdfast.backlog.folder import Backlog
+from holdfast.checks.check import check
+from holdfast.decisions.cancel_chain import CHAIN_POINTS
 from holdfast.domain.entries import PAYLOADS
-from holdfast.durable.audit_key import load_key
-from holdfast.durable.chain import Chain
-from holdfast.engine.chains import CHAIN_POINTS
-from holdfast.engine.check import check
 from holdfast.engine.effects import POINTS
-from holdfast.engine.land import LAND_POINTS
-from holdfast.engine.refresh import HOLD_POINTS, REFRESH_POINTS
-from holdfast.engine.verify import VERIFY_POINTS
-from holdfast.engine.worktree import WORKTREE_POINTS
-from holdfast.stores.backlog import Backlog
+from holdfast.landing.branch import LAND_POINTS
+from holdfast.landing.refresh import HOLD_POINTS, REFRESH_POINTS
+from holdfast.landing.verify import VERIFY_POINTS
+from holdfast.storage.audit.key import load_key
+from holdfast.storage.journal.reader import Chain
+from holdfast.worktrees.worktrees import WORKTREE_POINTS
 
 # For a machine that is busy with much else.
 RUN_S_MAX, LOOK_S = 900, 5

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from engine_support import add, begin, holdfast, layout, state, wait_for
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Entry
-from holdfast.engine import requests
+from holdfast.decisions import mailbox
+from holdfast.storage.journal.entry import Entry
+from holdfast.storage.journal.reader import Chain
 
 THREE_TURNS = "write a.txt one\nwrite b.txt two\nappend a.txt three\n"
 
@@ -60,7 +60,7 @@ def living_run(repo: Path, **env: str) -> Iterator[subprocess.Popen[str]]:
     go = hanging(repo, "keeper")
     process = begin(repo, **env)
     try:
-        wait_for(lambda: requests.is_served(layout(repo)) or process.poll() is not None, "a run that answers")
+        wait_for(lambda: mailbox.is_served(layout(repo)) or process.poll() is not None, "a run that answers")
         assert process.poll() is None, process.communicate()
         wait_for(lambda: _has_begun(repo), "the keeper's agent")
         yield process

@@ -17,7 +17,7 @@ import msgspec
 from cli_support import HOLDFAST, Typed, type_in
 from holdfast.domain.state import State
 from holdfast.layout import Layout
-from holdfast.stores.files import read_state
+from holdfast.ledgers.files import read_state
 from snapshot_support import seeing
 from support import wait_for as wait_for
 

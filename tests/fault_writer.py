@@ -12,15 +12,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.durable import checkpoint, disk
-from holdfast.durable.audit import Log
-from holdfast.durable.audit_key import Key
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
-from holdfast.durable.journal import Journal
-from holdfast.durable.jsonl import Ledger
-from holdfast.durable.pairing import Pairing
 from holdfast.errors import HoldfastError
+from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.log import Log
+from holdfast.storage.files import disk
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.intents import Pairing
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal
+from holdfast.storage.records.blobs import Blobs
+from holdfast.storage.records.ledger import Ledger
 from journal_writer import Counts
 
 ATTEMPTS = 12

@@ -14,15 +14,15 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.durable import checkpoint
-from holdfast.durable.chain import Chain
-from holdfast.durable.checkpoint import Files
-from holdfast.durable.entry import Entry, Ref
-from holdfast.durable.journal import Journal, epoch_of, run_id
-from holdfast.durable.lock import DataLock
-from holdfast.durable.pairing import Pairing
-from holdfast.durable.root import create_root
 from holdfast.layout import Layout
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.checkpoint import Files
+from holdfast.storage.journal.data_root import create_root
+from holdfast.storage.journal.entry import Entry, Ref
+from holdfast.storage.journal.intents import Pairing
+from holdfast.storage.journal.lock import DataLock
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal, epoch_of, run_id
 
 
 class Counts:

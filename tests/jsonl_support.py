@@ -6,8 +6,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from holdfast.durable.jsonl import Ledger, Skip
-from holdfast.durable.scrub import Scrubber
+from holdfast.storage.records.ledger import Ledger, Skip
+from holdfast.storage.records.redact import Scrubber
 
 quiet = Scrubber(environ={})
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.durable.entry import GENESIS, Entry
-from holdfast.durable.pairing import OpenIntent
+from holdfast.storage.journal.entry import GENESIS, Entry
+from holdfast.storage.journal.intents import OpenIntent
 
 _PROGRAM = """
 import sys
 from pathlib import Path
 import msgspec
-from holdfast.engine.land import Land
-from holdfast.engine.refresh import Refresh
+from holdfast.landing.branch import Land
+from holdfast.landing.refresh import Refresh
 from landing_support import intent
 
 kind, repo, inputs = sys.argv[1:]

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast import errors
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.durable.entry import Record, Ref
 from holdfast.ports import Claim, Ledger
+from holdfast.storage.journal.entry import Record, Ref
 from support import SCRATCH
 
 LEASE_S = 60.0

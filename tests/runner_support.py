@@ -13,18 +13,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.attempt import Exit, Launch, Limits, Order, Resources, TurnLine
-from holdfast.durable import attempts, process
-from holdfast.durable.attempts import Seen
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.jsonl import Ledger
+from holdfast import identity
+from holdfast.domain.attempt_records import Exit, Launch, Limits, Order, Resources, TurnLine
 from holdfast.layout import Layout
 from holdfast.processes import starts
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.blobs import Blobs
+from holdfast.storage.records.ledger import Ledger
 from snapshot_support import git, repository
 from support import WAIT_S_MAX
 from support import wait_for as until
 
-SCRIPT = (sys.executable, "-m", "holdfast.agents.script")
+SCRIPT = (sys.executable, "-m", "holdfast.agents.adapters.script")
 # Beside all that a busy machine does, an agent that gives way to it would come to nothing for minutes.
 LIMITS = Limits(grace_s=0.2, resources=Resources(nice=0))
 
@@ -57,7 +58,14 @@ class Bench:
 
     def start(self, order: Order, **environ: str) -> subprocess.Popen[bytes]:
         digest = Blobs(self.layout.cas).put(msgspec.json.encode(order))
-        command = [sys.executable, "-m", "holdfast.agents.runner", str(self.layout.root), "T.1", str(order.start)]
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast.agents.runner.runner",
+            str(self.layout.root),
+            "T.1",
+            str(order.start),
+        ]
         with open(self.log, "ab") as log:
             runner = subprocess.Popen(
                 [*command, digest],
@@ -77,9 +85,9 @@ class Bench:
         return self.exit(order.start)
 
     def exit(self, start: int = 1) -> Exit:
-        found = attempts.read_exit(self.files, start)
+        found = attempt_folder.read_exit(self.files, start)
         assert found is not None, self.log.read_text()
-        assert attempts.look(self.files, start) is Seen.ENDED
+        assert attempt_folder.look(self.files, start) is Seen.ENDED
         return found
 
     def turns(self) -> list[TurnLine]:
@@ -94,9 +102,9 @@ class Bench:
     def tree(self, snapshot: str) -> set[str]:
         return set(git(self.repo, "ls-tree", "-r", "--name-only", snapshot).splitlines())
 
-    def agent(self, start: int = 1) -> process.Identity:
-        def running() -> attempts.Running | None:
-            found = attempts.read_process(self.files)
+    def agent(self, start: int = 1) -> identity.Identity:
+        def running() -> attempt_folder.Running | None:
+            found = attempt_folder.read_process(self.files)
             return found if found is not None and found.start == start else None
 
         return until(running, "process.json").agent  # type: ignore[no-any-return]
@@ -123,4 +131,4 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def is_dead(pid: int) -> bool:
-    return process.start_ticks(pid) is None
+    return identity.start_ticks(pid) is None

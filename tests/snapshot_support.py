@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.durable.snapshot import Snapshots
+from holdfast.snapshots.snapshots import Snapshots
 
 Tree = dict[bytes, tuple[str, bytes]]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.agents import streams
 from holdfast.domain.agent_events import AgentEvent
-from holdfast.domain.attempt import Launch
+from holdfast.domain.attempt_records import Launch
 from holdfast.ports import Stream
 
 FIXTURES = Path(__file__).parent / "agents" / "fixtures"

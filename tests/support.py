@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.durable import disk
-from holdfast.durable.kernel import Kernel
+from holdfast.storage.files import disk
+from holdfast.storage.files.kernel import Kernel
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agents import prices
-from holdfast.agents.claude import Claude
-from holdfast.agents.codex import Codex
-from holdfast.agents.environment import referred
-from holdfast.agents.opencode import Opencode
+from holdfast.agents.adapters.claude import Claude
+from holdfast.agents.adapters.codex import Codex
+from holdfast.agents.adapters.opencode import Opencode
+from holdfast.agents.common import prices
+from holdfast.agents.common.environment import referred
 from holdfast.agents.registry import agents
 from holdfast.config import mcp
 from holdfast.config.mcp import McpServer

@@ -13,22 +13,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents import resets, words
-from holdfast.agents.aider import Aider, AiderStream
-from holdfast.agents.claude import Claude, ClaudeStream
-from holdfast.agents.cli import host
-from holdfast.agents.codex import Codex, CodexStream
-from holdfast.agents.conversation import Conversation
-from holdfast.agents.gemini import Gemini, GeminiStream
-from holdfast.agents.limits import Watch
-from holdfast.agents.mapped import Mapped
-from holdfast.agents.mini import Mini, MiniStream
-from holdfast.agents.opencode import Opencode, OpencodeStream
-from holdfast.agents.plain import OneCall
-from holdfast.agents.verdicts import judge
-from holdfast.agents.words import Trouble
+from holdfast.agents.adapters.aider import Aider, AiderStream
+from holdfast.agents.adapters.claude import Claude, ClaudeStream
+from holdfast.agents.adapters.codex import Codex, CodexStream
+from holdfast.agents.adapters.declared_stream import Mapped
+from holdfast.agents.adapters.gemini import Gemini, GeminiStream
+from holdfast.agents.adapters.mini import Mini, MiniStream
+from holdfast.agents.adapters.opencode import Opencode, OpencodeStream
+from holdfast.agents.adapters.simple_streams import OneCall
+from holdfast.agents.common import error_phrases, resets
+from holdfast.agents.common.cli_base import host
+from holdfast.agents.common.error_phrases import Trouble
+from holdfast.agents.runner.conversation import Conversation
+from holdfast.agents.runner.limits import Watch
+from holdfast.agents.runner.start_outcome import judge
 from holdfast.domain.agent_events import QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, ToolStarted
-from holdfast.domain.attempt import Ending, Limits
+from holdfast.domain.attempt_records import Ending, Limits
 from stream_support import FIXTURES, heard, kinds, recorded
 from tls_support import answering, untrusted
 
@@ -212,13 +212,16 @@ def test_a_command_says_it_by_its_code() -> None:
     ],
 )
 def test_what_words_tell_of(told: str, expected: Trouble) -> None:
-    assert words.trouble(told) is expected
+    assert error_phrases.trouble(told) is expected
 
 
 def test_a_status_says_more_than_words() -> None:
-    found = {words.trouble("overloaded", status) for status in (401, 403)}
-    assert found == {Trouble.NO_KEY} and words.trouble("x", 402) is Trouble.USED_UP
-    assert words.trouble("overloaded", 429) is Trouble.LIMITED and words.trouble("x", 529) is Trouble.UNREACHABLE
+    found = {error_phrases.trouble("overloaded", status) for status in (401, 403)}
+    assert found == {Trouble.NO_KEY} and error_phrases.trouble("x", 402) is Trouble.USED_UP
+    assert (
+        error_phrases.trouble("overloaded", 429) is Trouble.LIMITED
+        and error_phrases.trouble("x", 529) is Trouble.UNREACHABLE
+    )
 
 
 # -- when a limit ends ------------------------------------------------------------------------------------------------
@@ -305,7 +308,7 @@ def test_a_name_that_there_is_not_and_a_closed_port_are_outages() -> None:
         port = closed.getsockname()[1]
     for url in ("http://model.invalid/", f"http://127.0.0.1:{port}/"):
         told = failure_of(url)
-        assert words.trouble(told) is Trouble.UNREACHABLE, told
+        assert error_phrases.trouble(told) is Trouble.UNREACHABLE, told
 
 
 @pytest.mark.parametrize("how", ["untrusted", "plain text", "reset"])
@@ -316,4 +319,4 @@ def test_a_tls_that_fails_is_an_outage(tmp_path: Path, how: str) -> None:
     else:
         with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n" if how == "plain text" else b"") as port:
             told = failure_of(f"https://127.0.0.1:{port}/")
-    assert words.trouble(told) is Trouble.UNREACHABLE, told
+    assert error_phrases.trouble(told) is Trouble.UNREACHABLE, told

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agents import said
-from holdfast.agents.claude import ClaudeStream
-from holdfast.agents.codex import CodexStream
-from holdfast.agents.conversation import SPENDS_MAX, TURN_CHARS_MAX, Conversation
-from holdfast.agents.said import NUMBER_MAX
+from holdfast.agents.adapters.claude import ClaudeStream
+from holdfast.agents.adapters.codex import CodexStream
+from holdfast.agents.common import json_fields
+from holdfast.agents.common.json_fields import NUMBER_MAX
+from holdfast.agents.runner.conversation import SPENDS_MAX, TURN_CHARS_MAX, Conversation
 from holdfast.domain.agent_events import (
     AUTH,
     QUOTA,
@@ -254,4 +254,4 @@ def test_an_agent_that_talks_without_end_fills_no_memory() -> None:
 
 def test_no_number_is_too_large_to_be_read() -> None:
     for number, wanted in ((b"1" + b"0" * 320, NUMBER_MAX), (b"-1" + b"0" * 320, 0), (b"1.5", 1)):
-        assert said.count(said.line(b'{"n":' + number + b"}"), "n") == wanted
+        assert json_fields.count(json_fields.line(b'{"n":' + number + b"}"), "n") == wanted

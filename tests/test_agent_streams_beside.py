@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents.cli import Calls
-from holdfast.agents.gemini import EXIT_AUTH, Gemini, GeminiStream
-from holdfast.agents.opencode import RETRIES_MAX, Opencode, OpencodeStream
+from holdfast.agents.adapters.gemini import EXIT_AUTH, Gemini, GeminiStream
+from holdfast.agents.adapters.opencode import RETRIES_MAX, Opencode, OpencodeStream
+from holdfast.agents.common.cli_base import Calls
 from holdfast.config.mcp import McpServer
 from holdfast.domain.agent_events import (
     AUTH,

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents import environment, prices
-from holdfast.agents.aider import AiderStream
-from holdfast.agents.claude import Claude
-from holdfast.agents.codex import Codex, CodexStream
-from holdfast.agents.gemini import Gemini, GeminiStream
+from holdfast.agents.adapters.aider import AiderStream
+from holdfast.agents.adapters.claude import Claude
+from holdfast.agents.adapters.codex import Codex, CodexStream
+from holdfast.agents.adapters.gemini import Gemini, GeminiStream
+from holdfast.agents.common import environment, prices
 from holdfast.agents.pricing import unpriced
 from holdfast.agents.registry import agents
 from holdfast.config.settings import Budgets, Config, ModelPrice
 from holdfast.domain.agent_events import AUTH, QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, Said
-from holdfast.domain.attempt import Launch, Order
+from holdfast.domain.attempt_records import Launch, Order
 from holdfast.layout import Attempt
 
 MILLION = 1_000_000

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agents.aider import TEXT_CHARS_MAX, Aider, AiderStream
-from holdfast.agents.conversation import Conversation
-from holdfast.agents.mini import Mini, MiniStream
+from holdfast.agents.adapters.aider import TEXT_CHARS_MAX, Aider, AiderStream
+from holdfast.agents.adapters.mini import Mini, MiniStream
+from holdfast.agents.runner.conversation import Conversation
 from holdfast.domain.agent_events import (
     QUOTA,
     UNREACHABLE,

@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents import sandbox
-from holdfast.agents.conversation import TEXT_CHARS_MAX, Conversation
-from holdfast.agents.environment import passed_on
-from holdfast.agents.limits import LINGER_S_MAX, Watch
-from holdfast.agents.mapped import Mapped
-from holdfast.agents.plain import OneCall, OwnEvents
+from holdfast.agents.adapters.declared_stream import Mapped
+from holdfast.agents.adapters.simple_streams import OneCall, OwnEvents
+from holdfast.agents.common.environment import passed_on
 from holdfast.agents.registry import agents
+from holdfast.agents.runner.conversation import TEXT_CHARS_MAX, Conversation
+from holdfast.agents.runner.limits import LINGER_S_MAX, Watch
 from holdfast.config.settings import Config, DeclaredAgent
 from holdfast.domain.agent_events import (
     KINDS,
@@ -34,10 +33,11 @@ from holdfast.domain.agent_events import (
     Unfit,
     mapping_problem,
 )
-from holdfast.domain.attempt import Ending, Launch, Limits
+from holdfast.domain.attempt_records import Ending, Launch, Limits
 from holdfast.domain.definition import Definition
 from holdfast.domain.turn import TurnState
 from holdfast.ports import Work
+from holdfast.processes import sandbox
 from runner_support import Bench
 from snapshot_support import git
 
@@ -59,7 +59,7 @@ def work(prompt: str = "do it", **definition: Any) -> Work:
 def play(folder: Path, script: str, **environ: str) -> list[AgentEvent]:
     """What a script says, without a runner: nobody has to let it go on."""
     told = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    command = [sys.executable, "-m", "holdfast.agents.script"]
+    command = [sys.executable, "-m", "holdfast.agents.adapters.script"]
     ended = subprocess.run(command, input=script, capture_output=True, text=True, cwd=folder, env={**told, **environ})
     assert not ended.stderr
     stream = OwnEvents()

@@ -14,15 +14,15 @@ import pytest
 
 from cli_support import type_in
 from engine_support import holdfast, landed, layout, make_repo, settings, sound
-from holdfast.agents import asking
-from holdfast.agents.asking import first_line
-from holdfast.agents.prices import AS_OF, PRICES
+from holdfast import identity
+from holdfast.agents.common import asking
+from holdfast.agents.common.asking import first_line
+from holdfast.agents.common.prices import AS_OF, PRICES
 from holdfast.agents.registry import agents
 from holdfast.clock import monotonic
 from holdfast.config import mcp
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
-from holdfast.durable import process
 from support import WAIT_S_MAX, wait_for
 
 PAGE = Path(__file__).parent.parent / "docs" / "agents.md"
@@ -114,7 +114,7 @@ def test_who_answers_and_leaves_somebody_behind_is_not_waited_for(tmp_path: Path
     path = program(tmp_path, "p", f'sleep 1000 & echo $! > "{tmp_path}/left"; echo v7')
     assert first_line([str(path)], 60) == "v7"
     left = int((tmp_path / "left").read_text())
-    wait_for(lambda: process.start_ticks(left) is None, "the end of who was left behind")
+    wait_for(lambda: identity.start_ticks(left) is None, "the end of who was left behind")
     assert first_line([str(tmp_path / "nobody")], 60) == ""
 
 

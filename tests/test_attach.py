@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from cli_support import type_in
-from holdfast.durable import attempts
 from holdfast.layout import Layout
+from holdfast.storage.records import attempt_folder
 from work_support import Terminal, add, started, wait_for
 from work_support import repo as repo
 
@@ -50,7 +50,7 @@ def test_leaving_stops_nothing_and_nobody_needs_to_run(repo: Path, tmp_path: Pat
         os.kill(terminal.process.pid, signal.SIGINT)
         assert terminal.end() == 0
         assert "goes on working" in terminal.seen
-    assert attempts.look(files, 1) is attempts.Seen.ALIVE
+    assert attempt_folder.look(files, 1) is attempt_folder.Seen.ALIVE
     with started(repo, "attach", "one") as follower:
         go.write_text("")
         out, err = follower.communicate(timeout=120)

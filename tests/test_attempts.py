@@ -12,18 +12,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.domain.attempt import Ending, Exit
-from holdfast.durable import attempts, disk, process
-from holdfast.durable.attempts import RECOVERY, RUNNER, Running, Seen
+from holdfast import identity
+from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import starts
+from holdfast.storage.files import disk
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import RECOVERY, RUNNER, Running, Seen
 from runner_support import is_dead, kill, until
 
 # A runner as others see it: it has the lock, then the start, and says so.
 HOLD = """
 import sys, time
 from pathlib import Path
-from holdfast.durable import attempts
+from holdfast.storage.records import attempt_folder as attempts
 from holdfast.layout import Attempt
 files = Attempt(Path(sys.argv[1]))
 fd = attempts.take_alive(files, 1, 0.0)
@@ -72,56 +74,56 @@ def write_exit(files: Attempt, start: int) -> None:
 
 
 def test_a_start_goes_from_absent_over_alive_to_dead_or_ended(files: Attempt, strays: Strays) -> None:
-    assert attempts.look(files, 1) is Seen.ABSENT and attempts.last_sign(files, 1) is None
+    assert attempt_folder.look(files, 1) is Seen.ABSENT and attempt_folder.last_sign(files, 1) is None
     child = runner(strays, files)
-    assert attempts.look(files, 1) is Seen.ALIVE
-    assert attempts.look(files, 2) is Seen.ABSENT
+    assert attempt_folder.look(files, 1) is Seen.ALIVE
+    assert attempt_folder.look(files, 2) is Seen.ABSENT
     child.kill()
     child.wait()
-    assert attempts.look(files, 1) is Seen.DEAD and attempts.read_exit(files, 1) is None
+    assert attempt_folder.look(files, 1) is Seen.DEAD and attempt_folder.read_exit(files, 1) is None
     write_exit(files, 1)
-    found = attempts.read_exit(files, 1)
-    assert attempts.look(files, 1) is Seen.ENDED and found is not None and found.ending is Ending.DONE
+    found = attempt_folder.read_exit(files, 1)
+    assert attempt_folder.look(files, 1) is Seen.ENDED and found is not None and found.ending is Ending.DONE
 
 
 def test_an_exit_is_of_its_own_start_only(files: Attempt) -> None:
     write_exit(files, 1)
-    assert attempts.claim_start(files, 2, RUNNER)
-    assert attempts.read_exit(files, 2) is None and attempts.look(files, 2) is Seen.DEAD
+    assert attempt_folder.claim_start(files, 2, RUNNER)
+    assert attempt_folder.read_exit(files, 2) is None and attempt_folder.look(files, 2) is Seen.DEAD
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"attempt":1}', b"\xff"])
 def test_a_damaged_exit_is_no_exit(files: Attempt, text: bytes) -> None:
     files.exit.write_bytes(text)
-    assert attempts.read_exit(files, 1) is None
+    assert attempt_folder.read_exit(files, 1) is None
 
 
 def test_one_alone_gets_a_start(files: Attempt) -> None:
-    assert attempts.claim_start(files, 1, RECOVERY)
-    assert not attempts.claim_start(files, 1, RUNNER)
-    owner = attempts.read_start(files, 1)
+    assert attempt_folder.claim_start(files, 1, RECOVERY)
+    assert not attempt_folder.claim_start(files, 1, RUNNER)
+    owner = attempt_folder.read_start(files, 1)
     assert owner is not None and owner.who == RECOVERY and owner.pid == os.getpid()
     # A recovery that is alive is no runner.
-    assert attempts.look(files, 1) is Seen.DEAD
+    assert attempt_folder.look(files, 1) is Seen.DEAD
 
 
 def test_a_lock_without_a_living_runner_is_headless(files: Attempt, strays: Strays) -> None:
-    assert attempts.claim_start(files, 1, RECOVERY)
+    assert attempt_folder.claim_start(files, 1, RECOVERY)
     child = strays.start(sys.executable, "-c", HOLD, str(files.root))
     assert child.stdout is not None and child.stdout.readline() == "False\n"
-    assert attempts.look(files, 1) is Seen.HEADLESS
+    assert attempt_folder.look(files, 1) is Seen.HEADLESS
     starts.end_all(files, "T.1", 1, 5.0)
-    assert child.wait() == -signal.SIGTERM and attempts.look(files, 1) is Seen.DEAD
+    assert child.wait() == -signal.SIGTERM and attempt_folder.look(files, 1) is Seen.DEAD
 
 
 def test_the_lock_is_given_up_on_only_by_its_last_holder(files: Attempt) -> None:
-    fd = attempts.take_alive(files, 1, 0.0)
+    fd = attempt_folder.take_alive(files, 1, 0.0)
     assert fd is not None
     twin = os.dup(fd)
     os.close(fd)
-    assert attempts.take_alive(files, 1, 0.0) is None
+    assert attempt_folder.take_alive(files, 1, 0.0) is None
     os.close(twin)
-    again = attempts.take_alive(files, 1, 0.0)
+    again = attempt_folder.take_alive(files, 1, 0.0)
     assert again is not None
     os.close(again)
 
@@ -133,7 +135,7 @@ def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
     )
     try:
         for _ in range(200):
-            fd = attempts.take_alive(files, 1, 30.0)
+            fd = attempt_folder.take_alive(files, 1, 30.0)
             assert fd is not None
             os.close(fd)
     finally:
@@ -142,24 +144,24 @@ def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
 
 
 def test_a_sign_of_life_is_of_one_start_and_of_its_very_runner(files: Attempt) -> None:
-    fd = attempts.take_alive(files, 1, 0.0)
-    assert fd is not None and attempts.claim_start(files, 1, RUNNER)
-    attempts.beat(files)
-    assert attempts.last_sign(files, 1) is None, "nobody has said yet whose signs these are"
-    attempts.sign(files, 1, fd)
-    first = attempts.last_sign(files, 1)
-    attempts.beat(files)
-    until(lambda: attempts.beat(files) is None and attempts.last_sign(files, 1) != first)
-    assert first is not None and attempts.last_sign(files, 2) is None
+    fd = attempt_folder.take_alive(files, 1, 0.0)
+    assert fd is not None and attempt_folder.claim_start(files, 1, RUNNER)
+    attempt_folder.beat(files)
+    assert attempt_folder.last_sign(files, 1) is None, "nobody has said yet whose signs these are"
+    attempt_folder.sign(files, 1, fd)
+    first = attempt_folder.last_sign(files, 1)
+    attempt_folder.beat(files)
+    until(lambda: attempt_folder.beat(files) is None and attempt_folder.last_sign(files, 1) != first)
+    assert first is not None and attempt_folder.last_sign(files, 2) is None
     # The next start has the same file, and has shown nothing yet.
-    assert attempts.claim_start(files, 2, RUNNER) and attempts.last_sign(files, 2) is None
-    attempts.sign(files, 2, fd)
-    assert attempts.last_sign(files, 2) is not None and attempts.last_sign(files, 1) is None
-    owner = attempts.read_start(files, 2)
+    assert attempt_folder.claim_start(files, 2, RUNNER) and attempt_folder.last_sign(files, 2) is None
+    attempt_folder.sign(files, 2, fd)
+    assert attempt_folder.last_sign(files, 2) is not None and attempt_folder.last_sign(files, 1) is None
+    owner = attempt_folder.read_start(files, 2)
     assert owner is not None
     stranger = msgspec.structs.replace(owner, start_ticks=owner.start_ticks + 1)
     disk.replace(files.start(2), msgspec.json.encode(stranger))
-    assert attempts.last_sign(files, 2) is None
+    assert attempt_folder.last_sign(files, 2) is None
     os.close(fd)
 
 
@@ -192,15 +194,17 @@ def test_only_processes_of_this_attempt_and_this_data_root_are_ended(files: Atte
 def test_a_group_counts_only_while_its_very_leader_is_there(files: Attempt, strays: Strays) -> None:
     """A number that was given to somebody else since is not ours to signal."""
     leader = strays.start("sleep", "600", process_group=0)
-    me = process.current()
-    ticks = process.start_ticks(leader.pid)
+    me = identity.current()
+    ticks = identity.start_ticks(leader.pid)
     assert ticks is not None
 
     files.alive.touch()
 
     def note(start_ticks: int, boot_id: str, is_here: bool = True) -> None:
-        agent = process.Identity(leader.pid, start_ticks, boot_id, me.host)
-        running = Running("T.1", 1, me, agent, leader.pid, lock=attempts.lock_id(files.alive) if is_here else "8:1")
+        agent = identity.Identity(leader.pid, start_ticks, boot_id, me.host)
+        running = Running(
+            "T.1", 1, me, agent, leader.pid, lock=attempt_folder.lock_id(files.alive) if is_here else "8:1"
+        )
         disk.replace(files.process, msgspec.json.encode(running))
 
     for stale in ((ticks - 1, me.boot_id, True), (ticks, "another boot", True), (ticks, me.boot_id, False)):
@@ -241,4 +245,4 @@ def test_one_that_comes_while_others_end_is_ended_too(files: Attempt, strays: St
 def test_a_start_that_cannot_be_read_is_not_absent(files: Attempt) -> None:
     """It cannot be taken again: to call it absent would have a runner started for nothing, over and over."""
     files.start(1).write_bytes(b"\0")
-    assert attempts.look(files, 1) is Seen.DEAD
+    assert attempt_folder.look(files, 1) is Seen.DEAD

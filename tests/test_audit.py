@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from audit_support import D1, D2, D3, DAY_S, KEY, NOON, Clock, events, fill, found, lines_of
 from holdfast import errors
-from holdfast.durable import audit, audit_chain, disk, seals
-from holdfast.durable.audit_key import Key
+from holdfast.storage.audit import log as audit
+from holdfast.storage.audit import seals, verify
+from holdfast.storage.audit.key import Key
+from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from support import Struck, each_disk, each_fault, examples, record, scratch, striking
 
@@ -70,7 +72,7 @@ def test_a_clock_that_goes_back_a_little_never_writes_into_an_older_day(tmp_path
         if not one_life:
             log = audit.Log(tmp_path, KEY, clock=clock)
         log.append(f"{days}", "tests")
-    assert audit_chain.day_files(tmp_path) == [D1, D3]
+    assert verify.day_files(tmp_path) == [D1, D3]
     assert len(lines_of(tmp_path / D3)) == 4 and seals.verify(tmp_path, KEY).sound
 
 
@@ -120,7 +122,7 @@ def test_a_file_that_somebody_added_draws_no_record_and_is_named(tmp_path: Path,
     assert (tmp_path / name).read_bytes() == content
     assert found(tmp_path) == found(tmp_path, None) == [(name, 0, "added")]
     with pytest.raises(errors.AuditCorrupt, match="added"):
-        list(audit_chain.read(tmp_path, KEY))
+        list(verify.read(tmp_path, KEY))
 
 
 @pytest.mark.parametrize("now", [1e20, -1e20, float("nan"), float("inf"), -float("inf"), 253402300800.0, -1.0])
@@ -155,13 +157,13 @@ def test_many_threads_share_one_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "details", [{"x": object()}, {"x": "\ud800"}, {"x": "y" * audit_chain.LINE_BYTES_MAX}], ids=["type", "text", "size"]
+    "details", [{"x": object()}, {"x": "\ud800"}, {"x": "y" * verify.LINE_BYTES_MAX}], ids=["type", "text", "size"]
 )
 def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path, details: dict[str, object]) -> None:
     log = audit.Log(tmp_path, KEY, clock=Clock())
     with pytest.raises(errors.InputError, match="audit record"):
         log.append("bad", "tests", details)
-    assert audit_chain.day_files(tmp_path) == []
+    assert verify.day_files(tmp_path) == []
     assert log.append("good", "tests").seq == 0
 
 
@@ -178,8 +180,8 @@ def test_whatever_json_can_hold_comes_back(details: list[dict[str, object]]) -> 
     with scratch() as folder:
         with audit.Log(folder, KEY) as log:
             wrote = [log.append("e\n\0\"'", "ü", each) for each in details]
-        assert list(audit_chain.read(folder, KEY)) == wrote and [each.details for each in wrote] == details
-        assert list(audit_chain.read(folder, None)) == wrote
+        assert list(verify.read(folder, KEY)) == wrote and [each.details for each in wrote] == details
+        assert list(verify.read(folder, None)) == wrote
 
 
 def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -214,12 +216,12 @@ def test_verifying_a_day_takes_constant_memory() -> None:
     with scratch() as folder:
         fill(folder, 4000)
         with (folder / D1).open("ab") as file:
-            file.write(bytes(20 * audit_chain.LINE_BYTES_MAX))
+            file.write(bytes(20 * verify.LINE_BYTES_MAX))
         tracemalloc.start()
         report = seals.verify(folder, KEY)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert report.records == 4000 and len(report.torn) == 1 and peak < 5 * audit_chain.LINE_BYTES_MAX
+    assert report.records == 4000 and len(report.torn) == 1 and peak < 5 * verify.LINE_BYTES_MAX
 
 
 # -- torn is not corrupt ----------------------------------------------------------------------------------------------
@@ -331,7 +333,7 @@ def test_a_log_whose_sync_failed_takes_no_more_records_not_even_on_another_day(t
             clock.now += move
             with pytest.raises(errors.Poisoned, match="Input/output error"):
                 log.append("three", "tests")
-    assert audit_chain.day_files(tmp_path) == [D1]
+    assert verify.day_files(tmp_path) == [D1]
     audit.Log(tmp_path, KEY, clock=clock).append("four", "tests")
     assert seals.verify(tmp_path, KEY).sound
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.durable import audit, audit_key, disk
-from holdfast.durable.audit_key import Key
+from holdfast.storage.audit import key as audit_key
+from holdfast.storage.audit import log as audit
+from holdfast.storage.audit.key import Key
+from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record
 

@@ -10,14 +10,13 @@ import pytest
 
 from clock_support import SetClock
 from engine_support import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
-from holdfast.durable import seals
-from holdfast.engine import auditing
+from holdfast.storage.audit import from_journal, seals
 
 
 @pytest.fixture
 def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # A run of more than some seconds seals a log that has none yet before its end, too: here it makes one seal only.
-    monkeypatch.setattr(auditing.Auditor, "seal_daily", lambda auditor: False)
+    monkeypatch.setattr(from_journal.Auditor, "seal_daily", lambda auditor: False)
     made = make_repo(tmp_path / "repo")
     add(made, "one", "write one.txt x")
     holdfast(made, "run")

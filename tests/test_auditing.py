@@ -15,15 +15,15 @@ import pytest
 from cli_support import type_in
 from engine_support import add, begin, holdfast, layout, make_repo
 from holdfast.app import App
-from holdfast.durable import seals
-from holdfast.durable.audit_chain import Record as AuditRecord
-from holdfast.durable.audit_chain import read
-from holdfast.durable.audit_key import Key, load_key
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record, Ref
-from holdfast.durable.process import user
-from holdfast.engine.auditing import RUN_ENDED, ref_of, told
 from holdfast.errors import StaleEpoch
+from holdfast.identity import user
+from holdfast.storage.audit import seals
+from holdfast.storage.audit.from_journal import RUN_ENDED, ref_of, told
+from holdfast.storage.audit.key import Key, load_key
+from holdfast.storage.audit.verify import Record as AuditRecord
+from holdfast.storage.audit.verify import read
+from holdfast.storage.journal.entry import Record, Ref
+from holdfast.storage.journal.reader import Chain
 from work_support import wait_for
 
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import errors
+from holdfast.backlog import folder as backlogs
+from holdfast.backlog import scanner as scanning
+from holdfast.backlog.folder import Backlog
+from holdfast.backlog.scanner import FOLDERS, Scan
+from holdfast.backlog.yaml_blocks import with_block, without_blocks
 from holdfast.domain.definition import Definition, parse
-from holdfast.durable import disk
-from holdfast.stores import backlog as backlogs
-from holdfast.stores import scan as scanning
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.blocks import with_block, without_blocks
-from holdfast.stores.scan import FOLDERS, Scan
+from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from support import each_disk, each_fault, record, scratch
 

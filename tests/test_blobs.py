@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from blob_support import ONE, PUTS, TWO, damage, file_of, flaws, sha
 from holdfast import errors
-from holdfast.durable import blob_meta, disk
-from holdfast.durable.blobs import Blobs, NewBlob
+from holdfast.storage.files import disk
+from holdfast.storage.records import blob_meta
+from holdfast.storage.records.blobs import Blobs, NewBlob
 from holdfast.testing.recorder import Recorder
 from support import record, scratch
 
@@ -80,7 +81,7 @@ def test_a_large_stream_takes_little_memory(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from typing import Any
-from holdfast.durable.blobs import Blobs
+from holdfast.storage.records.blobs import Blobs
 blobs = Blobs(Path(sys.argv[1]))
 blobs.put(b'warm')
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

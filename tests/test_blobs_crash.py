@@ -17,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from blob_support import ONE, PUTS, THREE, TWO, damage, file_of, flaws, sha
 from holdfast import errors
-from holdfast.durable import blob_meta, disk
-from holdfast.durable.blobs import Blobs
+from holdfast.storage.files import disk
+from holdfast.storage.records import blob_meta
+from holdfast.storage.records.blobs import Blobs
 from holdfast.testing.powercut import Crash, lay
 from holdfast.testing.recorder import Recorder
 from support import each_disk, each_fault, examples, record, scratch
@@ -273,7 +274,7 @@ test_against_a_model = AgainstAModel.TestCase
 RACER = """
 import sys
 from pathlib import Path
-from holdfast.durable.blobs import Blobs
+from holdfast.storage.records.blobs import Blobs
 blobs = Blobs(Path(sys.argv[1]))
 for line in sys.stdin:
     data = line.encode() * 100

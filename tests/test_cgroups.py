@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.durable import attempts, disk, process
-from holdfast.durable.attempts import Running
+from holdfast import identity
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups, starts
+from holdfast.storage.files import disk
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Running
 from runner_support import is_dead, until
 
 HOMES = cgroups.homes()
@@ -92,10 +94,10 @@ def test_what_an_earlier_data_root_of_the_same_path_left_is_ended(group: cgroups
 
 
 def note(files: Attempt, path: Path) -> None:
-    me = process.current()
-    nobody = process.Identity(2**22 - 1, 1, me.boot_id, me.host)
+    me = identity.current()
+    nobody = identity.Identity(2**22 - 1, 1, me.boot_id, me.host)
     disk.replace(files.alive, b"")
-    running = Running("T.1", 1, me, nobody, nobody.pid, cgroup=str(path), lock=attempts.lock_id(files.alive))
+    running = Running("T.1", 1, me, nobody, nobody.pid, cgroup=str(path), lock=attempt_folder.lock_id(files.alive))
     disk.replace(files.process, msgspec.json.encode(running))
 
 
@@ -106,7 +108,7 @@ def test_the_members_of_a_start_are_ended_and_its_group_is_removed(group: cgroup
     starts.end_all(files, "T.1", 2, 0.0)
     assert child.poll() is None, "it is not of that start"
     starts.end_all(files, "T.1", 1, 0.1)
-    assert child.wait() == -9 and not group.path.exists() and attempts.is_free(files.alive)
+    assert child.wait() == -9 and not group.path.exists() and attempt_folder.is_free(files.alive)
     assert child.stdout is not None
     child.stdout.close()
 
@@ -134,7 +136,7 @@ def test_an_empty_group_of_a_dead_runner_is_swept_and_no_other(
     group: cgroups.Group, files: Attempt, tmp_path: Path
 ) -> None:
     layout = Layout(tmp_path / "data")
-    attempts.claim_start(files, 1, attempts.RUNNER, "")
+    attempt_folder.claim_start(files, 1, attempt_folder.RUNNER, "")
     cgroups.sweep(layout)
     assert group.path.exists(), "its runner lives, and may be about to join it"
     found = msgspec.json.decode(files.start(1).read_bytes())

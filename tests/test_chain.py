@@ -9,11 +9,12 @@ import pytest
 from backports import zstd
 
 from holdfast import errors
-from holdfast.durable import archive, disk
-from holdfast.durable import chain as chain_module
-from holdfast.durable.chain import Chain, Torn
-from holdfast.durable.entry import GENESIS, Entry, Record, Ref, decode_sound, encode_middle, put_together, seal
-from holdfast.durable.journal import Journal
+from holdfast.storage.files import disk
+from holdfast.storage.journal import archive
+from holdfast.storage.journal import reader as chain_module
+from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, decode_sound, encode_middle, put_together, seal
+from holdfast.storage.journal.reader import Chain, Torn
+from holdfast.storage.journal.writer import Journal
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
 

@@ -9,8 +9,8 @@ import pytest
 from crash_support import left_alive
 from decision_support import ask, failed, hanging, journal, living_run
 from engine_support import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
-from holdfast.durable import attempts
-from holdfast.engine.chains import CHAIN_POINTS
+from holdfast.decisions.cancel_chain import CHAIN_POINTS
+from holdfast.storage.records import attempt_folder
 
 CANCELLED = {"top": "cancelled", "mid": "parent_cancelled", "leaf": "parent_cancelled", "twig": "parent_cancelled"}
 
@@ -61,7 +61,7 @@ def expect_all_cancelled(repo: Path, first: str = "cancelled") -> None:
 
 def test_a_cancelled_parent_takes_its_subtasks_along_through_any_depth(repo: Path) -> None:
     left_behind(repo)
-    running = attempts.read_process(layout(repo).attempt_files("leaf.1"))
+    running = attempt_folder.read_process(layout(repo).attempt_files("leaf.1"))
     assert running is not None and running.agent.is_alive()
     told = ask(repo, "cancel", "top")
     assert [(each["id"], each["state"]) for each in told] == [

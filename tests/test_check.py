@@ -18,19 +18,19 @@ import pytest
 from audit_support import KEY, fill
 from holdfast import errors
 from holdfast.app import App
+from holdfast.backlog.folder import Backlog
+from holdfast.checks import repair as repairing
+from holdfast.checks.check import CheckReport, check, live_owner
+from holdfast.checks.repair import repair
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
-from holdfast.durable.archive import archive_ended_runs
-from holdfast.durable.audit_chain import read
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record
-from holdfast.durable.root import open_root
-from holdfast.engine import repair as repairing
-from holdfast.engine.check import CheckReport, check, live_owner
-from holdfast.engine.repair import repair
 from holdfast.layout import Layout
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.files import FileLedger, read_state
+from holdfast.ledgers.files import FileLedger, read_state
+from holdfast.storage.audit.verify import read
+from holdfast.storage.journal.archive import archive_ended_runs
+from holdfast.storage.journal.data_root import open_root
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.reader import Chain
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch, some_disks
 
@@ -423,12 +423,12 @@ import os, sys, time
 from pathlib import Path
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
-from holdfast.durable.archive import archive_ended_runs
-from holdfast.durable.entry import Record
-from holdfast.durable.root import open_root
-from holdfast.engine.intake import project
-from holdfast.stores import files
-from holdfast.stores.backlog import Backlog
+from holdfast.storage.journal.archive import archive_ended_runs
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.data_root import open_root
+from holdfast.backlog.sync import project
+from holdfast.ledgers import files
+from holdfast.backlog.folder import Backlog
 
 files.CHECKPOINT_EVERY = 7
 layout, mode = open_root(Path(sys.argv[1])), sys.argv[2]

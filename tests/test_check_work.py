@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from cli_support import type_in
-from holdfast.durable import git as durable_git
-from holdfast.engine import recorded
-from holdfast.engine.check import CheckReport, Section, check
-from holdfast.engine.garbage import BLOB_AGE_S_MIN
-from holdfast.engine.reading import Reading, read_journal
+from holdfast.backlog.folder import Backlog
+from holdfast.checks import expected
+from holdfast.checks.check import CheckReport, Section, check
+from holdfast.checks.gc import BLOB_AGE_S_MIN
+from holdfast.checks.projections import Reading, read_journal
+from holdfast.git import command as durable_git
 from holdfast.layout import Layout
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.files import read_state
+from holdfast.ledgers.files import read_state
 from work_support import add, git, make_work, started, wait_for
 
-NAMED = [recorded.DEFINITION, recorded.ORDER, recorded.GATES, recorded.VERDICT, recorded.FEEDBACK]
+NAMED = [expected.DEFINITION, expected.ORDER, expected.GATES, expected.VERDICT, expected.FEEDBACK]
 TURN = "refs/attempts/{}/turn-{}"
 
 
@@ -207,8 +207,8 @@ def test_each_blob_that_the_journal_names_must_be_there(repo: Path, what: str) -
 
 def test_each_output_that_a_verdict_names_must_be_there(repo: Path) -> None:
     known = reading(repo).recorded
-    verdicts = [digest for digest, (what, _) in known.blobs.items() if what == recorded.VERDICT]
-    outputs = {output for verdict in verdicts for output in recorded.outputs_in(_blob(repo, verdict).read_bytes())}
+    verdicts = [digest for digest, (what, _) in known.blobs.items() if what == expected.VERDICT]
+    outputs = {output for verdict in verdicts for output in expected.outputs_in(_blob(repo, verdict).read_bytes())}
     assert outputs
     for output in outputs:
         _blob(repo, output).unlink()

@@ -9,12 +9,13 @@ import pytest
 
 from checkpoint_support import build, files, intent, recover, view
 from holdfast import errors
-from holdfast.durable import checkpoint, disk, pairing
-from holdfast.durable.archive import archive_ended_runs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record, Ref
-from holdfast.durable.journal import Journal
-from holdfast.durable.pairing import Pairing
+from holdfast.storage.files import disk
+from holdfast.storage.journal import checkpoint, intents
+from holdfast.storage.journal.archive import archive_ended_runs
+from holdfast.storage.journal.entry import Record, Ref
+from holdfast.storage.journal.intents import Pairing
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal
 from holdfast.testing.recorder import Recorder
 from journal_writer import Counts
 from support import each_disk, each_fault, record, scratch
@@ -207,7 +208,7 @@ def test_a_run_file_without_an_entry_that_comes_or_goes_costs_one_scan(tmp_path:
 def test_executed_keys_are_bounded_and_the_same_from_scan_and_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairing, "EXECUTED_MAX", 5)
+    monkeypatch.setattr(intents, "EXECUTED_MAX", 5)
     with Journal.start(tmp_path, "000001-a", None) as journal:
         journal.append_many([Record("task_added", {"idempotency_key": f"k{n}"}) for n in range(4)])
         fold, recovered = recover(tmp_path)
@@ -222,7 +223,7 @@ def test_executed_keys_are_bounded_and_the_same_from_scan_and_checkpoint(
 def test_a_key_used_again_is_young_again_and_still_means_the_first_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairing, "EXECUTED_MAX", 2)
+    monkeypatch.setattr(intents, "EXECUTED_MAX", 2)
     with Journal.start(tmp_path, "000001-a", None) as journal:
         for key in "abac":
             journal.append("task_added", {"idempotency_key": key})

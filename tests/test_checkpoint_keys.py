@@ -12,9 +12,9 @@ import pytest
 
 from checkpoint_support import build, by_scan, files, keyed, recover, save, view
 from holdfast import errors
-from holdfast.durable import checkpoint, pairing
-from holdfast.durable.chain import Chain
-from holdfast.durable.journal import Journal
+from holdfast.storage.journal import checkpoint, intents
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal
 from holdfast.testing.recorder import Recorder
 from support import each_disk, each_fault, record
 
@@ -62,7 +62,7 @@ def test_keys_that_prove_damaged_when_asked_for_are_taken_from_the_journal(tmp_p
 
 @pytest.mark.parametrize("few", [0, 32], ids=["read", "unread"])
 def test_damaged_keys_are_never_written_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    monkeypatch.setattr(pairing, "_FEW", few)
+    monkeypatch.setattr(intents, "_FEW", few)
     journal = build(tmp_path)
     save(tmp_path, journal)
     kept = [path.read_bytes() for path in (files(tmp_path).tasks, files(tmp_path).uncommitted)]
@@ -129,8 +129,8 @@ def test_keys_cannot_be_had_from_a_journal_that_lost_them(tmp_path: Path) -> Non
 @pytest.mark.parametrize("few", [0, 2, 32])
 def test_keys_written_on_unread_are_those_of_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """Over many short sessions: keys that come again, also after they were forgotten, and that look like others."""
-    monkeypatch.setattr(pairing, "EXECUTED_MAX", 6)
-    monkeypatch.setattr(pairing, "_FEW", few)
+    monkeypatch.setattr(intents, "EXECUTED_MAX", 6)
+    monkeypatch.setattr(intents, "_FEW", few)
     names = ["a", "aa", 'a","run":"', "\n", "ä", "b", "c", "d", "e", 'x\\"']
     choice = random.Random(few)
     forgotten = 0

@@ -31,10 +31,10 @@ from holdfast.cli import terminal
 from holdfast.cli.commands import COMMANDS
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.task import TaskEvent
-from holdfast.durable.entry import Record
-from holdfast.durable.journal import Journal, Ref
-from holdfast.engine.story import SENTENCES
-from holdfast.stores.files import FileLedger
+from holdfast.ledgers.files import FileLedger
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.writer import Journal, Ref
+from holdfast.views.story import SENTENCES
 
 SCRIPT = Path(sys.executable).parent / "holdfast"
 REPOSITORY = Path(__file__).parent.parent

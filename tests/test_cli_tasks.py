@@ -19,11 +19,11 @@ import pytest
 from cli_support import HOLDFAST, Beforehand, type_in
 from holdfast.app import App
 from holdfast.cli.commands import holdfast
-from holdfast.cli.overview import look
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.durable.entry import Record
 from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
+from holdfast.storage.journal.entry import Record
+from holdfast.views.rows import look
 
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]

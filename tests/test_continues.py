@@ -11,9 +11,9 @@ import pytest
 
 from decision_support import journal
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from holdfast import identity as process
 from holdfast.domain.task import TaskState
-from holdfast.durable import process
-from holdfast.engine.diffs import Diffs
+from holdfast.views.diffs import Diffs
 from pause_support import files_landed, paused, turns
 
 

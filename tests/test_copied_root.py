@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
-from holdfast.durable import attempts
-from holdfast.durable.chain import Chain
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import attempt_folder
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def repo(tmp_path: Path) -> Path:
 
 
 def agent_is_alive(repo: Path, start: int) -> bool:
-    running = attempts.read_process(layout(repo).attempt_files("t.1"))
+    running = attempt_folder.read_process(layout(repo).attempt_files("t.1"))
     return running is not None and running.start == start and running.agent.is_alive()
 
 
@@ -75,7 +75,7 @@ def test_a_process_of_a_copied_file_is_not_ours_to_signal(repo: Path, tmp_path: 
     add(repo, "t", "write a.txt a")
     holdfast(repo, "run")
     files = layout(repo).attempt_files("t.1")
-    running = attempts.read_process(files)
-    assert running is not None and attempts.is_lock_of(files, running)
+    running = attempt_folder.read_process(files)
+    assert running is not None and attempt_folder.is_lock_of(files, running)
     shutil.copytree(repo, tmp_path / "copy", symlinks=True)
-    assert not attempts.is_lock_of(layout(tmp_path / "copy").attempt_files("t.1"), running)
+    assert not attempt_folder.is_lock_of(layout(tmp_path / "copy").attempt_files("t.1"), running)

@@ -12,11 +12,11 @@ import pytest
 from decision_support import ask, failed, hanging, journal, keys, rejected
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.app import App
+from holdfast.decisions import mailbox
+from holdfast.decisions.tasks import Answer, Desk
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts
-from holdfast.engine import requests
-from holdfast.engine.decisions import Answer, Desk
 from holdfast.errors import HoldfastError
+from holdfast.storage.records import attempt_folder
 
 KEY = "0" * 32
 
@@ -34,7 +34,7 @@ def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:
             app.repo, app.layout, app.config, session.ledger, session.backlog, session.blobs, time.time, key,
             session.intake.problems,
         )  # fmt: skip
-        return requests.decide(desk, kind, params)
+        return mailbox.decide(desk, kind, params)
 
 
 def orphaned_run(repo: Path, task: str) -> None:
@@ -52,11 +52,11 @@ def test_cancel_ends_an_agent_that_outlived_its_run_and_keeps_its_turns(repo: Pa
     hanging(repo, "a")
     orphaned_run(repo, "a")
     files = layout(repo).attempt_files("a.1")
-    running = attempts.read_process(files)
+    running = attempt_folder.read_process(files)
     assert running is not None and running.agent.is_alive()
     assert ask(repo, "cancel", "a")[0]["state"] == "CANCELLED"
     assert not running.agent.is_alive() and not running.runner.is_alive()
-    assert attempts.look(files, 1) in (attempts.Seen.ENDED, attempts.Seen.DEAD)
+    assert attempt_folder.look(files, 1) in (attempt_folder.Seen.ENDED, attempt_folder.Seen.DEAD)
     assert state(repo).tasks["a"].turns == 1 and (layout(repo).worktree("a") / "a.txt").exists()
     assert (layout(repo).backlog / "closed" / "a.yaml").exists()
     holdfast(repo, "run")
@@ -263,7 +263,7 @@ def test_what_does_not_fit_a_decision_is_refused(repo: Path, kind: str, params: 
 def test_an_agent_that_is_stopped_by_a_signal_is_ended_too(repo: Path) -> None:
     hanging(repo, "a")
     orphaned_run(repo, "a")
-    running = attempts.read_process(layout(repo).attempt_files("a.1"))
+    running = attempt_folder.read_process(layout(repo).attempt_files("a.1"))
     assert running is not None
     os.kill(running.runner.pid, signal.SIGSTOP)
     holdfast(repo, "cancel", "a")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain import definition
 from holdfast.domain.definition import BLOCKS, Check, Definition, is_id, parse, problems_of, render
-from holdfast.domain.problem import Problem, Unreadable
+from holdfast.domain.file_problem import Problem, Unreadable
 from holdfast.domain.yaml_text import VALUES_MAX, read_mapping
 
 EVERYTHING = b"""\

@@ -18,7 +18,7 @@ from holdfast.app import App
 from holdfast.demo.lives import AT_A_POINT, AT_A_STEP, FIRST_MAX, MORE_MAX, Lives, Stuck, ending
 from holdfast.demo.sample import ALL_STEPS, MAX_AGENTS, STEPS, Sample, Step
 from holdfast.demo.sums import sums
-from holdfast.durable.entry import Ref
+from holdfast.storage.journal.entry import Ref
 
 
 def test_something_is_left_to_land_for_every_kill_whatever_the_seed() -> None:

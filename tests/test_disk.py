@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import errors
-from holdfast.durable import disk, kernel, process
-from holdfast.durable.audit import Log
-from holdfast.durable.audit_key import Key
-from holdfast.durable.chain import Chain
-from holdfast.durable.journal import Journal
-from holdfast.durable.jsonl import Ledger
-from holdfast.durable.kernel import Kernel
+from holdfast import errors, identity
+from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.log import Log
+from holdfast.storage.files import disk, kernel
+from holdfast.storage.files.kernel import Kernel
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal
+from holdfast.storage.records.ledger import Ledger
 from holdfast.testing.recorder import Call, PowerCut, Recorder
 from support import Struck, each_disk, each_fault, record, striking
 
@@ -319,7 +319,7 @@ def test_no_handler_survives_a_power_cut(tmp_path: Path) -> None:
 
 def test_sweep_takes_the_dead_and_spares_the_living(tmp_path: Path) -> None:
     script = (
-        "import sys, os; from pathlib import Path; from holdfast.durable import disk\n"
+        "import sys, os; from pathlib import Path; from holdfast.storage.files import disk\n"
         "disk.Staged(Path(sys.argv[1])).write(b'half'); os._exit(9)"
     )
     (tmp_path / "deep").mkdir()
@@ -334,18 +334,18 @@ def test_sweep_takes_the_dead_and_spares_the_living(tmp_path: Path) -> None:
 
 
 def test_a_recycled_pid_does_not_keep_a_leftover(tmp_path: Path) -> None:
-    me = process.current()
-    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks - 1}-{me.boot_id[:8]}-{process.pid_namespace()}-0.tmp")
+    me = identity.current()
+    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks - 1}-{me.boot_id[:8]}-{identity.pid_namespace()}-0.tmp")
     assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks - 1}-{me.boot_id[:8]}-0.tmp")
-    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks}-00000000-{process.pid_namespace()}-0.tmp")
+    assert disk.is_leftover(f".hf-{me.pid}-{me.start_ticks}-00000000-{identity.pid_namespace()}-0.tmp")
     assert not disk.is_leftover(disk.temp_name())
 
 
 def test_what_is_of_another_pid_namespace_stays_until_the_next_boot(tmp_path: Path) -> None:
     """A container sees other pids than its host: the writer may live, and nothing here says so."""
-    dead, boot, other = 4_194_305, process.boot_id()[:8], process.pid_namespace() + 1
+    dead, boot, other = 4_194_305, identity.boot_id()[:8], identity.pid_namespace() + 1
     assert not disk.is_leftover(f".hf-{dead}-1-{boot}-{other}-0.tmp")
-    assert disk.is_leftover(f".hf-{dead}-1-{boot}-{process.pid_namespace()}-0.tmp")
+    assert disk.is_leftover(f".hf-{dead}-1-{boot}-{identity.pid_namespace()}-0.tmp")
     assert disk.is_leftover(f".hf-{dead}-1-00000000-{other}-0.tmp")
     assert f"-{boot}-{os.stat('/proc/self/ns/pid').st_ino}-" in disk.temp_name()
 

@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from cli_support import type_in
-from holdfast.durable import attempts, filesystems
 from holdfast.layout import Layout
+from holdfast.storage.files import filesystems
+from holdfast.storage.records import attempt_folder
 from work_support import add, git, started, wait_for
 from work_support import repo as repo
 
@@ -55,7 +56,7 @@ def test_an_agent_without_a_run_is_found_and_a_stopped_run(repo: Path) -> None:
     add(repo, "one", "write x hi\nhang")
     with started(repo, "run", "--plain") as run:
         files = Layout(repo / ".sdd").attempt_files("one.1")
-        wait_for(lambda: attempts.look(files, 1) is attempts.Seen.ALIVE, "it does not begin")
+        wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Seen.ALIVE, "it does not begin")
         assert findings(repo) == {}
         run.send_signal(signal.SIGSTOP)
         wait_for(lambda: findings(repo), "it does not stop")

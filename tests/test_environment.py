@@ -28,15 +28,15 @@ from engine_support import (
 )
 from holdfast.app import App
 from holdfast.domain.task import TaskState
-from holdfast.durable import disk
-from holdfast.durable import git as git_command
-from holdfast.durable.chain import Chain
-from holdfast.durable.kernel import Kernel
+from holdfast.engine import context as workshop_module
 from holdfast.engine import holds
-from holdfast.engine import workshop as workshop_module
-from holdfast.engine.loop import Loop
-from holdfast.engine.signals import AGENTS
 from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
+from holdfast.git import command as git_command
+from holdfast.orchestrator.loop import Loop
+from holdfast.orchestrator.wakeup import AGENTS
+from holdfast.storage.files import disk
+from holdfast.storage.files.kernel import Kernel
+from holdfast.storage.journal.reader import Chain
 from holdfast.wiring import workshop
 from mount_support import mounts
 

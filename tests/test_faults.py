@@ -14,11 +14,12 @@ from typing import TextIO
 import pytest
 
 from fault_writer import ATTEMPTS
-from holdfast.durable import audit_chain, jsonl
-from holdfast.durable.audit_key import Key
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
-from holdfast.durable.checkpoint import Files, recover
+from holdfast.storage.audit import verify as audit_chain
+from holdfast.storage.audit.key import Key
+from holdfast.storage.journal.checkpoint import Files, recover
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import ledger
+from holdfast.storage.records.blobs import Blobs
 from journal_writer import Counts
 from support import WAIT_S_MAX, require_strace
 
@@ -49,7 +50,7 @@ def blobs_hold(root: Path, acknowledged: list[str]) -> None:
 
 
 def ledger_holds(root: Path, acknowledged: list[str]) -> None:
-    found = [line.record["number"] for line in jsonl.Ledger(root / "events.jsonl").read()]
+    found = [line.record["number"] for line in ledger.Ledger(root / "events.jsonl").read()]
     assert found == sorted(found) and {int(number) for number in acknowledged} <= set(found)
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings
 
 from holdfast import errors
-from holdfast.durable.entry import Record
-from holdfast.durable.root import create_root
-from holdfast.stores import files
-from holdfast.stores.files import FileLedger, read_state
+from holdfast.ledgers import files
+from holdfast.ledgers.files import FileLedger, read_state
+from holdfast.storage.journal.data_root import create_root
+from holdfast.storage.journal.entry import Record
 from holdfast.testing.recorder import Recorder
 from ledger_contract import Clock, LedgerContract, added, claimers
 from support import each_disk, record, scratch
@@ -39,8 +39,8 @@ TestClaimers.settings = settings(stateful_step_count=30)
 
 def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
     root = create_root(tmp_path / ".sdd")
-    script = "import sys, time; from pathlib import Path; from holdfast.durable.root import open_root\n"
-    script += "from holdfast.stores.files import FileLedger\n"
+    script = "import sys, time; from pathlib import Path; from holdfast.storage.journal.data_root import open_root\n"
+    script += "from holdfast.ledgers.files import FileLedger\n"
     script += "ledger = FileLedger.open(open_root(Path(sys.argv[1]))); print('open', flush=True); time.sleep(600)"
     other = subprocess.Popen([sys.executable, "-c", script, str(root.root)], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None and other.stdout.readline() == "open\n"

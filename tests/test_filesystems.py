@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from engine_support import add, holdfast, landed, make_repo, sound
-from holdfast.durable import disk, filesystems
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.kernel import Kernel
+from holdfast.storage.files import disk, filesystems
+from holdfast.storage.files.kernel import Kernel
+from holdfast.storage.records.blobs import Blobs
 from mount_support import mounts
 from support import require_strace
 from traced_disk import VARIANTS, trace
@@ -102,8 +102,8 @@ _MOUNT = 'bindfs -f "$0" "$1" & while ! mountpoint -q "$1"; do sleep 0.05; done;
 _PUT = """
 import subprocess, sys
 from pathlib import Path
-from holdfast.durable import filesystems
-from holdfast.durable.blobs import Blobs
+from holdfast.storage.files import filesystems
+from holdfast.storage.records.blobs import Blobs
 top = Path(sys.argv[1])
 print("on", filesystems.kind_of(top), flush=True)
 if sys.argv[2:]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_support import type_in
-from holdfast.domain.naming import ID_LENGTH_MAX, free_id
+from holdfast.domain.task_ids import ID_LENGTH_MAX, free_id
 from holdfast.domain.wording import money, plural
 from work_support import Terminal, add, git, make_repository, make_work, started, wait_for
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from cli_support import type_in
-from holdfast.durable.blobs import Blobs
-from holdfast.engine.garbage import BLOB_AGE_S_MIN
-from holdfast.engine.worktree import Worktrees
+from holdfast.checks.gc import BLOB_AGE_S_MIN
 from holdfast.layout import Layout
+from holdfast.storage.records.blobs import Blobs
+from holdfast.worktrees.worktrees import Worktrees
 from work_support import add, git, make_work, started, wait_for
 
 

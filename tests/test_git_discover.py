@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine_support import git, make_repo
-from holdfast.durable import git as command
 from holdfast.errors import NotAWorktree
+from holdfast.git import command
 
 
 def _asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:

@@ -12,11 +12,11 @@ import pytest
 
 from engine_support import add, begin, git, holdfast, landed, make_repo, settings, sound, state
 from holdfast.app import App
+from holdfast.checks.doctor import git_locks_part
 from holdfast.domain.task import TaskState
 from holdfast.engine import effects
-from holdfast.engine.health import git_locks_part
-from holdfast.engine.loop import Loop
-from holdfast.engine.refresh import HOLD_POINTS
+from holdfast.landing.refresh import HOLD_POINTS
+from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import workshop
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from engine_support import add, holdfast, make_repo, state
-from holdfast.agents import environment
-from holdfast.agents.command import Command
-from holdfast.agents.conversation import PAUSE_S_MAX, honest
-from holdfast.agents.scripted import Scripted
+from holdfast.agents.adapters.command import Command
+from holdfast.agents.adapters.scripted import Scripted
+from holdfast.agents.common import environment
+from holdfast.agents.runner.conversation import PAUSE_S_MAX, honest
 from holdfast.domain.agent_events import AgentEvent, RateLimited, SessionBegan, Spent
-from holdfast.domain.attempt import Ending, Launch, Limits
+from holdfast.domain.attempt_records import Ending, Launch, Limits
 from holdfast.domain.definition import Definition
-from holdfast.durable import attempts
 from holdfast.ports import Work
 from holdfast.processes import cgroups, starts
+from holdfast.storage.records import attempt_folder
 from runner_support import Bench, is_dead
 from snapshot_support import git
 
@@ -63,7 +63,7 @@ def test_a_process_that_hides_in_every_way_is_ended_also_when_its_runner_was_kil
     runner.wait()
     starts.end_all(bench.files, "T.1", 1, 0.1)
     assert is_dead(hiding) and not agent.is_alive()
-    running = attempts.read_process(bench.files)
+    running = attempt_folder.read_process(bench.files)
     assert running is not None and running.cgroup and not Path(running.cgroup).exists()
 
 

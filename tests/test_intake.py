@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.app import GITIGNORE, App
-from holdfast.cli.overview import look
+from holdfast.backlog.folder import Backlog
+from holdfast.checks.check import Section, check
 from holdfast.config.layers import load
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.task import TASK, TaskEvent
-from holdfast.durable.entry import Record
-from holdfast.engine.check import Section, check
 from holdfast.errors import BacklogAlone
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.files import FileLedger
+from holdfast.ledgers.files import FileLedger
+from holdfast.storage.journal.entry import Record
 from holdfast.testing.recorder import Recorder
+from holdfast.views.rows import look
 from support import each_disk, record, scratch
 
 

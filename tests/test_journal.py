@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given, strategies
 
 from holdfast import errors
-from holdfast.durable import checkpoint, disk
-from holdfast.durable.awaiting import AwaitingJournal
-from holdfast.durable.chain import Chain
-from holdfast.durable.checkpoint import Files
-from holdfast.durable.entry import GENESIS, Head, Record, Ref, encode, encode_middle, put_together
-from holdfast.durable.journal import Journal, run_id
+from holdfast.storage.files import disk
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.awaiting import AwaitingJournal
+from holdfast.storage.journal.checkpoint import Files
+from holdfast.storage.journal.entry import GENESIS, Head, Record, Ref, encode, encode_middle, put_together
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal, run_id
 from holdfast.testing.recorder import Recorder
 from journal_writer import Counts
 from support import each_disk, each_fault, record, scratch

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.durable import checkpoint
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Ref
-from holdfast.durable.journal import Journal, epoch_of, run_id
-from holdfast.durable.lock import DataLock
-from holdfast.durable.root import open_root
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.data_root import open_root
+from holdfast.storage.journal.entry import Ref
+from holdfast.storage.journal.lock import DataLock
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal, epoch_of, run_id
 from journal_writer import Counts, acknowledged, files
 
 WRITER = Path(__file__).parent / "journal_writer.py"

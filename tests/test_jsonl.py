@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.durable.jsonl import Ledger, Skip
-from holdfast.durable.scrub import Scrubber
+from holdfast.storage.records.ledger import Ledger, Skip
+from holdfast.storage.records.redact import Scrubber
 from jsonl_support import ledger_in, numbers
 
 # -- records ----------------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast import errors
-from holdfast.durable import disk
-from holdfast.durable.jsonl import Skip
+from holdfast.storage.files import disk
+from holdfast.storage.records.ledger import Skip
 from holdfast.testing.recorder import Recorder
 from jsonl_support import grown, ledger_in, names, numbers
 from support import Struck, each_disk, each_fault, examples, record, scratch, striking
@@ -303,8 +303,8 @@ TestLedgerMachine.settings = settings(max_examples=examples(60), stateful_step_c
 WRITER = """
 import sys
 from pathlib import Path
-from holdfast.durable.jsonl import Ledger
-from holdfast.durable.scrub import Scrubber
+from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.redact import Scrubber
 path, count = Path(sys.argv[1]), int(sys.argv[2])
 ledger = Ledger(path, scrub=Scrubber(environ={}), rotate_bytes_max=300)
 first = max((line.record["n"] for line in ledger.read()), default=-1) + 1

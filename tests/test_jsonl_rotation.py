@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.durable import disk
-from holdfast.durable.jsonl import Skip
+from holdfast.storage.files import disk
+from holdfast.storage.records.ledger import Skip
 from holdfast.testing.recorder import Recorder
 from jsonl_support import grown, ledger_in, names, numbers
 
@@ -259,7 +259,7 @@ def test_a_writer_in_another_process_is_refused_too(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from holdfast.durable.jsonl import Ledger
+from holdfast.storage.records.ledger import Ledger
 Ledger(Path(sys.argv[1])).append({"n": 99})
 """
     command = [sys.executable, "-c", program, tmp_path / "events.jsonl"]

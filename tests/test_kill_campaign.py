@@ -21,8 +21,8 @@ import pytest
 
 from crash_support import STEP, end_of, expect_sound, lost_records
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, state
-from holdfast.durable.attempts import read_process
-from holdfast.durable.chain import Chain
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.attempt_folder import read_process
 from one_agent import ticks
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
@@ -254,7 +254,7 @@ def lines(path: Path) -> list[str]:
 
 def runners(repo: Path) -> list[int]:
     """The living runners of the repository."""
-    words, found = [b"holdfast.agents.runner", os.fsencode(layout(repo).root)], []
+    words, found = [b"holdfast.agents.runner.runner", os.fsencode(layout(repo).root)], []
     for folder in Path("/proc").iterdir():
         try:
             if folder.name.isdigit() and all(word in (folder / "cmdline").read_bytes().split(b"\0") for word in words):

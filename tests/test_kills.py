@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import checkpoint
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Ref
-from holdfast.durable.root import open_root
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.data_root import open_root
+from holdfast.storage.journal.entry import Ref
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.blobs import Blobs
 from journal_writer import Counts, acknowledged, files
 
 HERE = Path(__file__).parent

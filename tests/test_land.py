@@ -12,10 +12,10 @@ import pytest
 from holdfast import errors
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import disk
-from holdfast.engine import land
-from holdfast.engine.land import LAND_POINTS, SWAPS_MAX, Land, lost_landings
+from holdfast.landing import branch as land
+from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land, lost_landings
 from holdfast.ports import DidNotHappen, Happened
+from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from landing_support import intent, killed, perform
 from snapshot_support import git, repository, with_files

@@ -10,7 +10,7 @@ import pytest
 
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.domain.task import TaskState
-from holdfast.durable.chain import Chain
+from holdfast.storage.journal.reader import Chain
 
 
 @pytest.fixture

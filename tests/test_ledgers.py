@@ -14,12 +14,12 @@ import pytest
 from engine_support import add, begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.app import App
 from holdfast.domain.task import TaskEvent
-from holdfast.durable.archive import archive_ended_runs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record
-from holdfast.durable.jsonl import Ledger
-from holdfast.engine.ledgers import Lines, place
 from holdfast.layout import Layout
+from holdfast.observers.metric_files import Lines, place
+from holdfast.storage.journal.archive import archive_ended_runs
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.ledger import Ledger
 
 Line = dict[str, Any]
 

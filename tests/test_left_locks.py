@@ -13,13 +13,13 @@ import pytest
 from engine_support import add, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.app import App
 from holdfast.domain.task import TaskState
-from holdfast.durable import git_locks
-from holdfast.engine.land import Land
-from holdfast.engine.loop import Loop
-from holdfast.engine.worktree import Worktrees
 from holdfast.errors import GitFault, GitLocked
+from holdfast.git import lock_files
+from holdfast.landing.branch import Land
+from holdfast.orchestrator.loop import Loop
 from holdfast.ports import Happened
 from holdfast.wiring import workshop
+from holdfast.worktrees.worktrees import Worktrees
 from landing_support import intent
 from support import require_strace
 
@@ -113,7 +113,7 @@ def test_refs_whose_removal_was_killed_can_be_removed_again(
     common = repo / ".git"
 
     def remove() -> int:
-        with git_locks.freed(common, common, [repo, common], refs):
+        with lock_files.freed(common, common, [repo, common], refs):
             return subprocess.run(
                 ["git", "-C", str(repo), "update-ref", "--stdin"], input=text, text=True, check=False
             ).returncode
@@ -126,7 +126,7 @@ def test_refs_whose_removal_was_killed_can_be_removed_again(
 
 
 def test_a_lock_of_a_living_git_is_never_taken_away(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_locks, "WAIT_S_MAX", 0.0)
+    monkeypatch.setattr(lock_files, "WAIT_S_MAX", 0.0)
     lock = repo / ".git" / "HEAD.lock"
     holding = subprocess.Popen(
         ["sh", "-c", f'exec 3> "{lock}"; echo held; read answer'], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -134,12 +134,12 @@ def test_a_lock_of_a_living_git_is_never_taken_away(repo: Path, monkeypatch: pyt
     assert holding.stdout is not None and holding.stdout.readline() == b"held\n"
     common = repo / ".git"
     try:
-        with pytest.raises(GitLocked), git_locks.freed(common, common, [repo, common], ["refs/heads/main"]):
+        with pytest.raises(GitLocked), lock_files.freed(common, common, [repo, common], ["refs/heads/main"]):
             pass
         assert lock.exists()
     finally:
         holding.communicate(b"\n")
-    with git_locks.freed(common, common, [repo, common], ["refs/heads/main"]):
+    with lock_files.freed(common, common, [repo, common], ["refs/heads/main"]):
         assert not lock.exists()
 
 

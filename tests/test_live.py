@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from cli_support import type_in
-from holdfast.durable import attempts
 from holdfast.layout import Layout
 from holdfast.processes import starts
+from holdfast.storage.records import attempt_folder
 from work_support import Terminal, add, make_work, wait_for
 
 # Sets the title of the window, clears the screen, and is markup of the library that paints.
@@ -67,7 +67,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
     shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
     files = Layout(repo / ".sdd").attempt_files("long.1")
-    wait_for(lambda: attempts.look(files, 1) is attempts.Seen.ALIVE, "it has ended")
+    wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Seen.ALIVE, "it has ended")
     starts.end_all(files, "long.1", None, 0.5)
 
 

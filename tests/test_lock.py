@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import errors
-from holdfast.durable import disk, lock, process
-from holdfast.durable.lock import DataLock, read_holder
+from holdfast import errors, identity
+from holdfast.storage.files import disk
+from holdfast.storage.journal import lock
+from holdfast.storage.journal.lock import DataLock, read_holder
 from holdfast.testing.recorder import Recorder
 from lock_support import HOLD, Children, hear, is_alive, name_run, tell
 from lock_support import children as children
@@ -41,7 +42,7 @@ def test_the_file_says_who_holds_it(path: Path) -> None:
     with DataLock.acquire(path, name_run, 41) as held:
         lines = path.read_text().splitlines()
         assert len(lines) == 1
-        line, me = json.loads(lines[0]), process.current()
+        line, me = json.loads(lines[0]), identity.current()
         named = ["pid", "start_ticks", "boot_id", "host", "run", "epoch", "since"]
         assert list(line) == [*named, "journal", "journal_sum"]
         assert (line["pid"], line["start_ticks"], line["boot_id"], line["host"]) == msgspec.structs.astuple(me)
@@ -136,7 +137,7 @@ def test_a_path_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
 
 def test_the_loser_is_told_who_holds_it_and_whether_it_is_stopped(path: Path, children: Children) -> None:
     child = children.holder()
-    host = re.escape(process.current().host)
+    host = re.escape(identity.current().host)
     who = rf"pid {child.pid} \(run run-1, epoch 1\) on {host} since 20\d\d-\d\d-\d\dT[\d:]+\+00:00"
     with pytest.raises(errors.Locked, match=who + ", which is alive. Nothing was changed") as told:
         DataLock.acquire(path, name_run)
@@ -227,7 +228,7 @@ def test_the_lock_is_free_at_once_when_the_holder_dies_before_its_child(
     holder.wait()
     with DataLock.acquire(path, name_run) as held:
         assert held.epoch == 2
-        assert all(process.start_ticks(pid) is not None for pid in outlivers)
+        assert all(identity.start_ticks(pid) is not None for pid in outlivers)
 
 
 def in_fork(check: Callable[[], bool]) -> bool:

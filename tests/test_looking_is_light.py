@@ -14,7 +14,14 @@ from holdfast.config.settings import Config
 from holdfast.config.sources import _sets_nothing
 from holdfast.errors import ConfigUnreadable, SettingTwice, SettingUnknown
 
-HEAVY = ("yaml", "subprocess", "difflib", "holdfast.durable.blobs", "holdfast.durable.snapshot", "holdfast.engine")
+HEAVY = (
+    "yaml",
+    "subprocess",
+    "difflib",
+    "holdfast.storage.records.blobs",
+    "holdfast.snapshots.snapshots",
+    "holdfast.engine",
+)
 
 
 def loaded_by(folder: Path, *arguments: str) -> set[str]:

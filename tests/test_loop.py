@@ -15,11 +15,11 @@ from decision_support import journal
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.app import App
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts
-from holdfast.durable.lock import read_holder
-from holdfast.durable.process import start_ticks
-from holdfast.engine.loop import Loop
-from holdfast.engine.signals import LEAVE
+from holdfast.identity import start_ticks
+from holdfast.orchestrator.loop import Loop
+from holdfast.orchestrator.wakeup import LEAVE
+from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.records import attempt_folder
 from holdfast.wiring import workshop
 
 
@@ -33,13 +33,13 @@ def file(repo: Path, name: str) -> str:
 
 
 def alive(repo: Path, attempt: str) -> bool:
-    running = attempts.read_process(layout(repo).attempt_files(attempt))
+    running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
     return running is not None and running.agent.is_alive()
 
 
 def agent_pid(repo: Path, attempt: str) -> int:
     wait_for(lambda: alive(repo, attempt), f"the agent of {attempt}")
-    running = attempts.read_process(layout(repo).attempt_files(attempt))
+    running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
     assert running is not None
     return running.agent.pid
 
@@ -227,7 +227,7 @@ def test_an_agent_outlives_the_orchestrator_and_is_adopted(repo: Path) -> None:
     assert len(files.turns.read_text().splitlines()) == 4 and turns_journalled(repo, "t") < 4
     holdfast(repo, "run")
     exit = json.loads(files.exit.read_text())
-    running = attempts.read_process(files)
+    running = attempt_folder.read_process(files)
     assert running is not None and running.agent.pid == pid and exit["start"] == 1 and turns_journalled(repo, "t") == 4
     assert landed(repo) == ["t"] and not files.start(2).exists()
     sound(repo)
@@ -272,7 +272,7 @@ def test_a_killed_agent_goes_on_where_it_was(repo: Path) -> None:
 
 def test_the_agent_of_a_killed_runner_is_ended_before_anything_goes_on(repo: Path) -> None:
     process, pid, go, log = at_second_step(repo)
-    runner = attempts.read_start(layout(repo).attempt_files("t.1"), 1)
+    runner = attempt_folder.read_start(layout(repo).attempt_files("t.1"), 1)
     assert runner is not None and runner.is_alive()
     os.kill(runner.pid, signal.SIGKILL)
     wait_for(lambda: layout(repo).attempt_files("t.1").start(2).exists(), "the next start")
@@ -287,7 +287,7 @@ def test_the_agent_of_a_killed_runner_is_ended_before_anything_goes_on(repo: Pat
 def test_all_is_lost_at_once_and_goes_on(repo: Path) -> None:
     """As when the machine goes down: orchestrator, runner and agent die together."""
     process, pid, go, log = at_second_step(repo)
-    runner = attempts.read_start(layout(repo).attempt_files("t.1"), 1)
+    runner = attempt_folder.read_start(layout(repo).attempt_files("t.1"), 1)
     assert runner is not None
     process.kill()
     os.kill(runner.pid, signal.SIGKILL)

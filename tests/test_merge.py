@@ -14,13 +14,13 @@ import pytest
 
 from holdfast.config.settings import Config, Git
 from holdfast.domain.definition import Definition
-from holdfast.domain.paths import outside
-from holdfast.durable.git import discover
-from holdfast.engine import merge
-from holdfast.engine.merge import Identity, Merged
-from holdfast.engine.worktree import Worktrees
+from holdfast.domain.path_rules import outside
 from holdfast.errors import NestedRepository, NoIdentity, NoTarget
+from holdfast.git.command import discover
 from holdfast.layout import Layout
+from holdfast.worktrees import merges as merge
+from holdfast.worktrees.merges import Identity, Merged
+from holdfast.worktrees.worktrees import Worktrees
 from snapshot_support import git, repository, user_state, with_files
 
 WHO = Identity("Ada", "ada@example.org")
@@ -330,9 +330,9 @@ def test_the_checkout_has_no_say_in_a_merge(repo: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.durable import disk, git
-from holdfast.engine import merge
-from holdfast.durable.snapshot_store import Store
+from holdfast.storage.files import disk; from holdfast.git import command as git
+from holdfast.worktrees import merges as merge
+from holdfast.snapshots.store import Store
 repo, base, snapshot, count = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 store = Store.of(repo / ".sdd" / "snapshots.git", repo)
 real, calls = git.run, 0

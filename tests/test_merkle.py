@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.durable import merkle
 from holdfast.errors import ProofInvalid
+from holdfast.storage.audit import merkle
 
 some_leaves = st.lists(st.binary(max_size=40), min_size=1, max_size=70)
 unique_leaves = st.lists(st.binary(max_size=40), min_size=2, max_size=70, unique=True)

@@ -11,7 +11,7 @@ import pytest
 
 from clock_support import SetClock
 from engine_support import begin, git, holdfast, layout, make_repo, settings, sound, state
-from holdfast.engine.migrate import MIGRATE_POINTS
+from holdfast.worktrees.migration import MIGRATE_POINTS
 from pause_support import files_landed, paused
 
 LATER_S = 3 * 86400.0

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import paging
-from holdfast.durable.archive import archive_ended_runs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record
-from holdfast.durable.journal import Journal, epoch_of, run_id
-from holdfast.durable.paging import Cursor, Page, Wanted
+from holdfast.storage.journal import pages
+from holdfast.storage.journal.archive import archive_ended_runs
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.pages import Cursor, Page, Wanted
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal, epoch_of, run_id
 
 RUNS, ENTRIES = 4, 60
 
@@ -62,7 +62,7 @@ def walk(wal: Path, go: str, limit: int, wanted: Wanted) -> list[tuple[str, int]
     found: list[tuple[str, int]] = []
     cursor = None
     while True:
-        page: Page = getattr(paging, go)(Chain(wal), cursor, wanted, limit, end_of(wal))
+        page: Page = getattr(pages, go)(Chain(wal), cursor, wanted, limit, end_of(wal))
         assert len(page.items) <= limit
         found += [(run, entry.seq) for run, entry in page.items]
         if not page.next:
@@ -83,8 +83,8 @@ def test_a_page_begins_behind_any_cursor(wal: Path) -> None:
     everything = places(wal)
     for place, (run, seq) in enumerate(everything):
         cursor = (epoch_of(run), seq)
-        after = paging.forward(Chain(wal), cursor, Wanted(), 1, end_of(wal)).items
-        before = paging.backward(Chain(wal), cursor, Wanted(), 1, end_of(wal)).items
+        after = pages.forward(Chain(wal), cursor, Wanted(), 1, end_of(wal)).items
+        before = pages.backward(Chain(wal), cursor, Wanted(), 1, end_of(wal)).items
         assert [(run, entry.seq) for run, entry in after] == everything[place + 1 : place + 2]
         assert [(run, entry.seq) for run, entry in before] == everything[max(0, place - 1) : place]
 
@@ -92,15 +92,15 @@ def test_a_page_begins_behind_any_cursor(wal: Path) -> None:
 def test_what_is_not_known_to_be_on_disk_is_not_shown(wal: Path) -> None:
     run, seq = places(wal)[-5]
     end = epoch_of(run), seq
-    for go in (paging.forward, paging.backward):
+    for go in (pages.forward, pages.backward):
         found = [(run, entry.seq) for run, entry in go(Chain(wal), None, Wanted(), 10_000, end).items]
         assert (run, seq) in found and len(found) == len(places(wal)) - 4
 
 
 def test_a_page_that_looked_far_enough_says_where_to_go_on(wal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "SCAN_BYTES_MAX", 20_000)
+    monkeypatch.setattr(pages, "SCAN_BYTES_MAX", 20_000)
     for go in ("forward", "backward"):
-        page = getattr(paging, go)(Chain(wal), None, Wanted("nobody"), 10, end_of(wal))
+        page = getattr(pages, go)(Chain(wal), None, Wanted("nobody"), 10, end_of(wal))
         assert page.items == [] and page.next
         assert walk(wal, go, 10, Wanted("nobody")) == []
         assert len(walk(wal, go, 10, Wanted("t1"))) == sum(
@@ -109,5 +109,5 @@ def test_a_page_that_looked_far_enough_says_where_to_go_on(wal: Path, monkeypatc
 
 
 def test_a_long_archived_run_is_gone_through_in_parts(wal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "_ARCHIVED_LINES_MAX", 7)
+    monkeypatch.setattr(pages, "_ARCHIVED_LINES_MAX", 7)
     assert walk(wal, "backward", 5, Wanted()) == places(wal)[::-1]

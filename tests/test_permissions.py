@@ -15,7 +15,7 @@ from engine_support import holdfast, landed, layout, make_repo
 from holdfast.agents.registry import CLIS, agents
 from holdfast.config.layers import load
 from holdfast.config.settings import Config, DeclaredAgent
-from holdfast.domain.attempt import Modes
+from holdfast.domain.attempt_records import Modes
 from holdfast.domain.definition import Definition
 from holdfast.errors import ConfigError
 from holdfast.ports import Work

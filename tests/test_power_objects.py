@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
-from holdfast.durable import git as git_command
-from holdfast.durable import git_objects
-from holdfast.durable.attempts import read_process, read_start
-from holdfast.engine import after_boot
-from holdfast.engine.land import Land
 from holdfast.errors import ObjectsDamaged, is_environment
+from holdfast.git import command as git_command
+from holdfast.git import objects
+from holdfast.landing.branch import Land
+from holdfast.snapshots import after_boot
+from holdfast.storage.records.attempt_folder import read_process, read_start
 from landing_support import intent
 from pause_support import files_landed, paused
 
@@ -72,11 +72,11 @@ def test_empty_torn_and_foreign_objects_are_found_and_whole_ones_are_not(repo: P
     torn, foreign = paths[1].read_bytes(), zlib.compress(b"blob 5\0other")
     for path, content in zip(paths, (b"", torn[: len(torn) // 2], foreign), strict=True):
         path.write_bytes(content)
-    found = {each.name: each.reason for each in git_objects.damaged(repo / ".git" / "objects", "sha1")}
+    found = {each.name: each.reason for each in objects.damaged(repo / ".git" / "objects", "sha1")}
     assert found.keys() == set(broken) and whole not in found
     assert found[broken[0]] == "it is empty" and found[broken[1]] == "it ends too early"
     assert "another object" in found[broken[2]]
-    later = git_objects.damaged(repo / ".git" / "objects", "sha1", since=paths[0].stat().st_mtime + 3600)
+    later = objects.damaged(repo / ".git" / "objects", "sha1", since=paths[0].stat().st_mtime + 3600)
     assert [each.name for each in later] == [broken[0]], "an old object that is not empty was read to its end"
 
 
@@ -84,16 +84,16 @@ def test_what_a_commit_names_is_read_to_the_end_and_only_what_is_new(repo: Path)
     base = git(repo, "rev-parse", "HEAD")
     new = committed(repo, "new\n")
     repository = git_command.discover(repo)
-    assert git_objects.unreadable(repository, [new], [base]) == []
+    assert objects.unreadable(repository, [new], [base]) == []
     blob = git(repo, "rev-parse", f"{new}:new.txt")
     assert empty(repo, blob) == 1
-    assert [each.name for each in git_objects.unreadable(repository, [new], [base])] == [blob]
+    assert [each.name for each in objects.unreadable(repository, [new], [base])] == [blob]
     # What was there before is not read again.
-    assert git_objects.unreadable(repository, [new], [new]) == []
+    assert objects.unreadable(repository, [new], [new]) == []
     loose(repo, blob).unlink()
-    assert [each.name for each in git_objects.unreadable(repository, [new], [base])] == [blob]
+    assert [each.name for each in objects.unreadable(repository, [new], [base])] == [blob]
     assert empty(repo, git(repo, "rev-parse", f"{new}^{{tree}}")) == 1
-    assert git_objects.unreadable(repository, [new], [base])
+    assert objects.unreadable(repository, [new], [base])
 
 
 def test_a_landing_reads_what_it_lands(repo: Path) -> None:

@@ -12,13 +12,13 @@ import pytest
 from cli_support import HOLDFAST, type_in
 from engine_support import add, environment, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.domain.task import TaskState
-from holdfast.durable import git as git_command
-from holdfast.durable import git_objects
-from holdfast.durable.snapshot import Snapshots
-from holdfast.durable.snapshot_store import Store
-from holdfast.engine import after_boot
-from holdfast.engine.land import Land
+from holdfast.git import command as git_command
+from holdfast.git import objects
+from holdfast.landing.branch import Land
 from holdfast.ports import Happened
+from holdfast.snapshots import after_boot
+from holdfast.snapshots.snapshots import Snapshots
+from holdfast.snapshots.store import Store
 from landing_support import intent
 from support import require_strace
 from traced_disk import VARIANTS, Moment, Traced, Variant, trace
@@ -33,7 +33,7 @@ print(snapshots(Path(sys.argv[1])).take("t.1", "turn-1").commit, flush=True)
 _LAND = """
 import sys
 from pathlib import Path
-from holdfast.engine.land import Land
+from holdfast.landing.branch import Land
 from landing_support import intent
 repo, old, new = sys.argv[1:]
 print(Land(Path(repo)).perform(intent("land", branch="refs/heads/main", old=old, new=new)), flush=True)
@@ -57,9 +57,9 @@ def env(repo: Path) -> dict[str, str]:
     return environment(repo, PYTHONPATH=str(Path(__file__).parent), PYTHONDONTWRITEBYTECODE="1")
 
 
-def unreadable(repo: Path, commit: str) -> list[git_objects.Damaged]:
+def unreadable(repo: Path, commit: str) -> list[objects.Damaged]:
     store = Store.of(repo / ".sdd" / "snapshots.git", repo)
-    return git_objects.unreadable(store.seen, [commit])
+    return objects.unreadable(store.seen, [commit])
 
 
 def is_object(path: str) -> bool:

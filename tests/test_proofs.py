@@ -8,14 +8,14 @@ import pytest
 
 from audit_support import D1, D2, KEY, Clock, fill, lines_of
 from holdfast import errors
-from holdfast.durable import audit, audit_chain, proofs, seals
+from holdfast.storage.audit import log, proofs, seals, verify
 from support import scratch
 
 
 def test_every_sealed_record_proves_to_a_stranger(tmp_path: Path) -> None:
     fill(tmp_path, 3, 5, 1, seal_after=(2,))
     (root,) = {json.loads(path.read_bytes())["root"] for path in (tmp_path / "merkle").iterdir()}
-    for made in list(audit_chain.read(tmp_path, KEY)):
+    for made in list(verify.read(tmp_path, KEY)):
         day = f"2026-11-{15 + int(made.event[0])}"
         document = proofs.prove(tmp_path, day, made.seq).document()
         assert proofs.check_proof(document, root) == made
@@ -97,7 +97,7 @@ def test_a_proof_cannot_be_turned_into_one_of_another_place(tmp_path: Path) -> N
 
 def test_a_record_that_is_not_sealed_yet_says_to_seal_first(tmp_path: Path) -> None:
     fill(tmp_path, 2, seal_after=(0,))
-    audit.Log(tmp_path, KEY, clock=Clock()).append("later", "tests")
+    log.Log(tmp_path, KEY, clock=Clock()).append("later", "tests")
     for day, seq in ((D1, 2), (D2, 0), (D1, -1)):
         with pytest.raises(errors.NotSealed, match="seal the log first"):
             proofs.prove(tmp_path, day, seq)
@@ -129,9 +129,9 @@ def test_a_proof_is_made_past_torn_bytes_and_unsealed_records(tmp_path: Path) ->
     fill(tmp_path, 2)
     with (tmp_path / D1).open("ab") as file:
         file.write(b'{"seq":2,"pre')
-    audit.Log(tmp_path, KEY, clock=Clock()).append("after", "tests")
+    log.Log(tmp_path, KEY, clock=Clock()).append("after", "tests")
     seal = seals.seal(tmp_path, KEY)
-    audit.Log(tmp_path, KEY, clock=Clock()).append("unsealed", "tests")
+    log.Log(tmp_path, KEY, clock=Clock()).append("unsealed", "tests")
     assert proofs.check_proof(proofs.prove(tmp_path, D1, 2).document(), seal.root).event == "after"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from decision_support import ask, hanging, journal, living_run
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
-from holdfast.durable import attempts
+from holdfast.storage.records import attempt_folder
 
 CLEVER = {"name": "clever", "command": ["sh", "-c", "cat > told.txt; echo clever > who.txt"], "prompt": "stdin"}
 
@@ -46,7 +46,7 @@ def expect_gone_on(repo: Path) -> None:
 
 def test_another_agent_goes_on_with_the_attempt_from_its_last_turn(repo: Path) -> None:
     left_behind(repo)
-    running = attempts.read_process(layout(repo).attempt_files("a.1"))
+    running = attempt_folder.read_process(layout(repo).attempt_files("a.1"))
     assert running is not None and running.agent.is_alive()
     told = ask(repo, "reassign", "a", "--agent", "clever", "--reason", "it goes in circles")
     assert told[0]["state"] == "OPEN" and told[0]["note"] == "the next `holdfast run` goes on with a.1, by clever"
@@ -87,7 +87,7 @@ def test_what_cannot_be_given_away_says_why_and_changes_nothing(repo: Path) -> N
     assert "there is no agent called nobody" in holdfast(repo, "reassign", "a", "--agent", "nobody", code=9)
     assert "scripted works on it already" in holdfast(repo, "reassign", "a", "--agent", "scripted", code=9)
     assert "name the agent: `holdfast reassign a --agent NAME`" in holdfast(repo, "reassign", "a", code=9)
-    running = attempts.read_process(layout(repo).attempt_files("a.1"))
+    running = attempt_folder.read_process(layout(repo).attempt_files("a.1"))
     assert running is not None and running.agent.is_alive()
     holdfast(repo, "cancel", "a")
 

@@ -16,18 +16,18 @@ import msgspec
 import pytest
 
 from holdfast import errors
+from holdfast.backlog.folder import Backlog
+from holdfast.backlog.sync import project, take_in
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.durable import disk
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record
-from holdfast.durable.pairing import OpenIntent
-from holdfast.durable.root import create_root
-from holdfast.engine.intake import project, take_in
 from holdfast.engine.recover import recover
+from holdfast.ledgers.files import FileLedger
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Verdict
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.files import FileLedger
+from holdfast.storage.files import disk
+from holdfast.storage.journal.data_root import create_root
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.blobs import Blobs
 from holdfast.testing.recorder import Recorder
 from ledger_contract import added, move
 from support import each_disk, record, scratch, some_disks

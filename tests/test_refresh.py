@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.durable import disk
-from holdfast.engine.refresh import REFRESH_POINTS, Refresh, blockers, checkouts
+from holdfast.landing.refresh import REFRESH_POINTS, Refresh, blockers, checkouts
 from holdfast.ports import DidNotHappen, Happened
+from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from landing_support import intent, killed, perform
 from snapshot_support import Tree, git, repository, tree_of
@@ -458,7 +458,7 @@ def test_what_a_stash_beside_it_removes_before_the_index_knows_it_is_put_back(
         if name == "refresh.index.before":
             cleaned.extend(git(repo, "clean", "-f", "-d").splitlines())
 
-    monkeypatch.setattr("holdfast.engine.refresh.point", clean)
+    monkeypatch.setattr("holdfast.landing.refresh.point", clean)
     assert Refresh().perform(intent("refresh", **inputs)) == {"left": [], "updated": len(CHANGED)}
     assert "Removing added/" in cleaned, "the fault did not fire"
     assert status(repo) == [] and (repo / "added" / "deep").read_text() == "added\n"

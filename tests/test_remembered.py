@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.remembered import RememberingScanner
-from holdfast.stores.scan import Scanner
+from holdfast.backlog.scan_cache import RememberingScanner
+from holdfast.backlog.scanner import Scanner
 
 
 def write(folder: Path, **texts: str) -> None:
@@ -37,7 +37,7 @@ def test_a_remembered_backlog_reads_as_a_fresh_one(tmp_path: Path) -> None:
     same(lambda: None)
     assert not memory.exists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.stores.scan._RACY_NS", -10_000_000_000)
+        patch.setattr("holdfast.backlog.scanner._RACY_NS", -10_000_000_000)
         same(lambda: None)
         assert len(RememberingScanner(folder, memory)._seen) == 80
         same(lambda: write(folder, t1="goal: other\n", t2="goal: ["))

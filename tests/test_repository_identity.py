@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.app import App
-from holdfast.durable.root import read_format
+from holdfast.storage.journal.data_root import read_format
 
 
 def git(repo: Path, *command: str) -> str:

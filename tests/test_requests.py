@@ -12,8 +12,9 @@ import pytest
 
 from decision_support import ask, failed, journal, keys, living_run, rejected
 from engine_support import add, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
-from holdfast.durable import attempts, process
-from holdfast.engine import requests
+from holdfast import identity
+from holdfast.decisions import mailbox
+from holdfast.storage.records import attempt_folder
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_run_that_lives_decides_and_goes_on_with_what_was_decided(repo: Path) 
 def test_the_run_ends_the_agent_of_what_is_cancelled(repo: Path) -> None:
     settings(repo, grace_s=0.5)
     with living_run(repo):
-        running = attempts.read_process(layout(repo).attempt_files("keeper.1"))
+        running = attempt_folder.read_process(layout(repo).attempt_files("keeper.1"))
         assert running is not None and running.agent.is_alive()
         assert ask(repo, "cancel", "keeper")[0]["state"] == "CANCELLED"
         assert not running.agent.is_alive() and not running.runner.is_alive()
@@ -75,7 +76,7 @@ def test_the_run_ends_the_agent_of_what_is_cancelled(repo: Path) -> None:
     ],
 )
 def test_when_the_run_dies_on_the_way_the_asker_decides_and_once(repo: Path, point: str, line: str) -> None:
-    assert point in requests.REQUEST_POINTS
+    assert point in mailbox.REQUEST_POINTS
     failed(repo)
     add(repo, "b", "write b.txt x", depends_on=["a"])
     with living_run(repo, HOLDFAST_CRASH_AT=f"{point}:1") as run:
@@ -93,9 +94,9 @@ def test_when_the_run_dies_on_the_way_the_asker_decides_and_once(repo: Path, poi
 def test_what_the_dead_and_strangers_left_is_dropped(repo: Path) -> None:
     add(repo, "b", "write b.txt x", depends_on=["keeper"])
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
-    dead = {"pid": ended.pid, "start_ticks": 1, "boot_id": process.boot_id(), "host": "here"}
+    dead = {"pid": ended.pid, "start_ticks": 1, "boot_id": identity.boot_id(), "host": "here"}
     ended.wait()
-    me = process.current()
+    me = identity.current()
     alive = {"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": me.boot_id, "host": me.host}
     folder = layout(repo).signals
     request = {"kind": "cancel", "params": {"tasks": ["b"]}}

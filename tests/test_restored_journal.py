@@ -9,16 +9,17 @@ import msgspec
 import pytest
 
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
-from holdfast.domain.attempt import Ending, Exit, TurnLine
-from holdfast.durable import attempts, disk
-from holdfast.durable.attempts import Seen
-from holdfast.durable.chain import Chain
-from holdfast.durable.jsonl import Ledger
-from holdfast.engine import auditing
+from holdfast.domain.attempt_records import Ending, Exit, TurnLine
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import new_turns
 from holdfast.errors import DiskFull
 from holdfast.layout import Attempt, Layout
+from holdfast.storage.audit import from_journal
+from holdfast.storage.files import disk
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.ledger import Ledger
 
 
 @pytest.fixture
@@ -154,14 +155,14 @@ def test_what_a_fault_kept_out_of_the_audit_log_is_added_once_the_journal_is_acc
 
     # The command that accepts the journal fails before the audit log tells of it, and fails again.
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.engine.witnesses.let_go", fail)
+        patched.setattr("holdfast.checks.witnesses.let_go", fail)
         for _ in range(2):
             assert "No space left" in holdfast(repo, "resolve", "--journal-restored", code=None)
     accepted = {entry.entry_hash for _, entry in Chain(layout(repo).wal).entries() if entry.inputs.get("restored")}
-    assert len(accepted) == 2 and not accepted & auditing.named_entries(layout(repo))
+    assert len(accepted) == 2 and not accepted & from_journal.named_entries(layout(repo))
     holdfast(repo, "resolve", "--journal-restored")
     holdfast(repo, "run")
-    assert accepted <= auditing.named_entries(layout(repo))
+    assert accepted <= from_journal.named_entries(layout(repo))
     sound(repo)
 
 
@@ -197,7 +198,7 @@ def test_a_kill_at_any_point_leaves_no_witness_ahead(repo: Path) -> None:
 
 def left_by_another(files: Attempt, start: int) -> None:
     """What a start of a journal that is gone has left."""
-    attempts.claim_start(files, start, attempts.RUNNER, "000009-x:4:" + "b" * 64)
+    attempt_folder.claim_start(files, start, attempt_folder.RUNNER, "000009-x:4:" + "b" * 64)
     ended = Exit("T.1", start, Ending.DONE, "It has finished.", 1.0, intent="000009-x:4:" + "b" * 64)
     disk.replace(files.exit, msgspec.json.encode(ended))
 
@@ -206,10 +207,10 @@ def test_a_start_of_another_intent_is_no_start_and_is_set_aside(tmp_path: Path) 
     where = Layout(tmp_path / "data")
     files, ours = where.attempt_files("T.1"), "000002-y:7:" + "a" * 64
     left_by_another(files, 1)
-    assert attempts.look(files, 1, ours) is Seen.ABSENT and attempts.read_exit(files, 1, ours) is None
+    assert attempt_folder.look(files, 1, ours) is Seen.ABSENT and attempt_folder.read_exit(files, 1, ours) is None
     assert not Spawn(where, ["false"]).has_begun("T.1", 1, ours)
-    begun = attempts.read_start(files, 1)
-    assert begun is not None and (begun.who, begun.intent) == (attempts.RECOVERY, ours)
+    begun = attempt_folder.read_start(files, 1)
+    assert begun is not None and (begun.who, begun.intent) == (attempt_folder.RECOVERY, ours)
     assert not files.exit.exists() and (where.quarantine / "T.1.1" / "exit.json").exists()
     assert ours in (where.quarantine / "T.1.1.reason.txt").read_text()
 
@@ -217,7 +218,7 @@ def test_a_start_of_another_intent_is_no_start_and_is_set_aside(tmp_path: Path) 
 def test_of_a_later_start_only_the_files_of_the_stranger_go(tmp_path: Path) -> None:
     where = Layout(tmp_path / "data")
     files, ours = where.attempt_files("T.1"), "000002-y:9:" + "a" * 64
-    attempts.claim_start(files, 1, attempts.RUNNER, "000002-y:7:" + "a" * 64)
+    attempt_folder.claim_start(files, 1, attempt_folder.RUNNER, "000002-y:7:" + "a" * 64)
     left_by_another(files, 2)
     left_by_another(files, 3)
     assert not Spawn(where, ["false"]).has_begun("T.1", 2, ours)
@@ -228,7 +229,7 @@ def test_of_a_later_start_only_the_files_of_the_stranger_go(tmp_path: Path) -> N
 
 def test_a_turn_of_another_intent_is_passed_over(tmp_path: Path) -> None:
     files = Layout(tmp_path / "data").attempt_files("T.1")
-    attempts.make_folder(files)
+    attempt_folder.make_folder(files)
     with Ledger(files.turns) as ledger:
         for turn, intent in ((1, "ours"), (2, "theirs"), (2, "ours")):
             line = TurnLine(1.0, turn, 1, "edit", "", False, [], 0.0, 0, 0.0, "", 0, 0, 0, 0, intent)
@@ -240,7 +241,7 @@ def test_every_file_of_a_start_names_its_intent(repo: Path) -> None:
     add(repo, "t", "write a.txt a\nwrite b.txt b")
     holdfast(repo, "run")
     files, intent = layout(repo).attempt_files("t.1"), state(repo).tasks["t"].intent
-    found = attempts.read_start(files, 1), attempts.read_process(files), attempts.last_exit(files)
+    found = attempt_folder.read_start(files, 1), attempt_folder.read_process(files), attempt_folder.last_exit(files)
     assert [each.intent for each in found if each is not None] == [intent] * 3 and intent
     assert {line.intent for _, line in new_turns(files, 0, 0)} == {intent}
     run, seq, entry_hash = intent.split(":")
@@ -270,7 +271,7 @@ def starts_in(files: Attempt) -> set[int]:
 def test_nothing_is_taken_of_what_a_lost_start_said_and_spent(tmp_path: Path) -> None:
     where = Layout(tmp_path / "data")
     files, ours = where.attempt_files("T.1"), "000002-y:9:" + "a" * 64
-    attempts.claim_start(files, 1, attempts.RUNNER, "000002-y:7:" + "a" * 64)
+    attempt_folder.claim_start(files, 1, attempt_folder.RUNNER, "000002-y:7:" + "a" * 64)
     noted_by_another(files, 1)
     before = files.turns.read_bytes()
     left_by_another(files, 2)

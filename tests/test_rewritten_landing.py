@@ -13,7 +13,7 @@ from holdfast.app import App
 from holdfast.config.layers import load
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.engine import lost
+from holdfast.landing import lost_landings as lost
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import errors
-from holdfast.durable import disk, root
-from holdfast.durable.root import create_root, open_root, read_format, read_root
 from holdfast.layout import FOLDERS, Layout
+from holdfast.storage.files import disk
+from holdfast.storage.journal import data_root
+from holdfast.storage.journal.data_root import create_root, open_root, read_format, read_root
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 from support import each_disk, each_fault, examples, record, scratch
@@ -81,7 +82,7 @@ def test_open_restores_folders_and_sweeps_what_a_crash_left_outside_the_worktree
 
 def test_creators_at_once_end_with_one_id(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from holdfast.durable.root import create_root, read_format\n"
+        "import sys; from pathlib import Path; from holdfast.storage.journal.data_root import create_root, read_format\n"
         "sys.stdin.readline()\n"
         "for n in range(30): print(read_format(create_root(Path(sys.argv[1], str(n)))).repository)"
     )
@@ -279,7 +280,7 @@ def test_any_content_of_the_format_file_is_an_id_or_a_clear_error(
         read_root(folder)
     except (errors.FormatBroken, errors.NewerFormat):
         return
-    assert json.loads(content)["format"] in range(1, root.FORMAT + 1)
+    assert json.loads(content)["format"] in range(1, data_root.FORMAT + 1)
 
 
 def in_mount(tmp_path: Path, options: str, prepare: str) -> str:
@@ -288,7 +289,7 @@ def in_mount(tmp_path: Path, options: str, prepare: str) -> str:
         import os, subprocess, sys
         from pathlib import Path
         from holdfast import errors
-        from holdfast.durable.root import create_root, open_root
+        from holdfast.storage.journal.data_root import create_root, open_root
         base = Path(sys.argv[1])
         def names(): return sorted(str(path) for path in base.rglob("*"))
         create_root(base / "old")
@@ -435,5 +436,5 @@ def test_nothing_is_acknowledged_after_a_fault_and_the_next_start_succeeds() -> 
         else:
             assert isinstance(raised, errors.DiskError | errors.RootUnusable)
             assert str(recorder.root) in str(raised) and not recorder.marks
-        assert root.read_format(create_root(recorder.root / "sdd"))
+        assert data_root.read_format(create_root(recorder.root / "sdd"))
     assert tried > 40

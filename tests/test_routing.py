@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_support import add, holdfast, landed, layout, make_repo, settings, sound, state
-from holdfast.agents import prices
+from holdfast.agents.common import prices
 from holdfast.agents.streams import stream_of
 from holdfast.config.layers import load
 from holdfast.config.settings import Config, ModelPrice, Route, Step
-from holdfast.domain.attempt import Launch, Order
+from holdfast.domain.attempt_records import Launch, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import NOT_WEAK, Choice, choose
 from holdfast.domain.state import Task

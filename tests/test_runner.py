@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.runner import EXIT_NOT_OURS, RUNNER_POINTS
-from holdfast.domain.attempt import Ending, Launch, Limits
+from holdfast.agents.runner.runner import EXIT_NOT_OURS, RUNNER_POINTS
+from holdfast.domain.attempt_records import Ending, Launch, Limits
 from holdfast.domain.spend import Caps
-from holdfast.durable import attempts
-from holdfast.durable.attempts import Seen
 from holdfast.processes import cgroups, starts
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Seen
 from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git
 
@@ -133,7 +133,7 @@ def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own
     assert int(group) == bench.agent().pid != runner.pid and nice == "19"
     kill(runner.pid, signal.SIGHUP)
     kill(bench.agent().pid, signal.SIGHUP)
-    assert bench.files.stop.parent.exists() and attempts.look(bench.files, 1) is Seen.ALIVE
+    assert bench.files.stop.parent.exists() and attempt_folder.look(bench.files, 1) is Seen.ALIVE
     kill(runner.pid, signal.SIGTERM)
     assert runner.wait(120) == 0 and bench.exit().ending is Ending.STOPPED
 
@@ -245,13 +245,13 @@ def test_a_runner_that_was_killed_leaves_a_headless_attempt_that_can_be_ended(be
     line = f"{stray} & trap '' TERM; while [ ! -s pid ]; do sleep 0.01; done; while :; do sleep 600; done"
     runner = bench.start(bench.order(agent="command", launch=Launch(("sh", "-c", line))))
     stray_pid, agent = bench.pid_in("pid"), bench.agent()
-    assert attempts.look(bench.files, 1) is Seen.ALIVE
+    assert attempt_folder.look(bench.files, 1) is Seen.ALIVE
     runner.kill()
     runner.wait()
-    assert attempts.look(bench.files, 1) is Seen.HEADLESS and agent.is_alive()
+    assert attempt_folder.look(bench.files, 1) is Seen.HEADLESS and agent.is_alive()
     starts.end_all(bench.files, "T.1", 1, 0.1)
     assert not agent.is_alive() and is_dead(stray_pid)
-    assert attempts.look(bench.files, 1) is Seen.DEAD and attempts.read_exit(bench.files, 1) is None
+    assert attempt_folder.look(bench.files, 1) is Seen.DEAD and attempt_folder.read_exit(bench.files, 1) is None
 
 
 def test_an_agent_that_was_killed_has_crashed(bench: Bench) -> None:
@@ -275,9 +275,9 @@ def test_of_two_runners_for_one_start_one_does_nothing(bench: Bench) -> None:
 
 
 def test_a_runner_that_comes_after_recovery_does_nothing(bench: Bench) -> None:
-    assert attempts.claim_start(bench.files, 1, attempts.RECOVERY)
+    assert attempt_folder.claim_start(bench.files, 1, attempt_folder.RECOVERY)
     assert bench.start(bench.order("write b 1")).wait(120) == EXIT_NOT_OURS
-    assert attempts.look(bench.files, 1) is Seen.DEAD and not bench.is_in("b")()
+    assert attempt_folder.look(bench.files, 1) is Seen.DEAD and not bench.is_in("b")()
 
 
 # -- every point ------------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_killed_at_any_point_the_next_start_completes_the_attempt(bench: Bench, 
     runner = bench.start(bench.order(STEPS), HOLDFAST_CRASH_AT=f"{point}:{count}")
     runner.wait(120)
     assert f"killed {point}" in bench.reached()
-    seen = attempts.look(bench.files, 1)
+    seen = attempt_folder.look(bench.files, 1)
     in_child = point.startswith("runner.process")
     assert (runner.returncode == 0) == in_child
     is_claimed = RUNNER_POINTS.index(point) >= RUNNER_POINTS.index("runner.start.after")

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from engine_support import add, begin, holdfast, layout, make_repo, settings, state, wait_for
-from holdfast.agents import hook
-from holdfast.domain.attempt import Ending, Launch
+from holdfast.agents.common import hook
+from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskState
 from runner_support import LIMITS, Bench, until

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from engine_support import add, begin, holdfast, layout, make_repo, settings, sound, state, wait_for
-from holdfast.agents import hook, verdicts
-from holdfast.agents.limits import Verdict
-from holdfast.domain.attempt import Ending, Exit, Launch
+from holdfast.agents.common import hook
+from holdfast.agents.runner import start_outcome
+from holdfast.agents.runner.limits import Verdict
+from holdfast.domain.attempt_records import Ending, Exit, Launch
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts
+from holdfast.storage.records import attempt_folder
 from runner_support import LIMITS, Bench
 from test_runner_agents import BEGIN, END, began, claude, hooked, line, result
 
@@ -46,7 +47,7 @@ def test_a_reset_that_is_over_is_none(bench: Bench) -> None:
 def test_a_pause_of_no_use_is_followed_by_a_longer_one(bench: Bench) -> None:
     exits = [bench.run(agent="claude", launch=limited(resetsAt=30), start=start) for start in (1, 2, 3)]
     assert [each.until > each.at for each in exits] == [False, True, True]
-    assert exits[1].until - exits[1].at >= verdicts.PAUSE_S_MIN
+    assert exits[1].until - exits[1].at >= start_outcome.PAUSE_S_MIN
 
 
 @pytest.mark.parametrize(
@@ -62,9 +63,9 @@ def test_a_pause_of_no_use_is_followed_by_a_longer_one(bench: Bench) -> None:
 )
 def test_it_is_twice_as_long_as_the_last_one(before: Exit | None, until: float) -> None:
     verdict = Verdict(Ending.RATE_LIMITED, "")
-    assert verdicts.not_so_soon(verdict, before, 4, 1000.0, worked_s=10.0).until == until
+    assert start_outcome.not_so_soon(verdict, before, 4, 1000.0, worked_s=10.0).until == until
     later = Verdict(Ending.RATE_LIMITED, "", until=9000.0)
-    assert verdicts.not_so_soon(later, before, 4, 1000.0, worked_s=10.0).until == 9000.0
+    assert start_outcome.not_so_soon(later, before, 4, 1000.0, worked_s=10.0).until == 9000.0
 
 
 def test_a_task_whose_reset_is_over_pauses_as_the_settings_say(tmp_path: Path) -> None:
@@ -151,12 +152,12 @@ def test_a_killed_runners_secrets_are_removed(tmp_path: Path) -> None:
     assert b"hush" in (files.agent / "mcp.json").read_bytes()
     run.kill()
     run.wait()
-    running = attempts.read_process(files)
+    running = attempt_folder.read_process(files)
     assert running is not None
     os.kill(running.runner.pid, signal.SIGKILL)
     wait_for(lambda: not running.runner.is_alive(), "the runner's end")
     os.killpg(running.group, signal.SIGKILL)
-    wait_for(lambda: attempts.look(files, 1) is attempts.Seen.DEAD, "the agent's end")
+    wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Seen.DEAD, "the agent's end")
     told = holdfast(repo, "check", code=None)
     assert f"{files.agent} may hold secrets" in told
     assert (files.agent / "mcp.json").exists(), "check has removed something"

@@ -11,12 +11,12 @@ import pytest
 from confined_support import bench as bench
 from confined_support import needs_bwrap
 from engine_support import add, begin, holdfast, layout, make_repo, settings, state
-from holdfast.domain.attempt import Ending, Launch, Limits
-from holdfast.durable import attempts
-from holdfast.durable.attempts import Seen
-from holdfast.engine.gates import Gate
-from holdfast.engine.worktree import Worktrees
+from holdfast.domain.attempt_records import Ending, Launch, Limits
+from holdfast.landing.gates import Gate
 from holdfast.processes import starts
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Seen
+from holdfast.worktrees.worktrees import Worktrees
 from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git, repository
 from verify_support import effect, intent
@@ -247,7 +247,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     line = "setsid env -i sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&-; echo x > up; exec sleep 4242.5' & trap '' TERM; wait"
     runner = bench.start(bench.order(agent="command", launch=Launch(("sh", "-c", line)), sandbox="bwrap"))
     until(bench.is_in("up"))
-    assert attempts.look(bench.files, 1) is Seen.ALIVE and _sleepers()
+    assert attempt_folder.look(bench.files, 1) is Seen.ALIVE and _sleepers()
     if who == "runner":
         runner.kill()
     elif who == "agent":
@@ -259,7 +259,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     until(lambda: not _sleepers(), "the stray's end")
     # A runner that is asked to end may be quick enough to say how its agent ended.
     wanted = {"runner": {Seen.DEAD}, "agent": {Seen.ENDED}, "all": {Seen.DEAD, Seen.ENDED}}
-    assert attempts.look(bench.files, 1) in wanted[who] and not bench.agent().is_alive()
+    assert attempt_folder.look(bench.files, 1) in wanted[who] and not bench.agent().is_alive()
 
 
 def _sleepers() -> list[str]:

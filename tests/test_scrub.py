@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.durable.jsonl import Ledger
-from holdfast.durable.scrub import REDACTED, Scrubber, is_secret_name
+from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.redact import REDACTED, Scrubber, is_secret_name
 from support import examples
 
 plain = Scrubber(environ={})
@@ -212,5 +212,5 @@ def test_a_megabyte_made_to_be_slow_takes_linear_time(name: str) -> None:
 
 
 def test_importing_is_cheap() -> None:
-    code = "import sys; import holdfast.durable.jsonl; sys.exit('backports.zstd' in sys.modules)"
+    code = "import sys; import holdfast.storage.records.ledger; sys.exit('backports.zstd' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,9 +9,11 @@ import pytest
 
 from audit_support import D1, D2, D3, D4, DAY_S, KEY, NOON, Clock, fill, found, lines_of
 from holdfast import errors
-from holdfast.durable import audit, audit_chain, disk, seals
-from holdfast.durable.audit_chain import Finding
-from holdfast.durable.audit_key import Key
+from holdfast.storage.audit import log as audit
+from holdfast.storage.audit import seals, verify
+from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.verify import Finding
+from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
 
@@ -29,7 +31,7 @@ def damaged(content: bytes) -> Iterator[tuple[int, bool, bytes]]:
 def test_a_cut_or_flip_of_any_byte_of_the_log_never_gives_a_wrong_record(name: str) -> None:
     with scratch() as folder:
         fill(folder, 2, 2)
-        whole = list(audit_chain.read(folder, KEY))
+        whole = list(verify.read(folder, KEY))
         content = (folder / name).read_bytes()
         ends = {at for at in range(len(content) + 1) if at == 0 or content[at - 1 : at] == b"\n"}
         for at, cut, wrong in damaged(content):
@@ -37,7 +39,7 @@ def test_a_cut_or_flip_of_any_byte_of_the_log_never_gives_a_wrong_record(name: s
             report, kept = seals.verify(folder, KEY), []
             with_error = True
             try:
-                kept.extend(audit_chain.read(folder, KEY))
+                kept.extend(verify.read(folder, KEY))
                 with_error = False
             except errors.AuditCorrupt:
                 pass
@@ -166,7 +168,7 @@ def test_tampering_is_named_with_and_without_a_seal(tmp_path: Path, how: str, se
     tamper(tmp_path)
     assert expected in found(tmp_path)
     with pytest.raises(errors.AuditCorrupt):
-        list(audit_chain.read(tmp_path, KEY))
+        list(verify.read(tmp_path, KEY))
     with pytest.raises(errors.AuditCorrupt):
         seals.seal(tmp_path, KEY)
 
@@ -381,7 +383,7 @@ def test_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_a_flood_of_findings_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_chain, "FINDINGS_MAX", 5)
+    monkeypatch.setattr(verify, "FINDINGS_MAX", 5)
     fill(tmp_path, 12)
     rewrite(tmp_path / D1, lambda lines: lines[::-1])
     report = seals.verify(tmp_path, KEY)

@@ -9,7 +9,7 @@ import pytest
 
 from cli_support import type_in
 from holdfast.domain.wording import given_words
-from holdfast.engine.ending import TAIL_BYTES
+from holdfast.engine.outcome import TAIL_BYTES
 from work_support import Terminal, add, make_work, started, wait_for
 
 

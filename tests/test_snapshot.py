@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import errors
-from holdfast.durable.snapshot import Snapshots, reference
+from holdfast.snapshots.snapshots import Snapshots, reference
 from snapshot_support import Tree, git, make, repository, snapshots_at, store_of, tree_of, user_state, with_files
 from snapshot_support import repo as repo
 from snapshot_support import snapshots as snapshots
@@ -235,7 +235,7 @@ def test_pipes_sockets_and_devices_are_left_alone(repo: Path, snapshots: Snapsho
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read a file")
 def test_a_file_that_cannot_be_read_is_left_out_and_said() -> None:
     script = (
-        "import os, subprocess, sys; from pathlib import Path; from holdfast.durable.snapshot import Snapshots\n"
+        "import os, subprocess, sys; from pathlib import Path; from holdfast.snapshots.snapshots import Snapshots\n"
         "os.setgid(65534); os.setuid(65534); top = Path(sys.argv[1]); (top / 'closed').chmod(0)\n"
         "print([(e.path, e.reason) for e in Snapshots(top, top / 'p', top / 's.git').take('t.1', 'turn-1').excluded])"
     )

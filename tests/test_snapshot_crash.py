@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.durable import disk, shadow, snapshot
-from holdfast.durable.snapshot import reference
+from holdfast.snapshots import shadow
+from holdfast.snapshots import snapshots as snapshot
+from holdfast.snapshots.snapshots import reference
+from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from snapshot_support import git, repository, snapshots_at, store_of, tree_at, tree_of, with_files
 from snapshot_support import repo as repo
@@ -24,7 +26,7 @@ from support import cannot_trace, each_fault, require_strace
 TRACED = """
 import subprocess, sys
 from pathlib import Path
-from holdfast.durable.snapshot import Snapshots
+from holdfast.snapshots.snapshots import Snapshots
 
 repo = Path(sys.argv[1])
 snapshots = Snapshots(repo, Path(sys.argv[2]), repo.parent / "snapshots.git")
@@ -227,7 +229,7 @@ def test_a_git_that_outlives_its_snapshot_is_waited_for(
 LOOP = """
 import sys
 from pathlib import Path
-from holdfast.durable.snapshot import Snapshots
+from holdfast.snapshots.snapshots import Snapshots
 
 repo, start = Path(sys.argv[1]), int(sys.argv[3])
 snapshots = Snapshots(repo, Path(sys.argv[2]), repo.parent / "snapshots.git")

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from holdfast import errors
-from holdfast.durable import disk, snapshot
-from holdfast.durable.snapshot import Snapshots, reference
+from holdfast.snapshots import snapshots as snapshot
+from holdfast.snapshots.snapshots import Snapshots, reference
+from holdfast.storage.files import disk
 from snapshot_support import git, repository, snapshots_at, store_of, tree_of, user_state, with_files
 from snapshot_support import repo as repo
 from snapshot_support import snapshots as snapshots
@@ -347,7 +348,7 @@ def test_a_worktree_may_have_any_name(tmp_path: Path, name: bytes) -> None:
 def test_folders_that_cannot_be_opened_are_named_as_left_out(repo: Path, tmp_path: Path) -> None:
     """Their tracked files are kept as they were; of what is new in them, git only warns."""
     script = (
-        "import sys; from pathlib import Path; from holdfast.durable.snapshot import Snapshots\n"
+        "import sys; from pathlib import Path; from holdfast.snapshots.snapshots import Snapshots\n"
         "places = (Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[2] + '.git'))\n"
         "taken = Snapshots(*places, include=['keep']).take('a.1', 'turn-1')\n"
         "print([left.path for left in taken.excluded])"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.durable.snapshot import Snapshots, reference
+from holdfast.snapshots.snapshots import Snapshots, reference
 from snapshot_support import git, make, repository, snapshots_at, store_of, tree_of, with_files
 from snapshot_support import repo as repo
 from snapshot_support import snapshots as snapshots
@@ -73,7 +73,7 @@ def test_a_folder_that_is_no_worktree_is_refused(repo: Path, tmp_path: Path) -> 
 
 
 def test_an_old_git_or_none_is_refused(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.durable import git as runner
+    from holdfast.git import command as runner
 
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

@@ -8,7 +8,7 @@ from hypothesis import given, strategies
 
 from holdfast import errors
 from holdfast.domain import entries
-from holdfast.domain.before import Left
+from holdfast.domain.attempt_history import Left
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
-from holdfast.durable import checkpoint, disk, kernel
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record, Ref
-from holdfast.durable.journal import Journal, epoch_of, run_id
 from holdfast.errors import BlobUndescribed
+from holdfast.storage.files import disk, kernel
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.entry import Record, Ref
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import Journal, epoch_of, run_id
+from holdfast.storage.records.blobs import Blobs
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 from journal_writer import Counts

@@ -12,7 +12,7 @@ import pytest
 from engine_support import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts
+from holdfast.storage.records import attempt_folder
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def repo(tmp_path: Path) -> Path:
 
 
 def alive(repo: Path, attempt: str) -> bool:
-    running = attempts.read_process(layout(repo).attempt_files(attempt))
+    running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
     return running is not None and running.agent.is_alive()
 
 
@@ -112,7 +112,7 @@ def test_a_result_that_nobody_has_taken_is_shown_as_ended(repo: Path) -> None:
     go.touch()
     for name in ("one.1", "two.1"):
         files = layout(repo).attempt_files(name)
-        wait_for(lambda files=files: attempts.look(files, 1) is attempts.Seen.ENDED, "its end")
+        wait_for(lambda files=files: attempt_folder.look(files, 1) is attempt_folder.Seen.ENDED, "its end")
     shown = holdfast(repo, "status")
     assert "at work" not in shown and "ended; the next `holdfast run` takes the results" in shown
     assert all(each["ended"] for each in json.loads(holdfast(repo, "status", "--json"))["at_work"])
@@ -122,7 +122,7 @@ def test_a_result_that_nobody_has_taken_is_shown_as_ended(repo: Path) -> None:
 
 
 SLOW = """import os, sys, time
-while "holdfast.agents.runner" in sys.orig_argv and not os.path.exists({go!r}):
+while "holdfast.agents.runner.runner" in sys.orig_argv and not os.path.exists({go!r}):
     time.sleep(0.02)
 """
 

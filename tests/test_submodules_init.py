@@ -25,8 +25,8 @@ from engine_support import (
     state,
     wait_for,
 )
-from holdfast.engine.submodules import SUBMODULE_POINTS
-from holdfast.engine.worktree import Worktrees
+from holdfast.worktrees.submodules import SUBMODULE_POINTS
+from holdfast.worktrees.worktrees import Worktrees
 
 AS = ("-c", "user.name=A", "-c", "user.email=a@b")
 FILE = ("-c", "protocol.file.allow=always")
@@ -294,7 +294,7 @@ def test_line_ends_that_a_checkout_converts_are_no_work(repo: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from holdfast.engine.worktree import Worktrees
+from holdfast.worktrees.worktrees import Worktrees
 from holdfast.layout import Layout
 repo, base = Path(sys.argv[1]), sys.argv[2]
 trees = Worktrees(repo, Layout(repo / ".sdd"), "init")

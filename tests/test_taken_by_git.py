@@ -24,11 +24,12 @@ from engine_support import (
     wait_for,
 )
 from holdfast.app import App
+from holdfast.backlog import restore
+from holdfast.backlog.sync import take_in
 from holdfast.config.layers import load
 from holdfast.domain.task import TaskState
-from holdfast.durable import history
-from holdfast.engine import restoring, signals
-from holdfast.engine.intake import take_in
+from holdfast.git import repository
+from holdfast.orchestrator import wakeup
 
 TAKES = {"stash": ("stash", "-u"), "clean": ("clean", "-fdq")}
 
@@ -142,8 +143,8 @@ def test_settings_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
         path.write_text("max_agents: 3\n")
         return False
 
-    monkeypatch.setattr(restoring, "is_in_a_branch", popped)
-    assert restoring.put_back_config(layout(repo)) == []
+    monkeypatch.setattr(restore, "is_in_a_branch", popped)
+    assert restore.put_back_config(layout(repo)) == []
     assert layout(repo).settings.read_text() == "max_agents: 3\n"
 
 
@@ -162,8 +163,8 @@ def test_tasks_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
     with App(repo, load(repo, environ={})).session() as session:
         assert session.intake.put_back == ["waits"]
         shutil.rmtree(place)
-        monkeypatch.setattr(restoring, "removed", popped)
-        assert restoring.put_back_open(session.ledger, session.backlog, session.blobs) == []
+        monkeypatch.setattr(restore, "removed", popped)
+        assert restore.put_back_open(session.ledger, session.backlog, session.blobs) == []
     assert "changed" in (place / "waits.yaml").read_text()
     assert [path.name for path in layout(repo).backlog.iterdir() if path.name.startswith(".hf")] == []
 
@@ -171,7 +172,7 @@ def test_tasks_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
 def test_a_watch_whose_folder_is_away_begins_when_it_is_back(tmp_path: Path) -> None:
     folder, told = tmp_path / "backlog", threading.Event()
     (folder / "open").mkdir(parents=True)
-    watch = signals.Watch([folder], lambda paths: told.set())
+    watch = wakeup.Watch([folder], lambda paths: told.set())
     folder.rename(tmp_path / "away")
     with watch:
         wait_for(lambda: not watch._thread.is_alive(), "the end of the first watch")
@@ -186,7 +187,7 @@ def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(repo, "a", "b")
-    real, asked = history._ask, list[str]()
+    real, asked = repository._ask, list[str]()
 
     def taken(folder: Path, *args: str, **more: Any) -> Any:
         if not asked:
@@ -196,7 +197,7 @@ def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
 
     with App(repo, load(repo, environ={})).session() as session:
         (layout(repo).backlog_open / "a.yaml").unlink()
-        monkeypatch.setattr(history, "_ask", taken)
+        monkeypatch.setattr(repository, "_ask", taken)
         report = take_in(session.ledger, session.backlog, session.blobs)
         assert asked and sorted({*report.put_back, *report.cancelled}) in (["a", "b"], ["a"])
         take_in(session.ledger, session.backlog, session.blobs)
@@ -206,7 +207,7 @@ def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
 def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known(repo, "a", "b")
     place = layout(repo).backlog_open / "a.yaml"
-    content, real = place.read_bytes(), history.look_for
+    content, real = place.read_bytes(), repository.look_for
 
     def popped(*args: Any) -> Any:
         place.write_bytes(content)
@@ -214,7 +215,7 @@ def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monk
 
     with App(repo, load(repo, environ={})).session() as session:
         place.unlink()
-        monkeypatch.setattr(history, "look_for", popped)
+        monkeypatch.setattr(repository, "look_for", popped)
         assert take_in(session.ledger, session.backlog, session.blobs).cancelled == []
     assert state(repo).tasks["a"].state is TaskState.OPEN
 
@@ -223,7 +224,7 @@ def test_a_stash_that_is_dropped_while_git_is_asked_about_it_ends_no_run(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(repo, "a", "b")
-    real, dropped = history._ask, list[str]()
+    real, dropped = repository._ask, list[str]()
 
     def asked(folder: Path, *args: str, **more: Any) -> Any:
         if "--walk-reflogs" in args and not dropped:
@@ -233,7 +234,7 @@ def test_a_stash_that_is_dropped_while_git_is_asked_about_it_ends_no_run(
     with App(repo, load(repo, environ={})).session() as session:
         git(repo, "stash", "-q", "-u")
         (layout(repo).backlog_open).mkdir(parents=True)
-        monkeypatch.setattr(history, "_ask", asked)
+        monkeypatch.setattr(repository, "_ask", asked)
         take_in(session.ledger, session.backlog, session.blobs)
     assert dropped and {str(task.state) for task in state(repo).tasks.values()} == {"OPEN"}
 

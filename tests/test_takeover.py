@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import errors
-from holdfast.durable import lock, process
-from holdfast.durable.lock import DataLock, Holder, read_holder
+from holdfast import errors, identity
+from holdfast.storage.journal import lock
+from holdfast.storage.journal.lock import DataLock, Holder, read_holder
 from lock_support import RAW, Children, hear, is_alive, name_run, tell
 from lock_support import children as children
 from lock_support import path as path
@@ -120,7 +120,7 @@ def test_an_inherited_descriptor_is_traced_to_its_process(
     assert holder.wait() == -signal.SIGKILL
     with pytest.raises(errors.TakeOverRefused, match=rf"not alive; the lock is in the hands of pid {heir} \(sleep\)"):
         DataLock.take_over(path, name_run)
-    assert process.start_ticks(heir) is not None
+    assert identity.start_ticks(heir) is not None
 
 
 def test_nobody_kills_itself(path: Path) -> None:

@@ -22,20 +22,20 @@ from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast import errors
+from holdfast.backlog import sync
+from holdfast.backlog.folder import Backlog
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskEvent
-from holdfast.durable import disk, kernel
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Record
-from holdfast.durable.pairing import OpenIntent
-from holdfast.durable.root import create_root
-from holdfast.engine import intake
 from holdfast.engine.recover import recover
+from holdfast.ledgers import files
+from holdfast.ledgers.files import FileLedger
 from holdfast.ports import Claim, DidNotHappen, Happened, Verdict
-from holdfast.stores import files
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.files import FileLedger
+from holdfast.storage.files import disk, kernel
+from holdfast.storage.journal.data_root import create_root
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.blobs import Blobs
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 from ledger_contract import Clock
@@ -196,8 +196,8 @@ class Tasks(RuleBasedStateMachine):
     @initialize(states=strategies.lists(strategies.sampled_from(list(MOVES)), min_size=1, max_size=2))
     def begin(self, states: list[str]) -> None:
         """With tasks that have come this far already."""
-        self.before = kernel.calls, files.CHECKPOINT_EVERY, intake.LOOK_AGAIN_S
-        files.CHECKPOINT_EVERY, intake.LOOK_AGAIN_S = 9, 0.0
+        self.before = kernel.calls, files.CHECKPOINT_EVERY, sync.LOOK_AGAIN_S
+        files.CHECKPOINT_EVERY, sync.LOOK_AGAIN_S = 9, 0.0
         self.base = Path(tempfile.mkdtemp(prefix="holdfast-", dir=SCRATCH))
         self.clock, self.lives, self.number = Clock(), 0, 0
         self.model, self.claims = Model(), list[Claim]()
@@ -211,7 +211,7 @@ class Tasks(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "base"):
             self.let_go()
-            kernel.calls, files.CHECKPOINT_EVERY, intake.LOOK_AGAIN_S = self.before
+            kernel.calls, files.CHECKPOINT_EVERY, sync.LOOK_AGAIN_S = self.before
             shutil.rmtree(self.base)
 
     # -- lives --------------------------------------------------------------------------------------------------------
@@ -234,8 +234,8 @@ class Tasks(RuleBasedStateMachine):
         self.keep_up()
 
     def keep_up(self) -> None:
-        intake.take_in(self.ledger, self.backlog, self.blobs)
-        intake.project(self.ledger, self.backlog)
+        sync.take_in(self.ledger, self.backlog, self.blobs)
+        sync.project(self.ledger, self.backlog)
 
     def let_go(self) -> None:
         """What the kernel does for a process that is dead."""

@@ -14,8 +14,8 @@ import pytest
 from clock_support import SetClock, go_on, stop_below, suspend
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
-from holdfast.durable.chain import Chain
-from holdfast.engine.signals import Signals
+from holdfast.orchestrator.wakeup import Signals
+from holdfast.storage.journal.reader import Chain
 from server.server_support import served
 
 DAY_S = 86_400.0

@@ -11,9 +11,9 @@ import pytest
 
 from crash_support import BESIDE, STEP, left_alive
 from engine_support import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
-from holdfast.durable.attempts import read_process
-from holdfast.durable.process import Identity
 from holdfast.errors import Locked
+from holdfast.identity import Identity
+from holdfast.storage.records.attempt_folder import read_process
 from one_agent import ticks
 
 UNTIL_LET_GO = f"run until test -e {BESIDE}/go; do sleep 0.02; done"

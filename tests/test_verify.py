@@ -19,15 +19,15 @@ from holdfast.clock import Deadline
 from holdfast.config import settings
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Check, Definition
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.pairing import OpenIntent
-from holdfast.durable.snapshot_store import Store
-from holdfast.engine import gates, verify
-from holdfast.engine.gates import Gate
-from holdfast.engine.verify import VERIFY_POINTS, Verdict
+from holdfast.landing import gates, verify
+from holdfast.landing.gates import Gate
+from holdfast.landing.verify import VERIFY_POINTS, Verdict
 from holdfast.layout import Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt
 from holdfast.processes import cgroups
+from holdfast.snapshots.store import Store
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.storage.records.blobs import Blobs
 from snapshot_support import git, repository, with_files
 from verify_support import effect, intent
 

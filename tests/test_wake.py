@@ -12,12 +12,12 @@ import pytest
 
 from engine_support import begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.config.settings import Config
-from holdfast.domain.before import standing
+from holdfast.domain.attempt_history import standing
 from holdfast.domain.definition import Definition
 from holdfast.domain.task import TaskState
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
 from holdfast.engine.prompt import FILES_MAX, Tree, Words, prompt
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.blobs import Blobs
 
 EVENTS = {
     "session.id": "session",

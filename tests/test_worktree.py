@@ -13,18 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.durable import disk, git_locks
-from holdfast.engine import merge
-from holdfast.engine.stale_locks import stale_locks
-from holdfast.engine.worktree import WORKTREE_POINTS, Worktrees
 from holdfast.errors import GitLocked
+from holdfast.git import lock_files
+from holdfast.git.stale_locks import stale_locks
 from holdfast.layout import Layout
+from holdfast.storage.files import disk
+from holdfast.worktrees import merges
+from holdfast.worktrees.worktrees import WORKTREE_POINTS, Worktrees
 from snapshot_support import git, repository, tree_of, user_state, with_files
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from holdfast.engine.worktree import Worktrees
+from holdfast.worktrees.worktrees import Worktrees
 from holdfast.layout import Layout
 repo, first, second = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 trees = Worktrees(repo, Layout(repo / ".sdd"))
@@ -306,7 +307,7 @@ def test_locks_of_the_dead_are_removed_in_the_worktrees_own_git_dir_only(repo: P
 
 
 def test_a_lock_of_the_living_is_not_taken_from_a_worktree(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_locks, "WAIT_S_MAX", 0.0)
+    monkeypatch.setattr(lock_files, "WAIT_S_MAX", 0.0)
     trees = trees_of(repo)
     path = trees.prepare("T-1", head(repo))
     lock = Path(git(path, "rev-parse", "--absolute-git-dir")) / "index.lock"
@@ -368,6 +369,8 @@ def test_the_data_root_may_stand_anywhere(repo: Path, tmp_path: Path) -> None:
     (path / ".aider.tags.cache.v4").mkdir()
     (path / ".aider.tags.cache.v4" / "cache.db").write_text("of a tool")
     saved = trees.snapshots("T-1", head(repo)).take("T-1.1", "end-1")
-    made = merge.candidate(trees.store, head(repo), saved.commit, "m", merge.Identity("a", "b"), exclude=trees.exclude)
+    made = merges.candidate(
+        trees.store, head(repo), saved.commit, "m", merges.Identity("a", "b"), exclude=trees.exclude
+    )
     assert made and "aider" not in git(tmp_path / "elsewhere" / "snapshots.git", "ls-tree", "-r", "--name-only", made)
     assert trees.remove("T-1", landed=made)

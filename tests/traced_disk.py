@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from holdfast.durable import process
+from holdfast import identity
 
 Variant = Literal["lost", "torn", "unnamed"]
 VARIANTS: tuple[Variant, ...] = ("lost", "torn", "unnamed")
@@ -116,7 +116,7 @@ class Traced:
     def boot(self) -> None:
         """The machine was started anew: files and names that have the boot's id are of another. (The journal has it
         nowhere.)"""
-        now = process.boot_id()
+        now = identity.boot_id()
         other = now.translate(str.maketrans("0123456789abcdef", "123456789abcdef0"))
         found = [Path(parent, name) for parent, *names in os.walk(self.top) for name in itertools.chain(*names)]
         # What is deepest first: a folder's own name changes last.

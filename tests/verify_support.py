@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents import sandbox as sandboxes
 from holdfast.domain.entries import VerifyIntended
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.entry import GENESIS, Entry
-from holdfast.durable.pairing import OpenIntent
-from holdfast.engine import verify
-from holdfast.engine.gates import Gate
-from holdfast.engine.verify import Verify
+from holdfast.landing import verify
+from holdfast.landing.gates import Gate
+from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
+from holdfast.processes import sandbox as sandboxes
+from holdfast.storage.journal.entry import GENESIS, Entry
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.storage.records.blobs import Blobs
 
 
 def as_intent(inputs: dict[str, Any]) -> OpenIntent:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from holdfast.durable import disk
+from holdfast.storage.files import disk
 
 PLACE = re.compile(r"(?P<begin><!-- generated: (?P<name>[^\n]+) -->\n)(?P<old>.*?)(?P<end><!-- end -->\n)", re.DOTALL)
 

@@ -12,23 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.backlog.folder import Backlog
 from holdfast.clock import monotonic, wall
 from holdfast.config.layers import Loaded, load
 from holdfast.config.new_file import DEFAULT_SETTINGS
 from holdfast.config.settings import Config
 from holdfast.domain.state import State
-from holdfast.durable import disk, place
-from holdfast.durable.chain import Chain
-from holdfast.durable.checkpoint import Recovered
-from holdfast.durable.root import (
-    create_root,
-    expect_repository,
-    has_journal,
-    moved_from,
-    note_root_commit,
-    open_root,
-    read_root,
-)
 from holdfast.errors import (
     BacklogAlone,
     GitUnusable,
@@ -39,20 +28,32 @@ from holdfast.errors import (
     RepositoryMoved,
 )
 from holdfast.layout import Layout
+from holdfast.ledgers.files import FileLedger, Judge, read_state
 from holdfast.ports import Effect
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.files import FileLedger, Judge, read_state
+from holdfast.storage.files import disk
+from holdfast.storage.journal import root_place as place
+from holdfast.storage.journal.checkpoint import Recovered
+from holdfast.storage.journal.data_root import (
+    create_root,
+    expect_repository,
+    has_journal,
+    moved_from,
+    note_root_commit,
+    open_root,
+    read_root,
+)
+from holdfast.storage.journal.reader import Chain
 
 # What only a session uses is loaded by it: looking is what people wait for.
 if TYPE_CHECKING:
+    from holdfast.backlog.sync import Report
+    from holdfast.decisions.tasks import Answer
     from holdfast.domain.entries import AuditNoted, ReplayCompleted
-    from holdfast.durable.blobs import Blobs
-    from holdfast.durable.entry import Entry, Ref
-    from holdfast.durable.lock import Holder
-    from holdfast.engine.auditing import Auditor
-    from holdfast.engine.decisions import Answer
-    from holdfast.engine.intake import Report
     from holdfast.engine.recover import Closed
+    from holdfast.storage.audit.from_journal import Auditor
+    from holdfast.storage.journal.entry import Entry, Ref
+    from holdfast.storage.journal.lock import Holder
+    from holdfast.storage.records.blobs import Blobs
 
 # Git carries what people write. All else belongs to the journal, which stays on this machine: a checkout that took
 # blobs or format.json away and left the journal would leave half a data root.
@@ -110,7 +111,7 @@ class App:
 
     def init(self) -> list[Path]:
         """Makes the data root with its folders and first files; returns the files it wrote. Safe to repeat."""
-        from holdfast.engine.restoring import hide_from_git
+        from holdfast.backlog.restore import hide_from_git
 
         create_root(self.layout.root, repo=self.repo)
         written = []
@@ -143,11 +144,11 @@ class App:
 
         While another short session has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
         """
-        from holdfast.durable.blobs import Blobs
-        from holdfast.engine.intake import project, take_in
+        from holdfast.backlog.sync import project, take_in
         from holdfast.engine.recover import recover
-        from holdfast.engine.refresh import free_left
         from holdfast.engine.turns import catch_up
+        from holdfast.landing.refresh import free_left
+        from holdfast.storage.records.blobs import Blobs
 
         with self.owned(take_over=take_over, patience_s=patience_s, say=say) as (layout, ledger, _):
             backlog, blobs = Backlog(layout.backlog), Blobs(layout.cas)
@@ -168,32 +169,32 @@ class App:
         """
         import secrets
 
-        from holdfast.engine import requests
+        from holdfast.decisions import mailbox
 
         self.expect_initialised()
         key, deadline = secrets.token_hex(16), monotonic() + PATIENCE_S
         while True:
-            if requests.is_served(self.layout) and (answer := requests.ask(self.layout, key, kind, params)) is not None:
+            if mailbox.is_served(self.layout) and (answer := mailbox.ask(self.layout, key, kind, params)) is not None:
                 return answer
             try:
                 return self._decide_here(key, kind, params, say)
             except Locked as held:
                 is_late = monotonic() >= deadline or not _is_worth_waiting(held, PATIENCE_S)
-                if is_late and not requests.is_served(self.layout):
+                if is_late and not mailbox.is_served(self.layout):
                     raise
             time.sleep(LOCK_POLL_S)
 
     def _decide_here(self, key: str, kind: str, params: dict[str, Any], say: Say) -> Answer:
-        from holdfast.engine import requests
-        from holdfast.engine.decisions import Desk
+        from holdfast.decisions import mailbox
+        from holdfast.decisions.tasks import Desk
 
-        if kind in requests.WORKS:
+        if kind in mailbox.WORKS:
             from holdfast.wiring import workshop
 
             with workshop(self, lambda task, text: say(f"{task}: {text}" if task else text), patience_s=0.0) as shop:
                 _tell(say, shop.layout, [], shop.board.take_in())
                 shop.board.keep_up()
-                answer = requests.decide(Desk.of(shop, key), kind, params)
+                answer = mailbox.decide(Desk.of(shop, key), kind, params)
                 shop.board.keep_up()
                 return answer
         with self.session(patience_s=0.0, say=say) as session:
@@ -202,7 +203,7 @@ class App:
                 self.repo, self.layout, self.config, session.ledger, session.backlog, session.blobs, self.clock, key,
                 session.intake.problems,
             )  # fmt: skip
-            return requests.decide(desk, kind, params)
+            return mailbox.decide(desk, kind, params)
 
     @contextlib.contextmanager
     def owned(
@@ -221,11 +222,12 @@ class App:
         `is_restored`: a person says that a newer journal is lost, and what only that knew is let go. `is_audit_lost`:
         so are records of the audit log. `seals_log`: that is sealed at the end, not only where it was not for a day.
         """
-        from holdfast.engine import audit_noted, witnesses
-        from holdfast.engine.auditing import Auditor, running
-        from holdfast.engine.ledgers import following
-        from holdfast.engine.migrate import migrate_older
-        from holdfast.engine.restoring import hide_from_git, keep_config
+        from holdfast.backlog.restore import hide_from_git, keep_config
+        from holdfast.checks import witnesses
+        from holdfast.observers.metric_files import following
+        from holdfast.storage.audit import noted as audit_noted
+        from holdfast.storage.audit.from_journal import Auditor, running
+        from holdfast.worktrees.migration import migrate_older
 
         self.expect_initialised()
         layout = open_root(self.layout.root, self.repo, sweeps=sweeps)
@@ -273,7 +275,7 @@ class App:
     @property
     def audit_key(self) -> Path | None:
         """Where the settings say that the audit key is; None: where it is by default."""
-        from holdfast.durable.audit_key import configured_path
+        from holdfast.storage.audit.key import configured_path
 
         return configured_path(self.repo, self.config.audit.key_path)
 
@@ -391,7 +393,7 @@ def _asked_repository(folder: Path) -> Path:
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        from holdfast.durable.git import MINIMUM
+        from holdfast.git.command import MINIMUM
 
         raise GitUnusable(reason="there is no program `git` on PATH", minimum=f"{MINIMUM[0]}.{MINIMUM[1]}") from None
     if done.returncode != 0:

@@ -88,7 +88,7 @@ class Layout:
     backlog_issues = Entry("backlog/issues/", "durable")
     attempts = Entry("attempts/", "durable")
     cas = Entry("cas/", "durable")
-    # A bare git repository of our own; see durable/snapshot_store.py.
+    # A bare git repository of our own; see snapshots/store.py.
     snapshots = Entry("snapshots.git/", "durable", on_demand=True)
     audit = Entry("audit/", "durable")
     seals = Entry("audit/merkle/", "durable")

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.domain.agent_events import AgentEvent
-from holdfast.domain.attempt import Can, Launch, Permission
+from holdfast.domain.attempt_records import Can, Launch, Permission
 from holdfast.domain.definition import Definition
-from holdfast.domain.problem import Problem
+from holdfast.domain.file_problem import Problem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
-from holdfast.durable.entry import Entry, Record, Ref
-from holdfast.durable.pairing import OpenIntent, Pairing
+from holdfast.storage.journal.entry import Entry, Record, Ref
+from holdfast.storage.journal.intents import OpenIntent, Pairing
 
 # -- the ledger -------------------------------------------------------------------------------------------------------
 

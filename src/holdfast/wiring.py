@@ -11,37 +11,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.agents import environment, sandbox
+from holdfast.agents.common import environment
 from holdfast.agents.registry import agents
 from holdfast.app import PATIENCE_S
+from holdfast.backlog.folder import Backlog
 from holdfast.config import mcp
-from holdfast.durable.audit_key import configured_path
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.root import sweep
-from holdfast.engine import after_boot, landed_before, pins
-from holdfast.engine.audit_noted import note_log
+from holdfast.engine import landed_before
 from holdfast.engine.board import Board
-from holdfast.engine.land import Land
-from holdfast.engine.lost import settle_rewritten
-from holdfast.engine.migrate import migrate
+from holdfast.engine.context import Note, Workshop
 from holdfast.engine.recover import recover
-from holdfast.engine.refresh import Refresh, free_left
 from holdfast.engine.spawn import Spawn
-from holdfast.engine.trees import worktrees_of
 from holdfast.engine.turns import Follower, catch_up
-from holdfast.engine.verify import Verify
-from holdfast.engine.workshop import Note, Workshop
+from holdfast.landing.branch import Land
+from holdfast.landing.lost_landings import settle_rewritten
+from holdfast.landing.refresh import Refresh, free_left
+from holdfast.landing.verify import Verify
 from holdfast.ports import Effect
-from holdfast.processes import cgroups
+from holdfast.processes import cgroups, sandbox
 from holdfast.processes.resources import of_machine
-from holdfast.stores.backlog import Backlog
+from holdfast.snapshots import after_boot
+from holdfast.storage.audit.key import configured_path
+from holdfast.storage.audit.noted import note_log
+from holdfast.storage.journal.data_root import sweep
+from holdfast.storage.records.blobs import Blobs
+from holdfast.worktrees import pins
+from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.migration import migrate
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.config.settings import Config
     from holdfast.layout import Layout
 
-RUNNER = (sys.executable, "-m", "holdfast.agents.runner")
+RUNNER = (sys.executable, "-m", "holdfast.agents.runner.runner")
 
 
 def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[str, Effect]:

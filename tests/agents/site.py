@@ -19,14 +19,14 @@ import msgspec
 
 from agents.kits import LONG_S, PAUSE_S, Kit
 from engine_support import git
+from holdfast.checks.check import live_owner
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts
-from holdfast.durable.jsonl import Ledger
-from holdfast.engine.check import live_owner
 from holdfast.layout import Layout
+from holdfast.ledgers.files import read_state
 from holdfast.processes import starts
-from holdfast.stores.files import read_state
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.ledger import Ledger
 from model_server import ModelServer, Step
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
@@ -135,7 +135,7 @@ class Site:
         return told
 
     def kill_agent(self, attempt: str = "T.1") -> None:
-        running = attempts.read_process(self.layout.attempt_files(attempt))
+        running = attempt_folder.read_process(self.layout.attempt_files(attempt))
         assert running is not None
         os.kill(running.agent.pid, signal.SIGKILL)
 

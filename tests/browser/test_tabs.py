@@ -9,8 +9,8 @@ import pytest
 
 from browser.site import Site
 from engine_support import layout, wait_for
-from holdfast.durable.chain import Chain
-from holdfast.server.stream import entries_after, parse_cursor
+from holdfast.server.event_feed import entries_after, parse_cursor
+from holdfast.storage.journal.reader import Chain
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_support import add, holdfast, layout, make_repo, settings
-from holdfast.durable.chain import Chain
+from holdfast.storage.journal.reader import Chain
 from server.server_support import Server, served
 
 PATHS = ("/sessions", "/tasks/one/history", "/tasks/one/attempts", "/costs", "/quality")

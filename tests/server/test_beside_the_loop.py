@@ -13,12 +13,12 @@ from holdfast.app import App
 from holdfast.cli.screen import _frame
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable.attempts import Seen
-from holdfast.durable.entry import Record
-from holdfast.engine.loop import Loop
-from holdfast.engine.signals import AGENTS
 from holdfast.engine.spawn import Spawn
+from holdfast.orchestrator.loop import Loop
+from holdfast.orchestrator.wakeup import AGENTS
 from holdfast.server.serving import serving
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.records.attempt_folder import Seen
 from holdfast.wiring import workshop
 from server.server_support import Client
 

@@ -17,7 +17,7 @@ from engine_support import holdfast, layout, make_repo, sound, state, wait_for
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import choose
-from holdfast.durable.chain import Chain
+from holdfast.storage.journal.reader import Chain
 from server.server_support import Client, Server, served
 from support import require_strace
 

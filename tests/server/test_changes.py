@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine_support import layout, make_repo, sound, wait_for
-from holdfast.durable.chain import Chain
+from holdfast.storage.journal.reader import Chain
 from server.server_support import Server, served
 
 

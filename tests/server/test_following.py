@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine_support import layout, make_repo, wait_for
-from holdfast.durable.chain import Chain
+from holdfast.storage.journal.reader import Chain
 from server.server_support import Server, served
 
 

@@ -17,7 +17,7 @@ import pytest
 from cli_support import HOLDFAST
 from engine_support import add, environment, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
-from holdfast.server import denials, fences
+from holdfast.server import denials, subtask_limits
 from holdfast.server.serving import read_address
 from server.server_support import Server, add_asking, served
 
@@ -178,7 +178,7 @@ def test_an_agents_subtasks_are_its_own_agents_and_share_its_budget(tmp_path: Pa
         agent = server.with_token((repo / "token").read_text())
         blocked = agent.ask("POST", "/tasks/a/block", {"on": ["other-tas"]})
         assert blocked.code == "task_unknown" and "other-task" not in blocked.json["detail"]
-        below = [{"goal": "x", "parent": "top", "not_before": 4e9} for _ in range(fences.DESCENDANTS_MAX - 4)]
+        below = [{"goal": "x", "parent": "top", "not_before": 4e9} for _ in range(subtask_limits.DESCENDANTS_MAX - 4)]
         server.operator.post("/tasks/batch", {"tasks": below})
         new = [{"id": f"sub{number}", "goal": "x", "role": "risky"} for number in range(4)]
         wide = agent.ask("POST", "/tasks/a/split", {"tasks": new})
@@ -192,7 +192,7 @@ def test_an_agents_subtasks_are_its_own_agents_and_share_its_budget(tmp_path: Pa
 
 def test_an_agent_splits_only_so_deep(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
-    names = [f"p{number}" for number in range(fences.DEPTH_MAX)]
+    names = [f"p{number}" for number in range(subtask_limits.DEPTH_MAX)]
     for name, parent in zip(names, [None, *names], strict=False):
         add(repo, name, "write x.txt x", **({"parent": parent} if parent else {}))
     add_asking(repo, "a", 'ask "$HOLDFAST_URL/tasks/a/split" -d \'{"tasks":[{"goal":"x"}]}\'', parent=names[-1])

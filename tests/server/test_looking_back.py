@@ -14,12 +14,12 @@ import pytest
 from decision_support import THREE_TURNS, failed
 from engine_support import add, holdfast, layout, make_repo
 from holdfast.domain.entries import EFFECTS, PAYLOADS
-from holdfast.durable.at_work import last_tool
-from holdfast.durable.entry import Entry
-from holdfast.engine.chronicle import Chronicle
-from holdfast.engine.plain_story import plainly
-from holdfast.engine.run_ends import RunEnds
 from holdfast.server.routes.costs import far_from_usual
+from holdfast.storage.audit.run_ends import RunEnds
+from holdfast.storage.journal.entry import Entry
+from holdfast.storage.records.at_work import last_tool
+from holdfast.views.history import Chronicle
+from holdfast.views.plain_story import plainly
 
 
 def told(wal: Path, chronicle: Chronicle | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from engine_support import add, layout, make_repo, wait_for
 from holdfast.app import App
-from holdfast.engine.loop import Loop
+from holdfast.orchestrator.loop import Loop
 from holdfast.server.serving import read_address, serving
 from holdfast.wiring import workshop
 from server.server_support import Client

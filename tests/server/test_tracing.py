@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from engine_support import add, holdfast, landed, layout, make_repo, state, wait_for
-from holdfast.durable import root
-from holdfast.durable.chain import Chain
 from holdfast.server.tracing import Span, Spans
+from holdfast.storage.journal import data_root
+from holdfast.storage.journal.reader import Chain
 from ops.ops_support import running
 from server.server_support import served
 
@@ -38,7 +38,7 @@ def repo(tmp_path: Path) -> Path:
 
 def made(repo: Path) -> list[Span]:
     """The spans of all that the journal has."""
-    spans = Spans(layout(repo), root.read_format(layout(repo)).repository)
+    spans = Spans(layout(repo), data_root.read_format(layout(repo)).repository)
     return [span for run, entry in Chain(layout(repo).wal).entries() for span in spans.take(run, entry)]
 
 

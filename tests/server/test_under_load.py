@@ -22,9 +22,9 @@ import pytest
 from cli_support import HOLDFAST
 from engine_support import environment, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Entry
 from holdfast.server.serving import read_address
+from holdfast.storage.journal.entry import Entry
+from holdfast.storage.journal.reader import Chain
 from server.load_support import Load, Request
 from server.server_support import served
 from support import WAIT_S_MAX

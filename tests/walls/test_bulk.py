@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from confined_support import bench as bench
-from holdfast.domain.attempt import Ending, Exit, Launch, Limits, Order, Resources
-from holdfast.durable.bulk import Bounds
-from holdfast.durable.snapshot import Snapshots
+from holdfast.domain.attempt_records import Ending, Exit, Launch, Limits, Order, Resources
 from holdfast.errors import SnapshotTooLarge
+from holdfast.snapshots.size_limits import Bounds
+from holdfast.snapshots.snapshots import Snapshots
 from runner_support import LIMITS, Bench
 
 MB = 1 << 20
@@ -130,7 +130,7 @@ def test_what_the_attempt_began_with_is_not_held_against_it(bench: Bench) -> Non
 
 
 def test_a_worktree_with_a_file_of_a_terabyte_is_not_read_to_see_whether_it_is_spent(bench: Bench) -> None:
-    from holdfast.engine.worktree import Worktrees
+    from holdfast.worktrees.worktrees import Worktrees
 
     trees = Worktrees(bench.repo, bench.layout)
     trees._mark("T", b"")

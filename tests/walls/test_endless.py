@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from confined_support import bench as bench
-from holdfast.agents.plain import OneCall
-from holdfast.domain.attempt import Ending, Launch, Limits
+from holdfast.agents.adapters.simple_streams import OneCall
+from holdfast.domain.attempt_records import Ending, Launch, Limits
 from holdfast.layout import Attempt
 from runner_support import Bench
 

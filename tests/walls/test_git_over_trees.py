@@ -6,9 +6,9 @@ from pathlib import Path
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.domain.attempt import Ending
-from holdfast.engine import merge
-from holdfast.engine.worktree import Worktrees
+from holdfast.domain.attempt_records import Ending
+from holdfast.worktrees import merges
+from holdfast.worktrees.worktrees import Worktrees
 from runner_support import Bench
 from snapshot_support import git
 
@@ -104,8 +104,8 @@ def test_a_filter_of_a_snapshot_runs_in_the_sandbox_where_it_becomes_a_candidate
     """
     ended = bench.run(script, sandbox="bwrap")
     worktrees = Worktrees(bench.repo, bench.layout)
-    who = merge.Identity("a", "b")
-    made = merge.candidate(worktrees.store, base, ended.snapshot, "work", who, exclude=worktrees.exclude)
+    who = merges.Identity("a", "b")
+    made = merges.candidate(worktrees.store, base, ended.snapshot, "work", who, exclude=worktrees.exclude)
     assert made is not None
     assert git(bench.repo, "--git-dir", str(bench.layout.snapshots), "show", f"{made}:z.txt").startswith("ran")
     assert not outside.exists()

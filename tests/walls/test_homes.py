@@ -10,9 +10,9 @@ import pytest
 from confined_support import needs_bwrap
 from confined_support import place as place
 from holdfast.agents import registry
-from holdfast.agents.cli import Cli
+from holdfast.agents.common.cli_base import Cli
 from holdfast.config.settings import Config
-from holdfast.domain.attempt import Ending, Launch, folder_name
+from holdfast.domain.attempt_records import Ending, Launch, folder_name
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
 from runner_support import Bench

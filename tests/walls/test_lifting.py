@@ -11,10 +11,10 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.domain.attempt import Ending, Launch, Limits, Resources
-from holdfast.durable.blobs import Blobs
-from holdfast.engine import gates
+from holdfast.domain.attempt_records import Ending, Launch, Limits, Resources
+from holdfast.landing import gates
 from holdfast.processes import cgroups, controllers
+from holdfast.storage.records.blobs import Blobs
 from runner_support import LIMITS, Bench
 
 PIDS = 40
@@ -71,7 +71,7 @@ def test_an_agent_cannot_lift_its_own_limits(bench: Bench) -> None:
 
 
 def test_a_gate_cannot_lift_its_own_limits(bench: Bench) -> None:
-    from holdfast.agents import sandbox
+    from holdfast.processes import sandbox
 
     folder, root = bench.worktree, bench.layout.root
     (folder / "lift.py").write_text(LIFT)

@@ -11,7 +11,7 @@ import pytest
 from confined_support import bench as bench
 from confined_support import needs_bwrap, outputs
 from engine_support import add, holdfast, make_repo, settings, state
-from holdfast.domain.attempt import Launch
+from holdfast.domain.attempt_records import Launch
 from holdfast.domain.task import TaskState
 from runner_support import SCRIPT, Bench
 

@@ -13,12 +13,12 @@ from engine_support import add, landed, make_repo, sound, state
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.engine import holds
-from holdfast.engine.loop import Loop
+from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import workshop
 
 FULL = "bwrap: Creating new namespace failed: No space left on device"
 # By a word of its command line, who is started: an agent, a gate, a git of ours; only `listed` lists with -z.
-WHO = {"agent": "holdfast.agents.script", "gate": "the-gate", "git": "--chdir", "listed": " ls-files "}
+WHO = {"agent": "holdfast.agents.adapters.script", "gate": "the-gate", "git": "--chdir", "listed": " ls-files "}
 
 
 @pytest.fixture

@@ -13,12 +13,15 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.agents import hook, sandbox
-from holdfast.agents.gemini import Chat
-from holdfast.domain.attempt import Ending, Launch
-from holdfast.durable import attempts, git_objects, submodules
-from holdfast.engine import messages, worktree_links
+from holdfast.agents.adapters.gemini import Chat
+from holdfast.agents.common import hook
+from holdfast.domain.attempt_records import Ending, Launch
+from holdfast.git import objects, worktree_links
 from holdfast.layout import Attempt
+from holdfast.processes import sandbox
+from holdfast.snapshots import submodule_state
+from holdfast.storage.records import attempt_folder
+from holdfast.worktrees import commit_messages
 from runner_support import Bench
 from support import WAIT_S_MAX
 
@@ -32,12 +35,12 @@ READERS: dict[str, tuple[Callable[[Path], Any], str, bytes, tuple[Any, ...]]] = 
     "gemini": (lambda top: Chat(top, "0123abcd").answers(), CHAT, ANSWER, ([],)),
     "marker": (lambda top: sandbox._marked(top, ".project_root", "/w"), "p/.project_root", b"/w", (None,)),
     "hook": (lambda top: hook.said_in(top / "call-1.json"), "call-1.json", b"{}", (b"",)),
-    "message": (lambda top: messages._read(top / "logs" / "HEAD", top), "logs/HEAD", b"x", ([],)),
-    "submodule": (submodules.head_of, "HEAD", b"a" * 40, ("",)),
+    "message": (lambda top: commit_messages._read(top / "logs" / "HEAD", top), "logs/HEAD", b"x", ([],)),
+    "submodule": (submodule_state.head_of, "HEAD", b"a" * 40, ("",)),
     "link": (lambda top: worktree_links.admin_of(top), ".git", b"gitdir: /x\n", (None,)),
-    "content": (lambda top: git_objects._content(str(top / "f")), "f", b"x", (None,)),
-    "start": (lambda top: attempts._read(top / "alive", attempts.Sign), "alive", SIGN, (None,)),
-    "lock": (lambda top: attempts.is_free(Attempt(top).alive), "alive.lock", b"", (True, False)),
+    "content": (lambda top: objects._content(str(top / "f")), "f", b"x", (None,)),
+    "start": (lambda top: attempt_folder._read(top / "alive", attempt_folder.Sign), "alive", SIGN, (None,)),
+    "lock": (lambda top: attempt_folder.is_free(Attempt(top).alive), "alive.lock", b"", (True, False)),
 }
 
 
@@ -105,4 +108,4 @@ def test_a_lock_that_an_agent_has_made_huge_is_not_read(bench: Bench) -> None:
     assert ended.ending is Ending.DONE, bench.files.output.read_text()
     if bench.files.alive.stat().st_size < 1 << 40:
         pytest.skip("the lock is not the agent's to write")
-    assert attempts.last_sign(bench.files, 1) is None
+    assert attempt_folder.last_sign(bench.files, 1) is None

@@ -10,7 +10,7 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.domain.attempt import Ending, Launch
+from holdfast.domain.attempt_records import Ending, Launch
 from runner_support import Bench
 
 pytestmark = needs_bwrap

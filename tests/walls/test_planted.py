@@ -8,7 +8,7 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.domain.attempt import Ending, Home, Launch
+from holdfast.domain.attempt_records import Ending, Home, Launch
 from runner_support import Bench
 
 pytestmark = needs_bwrap

@@ -11,10 +11,10 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.domain.attempt import Ending, Launch
-from holdfast.durable import disk
-from holdfast.durable.kernel import Kernel
+from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.errors import DiskError
+from holdfast.storage.files import disk
+from holdfast.storage.files.kernel import Kernel
 from holdfast.testing.recorder import PowerCut, Recorder
 from runner_support import Bench
 

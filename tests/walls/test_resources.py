@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from confined_support import bench as bench
-from holdfast.domain.attempt import Ending, Launch, Limits, Resources
-from holdfast.durable.blobs import Blobs
-from holdfast.engine import gates
+from holdfast.domain.attempt_records import Ending, Launch, Limits, Resources
+from holdfast.landing import gates
 from holdfast.layout import Layout
 from holdfast.processes import cgroups, controllers, resources
+from holdfast.storage.records.blobs import Blobs
 from runner_support import LIMITS, Bench
 
 MB = 1 << 20

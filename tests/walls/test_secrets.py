@@ -9,13 +9,13 @@ import sys
 import uuid
 from pathlib import Path
 
+import holdfast.durable.scrub as scrub_module
 import pytest
 
-import holdfast.durable.scrub as scrub_module
 from confined_support import bench as bench
 from engine_support import add, holdfast, layout, make_repo, settings
-from holdfast.domain.attempt import Ending, Launch
-from holdfast.durable.scrub import REDACTED, Flow, Scrubber
+from holdfast.domain.attempt_records import Ending, Launch
+from holdfast.storage.records.redact import REDACTED, Flow, Scrubber
 from runner_support import Bench, until
 from server.server_support import served
 

@@ -10,11 +10,11 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.agents.record import Record
-from holdfast.durable import attempts
-from holdfast.durable import git as our_git
+from holdfast.agents.runner.attempt_writer import Record
 from holdfast.errors import SandboxFailed
+from holdfast.git import command as our_git
 from holdfast.processes import confined_git, members
+from holdfast.storage.records import attempt_folder
 from runner_support import Bench
 from snapshot_support import git
 from support import wait_for
@@ -26,7 +26,7 @@ def test_a_folder_that_leads_to_the_secrets_shows_a_snapshot_nothing(bench: Benc
     secret = bench.layout.secret / "server.key"
     secret.parent.mkdir(parents=True)
     secret.write_text("the operator's token\n")
-    attempts.make_folder(bench.files)
+    attempt_folder.make_folder(bench.files)
     order = bench.order(sandbox="bwrap")
     record = Record(bench.files, order)
     shadow = record._snapshots._shadow

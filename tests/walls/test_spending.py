@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from confined_support import bench as bench
-from holdfast.domain.attempt import Ending, Launch
+from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.server import quotas
 from holdfast.server.operations import Ask, NoQuery, Principal
 from holdfast.server.problems import Problem

@@ -9,10 +9,10 @@ from pathlib import Path
 from confined_support import bench as bench
 from confined_support import needs_bwrap, outputs
 from engine_support import add, holdfast, layout, make_repo, state
-from holdfast.domain.attempt import Ending
-from holdfast.durable import disk
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.root import create_root, open_root
+from holdfast.domain.attempt_records import Ending
+from holdfast.storage.files import disk
+from holdfast.storage.journal.data_root import create_root, open_root
+from holdfast.storage.records.blobs import Blobs
 from runner_support import Bench
 from snapshot_support import git
 

@@ -1,7 +1,5 @@
-"""Agents, and the runner that lets one work on an attempt, whatever becomes of the orchestrator.
+"""Agents behind `ports.Agent`: which there are, what each costs, and how its output is read.
 
-Walk it as a start does: `runner` takes the start → `environment` and `sandbox` say how the agent is called → `child`
-is its process → `streams` makes typed events of what it says → `conversation` finds the turns in them → `record` makes
-each turn durable, while `hook` lets the agent wait → `limits` says when it is enough → `verdicts` says how it ended.
-`registry` has the agents themselves, for the engine: one file for each CLI, on top of `cli` and `said`.
+Enters: the settings. Leaves: agents by name. Each has a file in `adapters`; `runner` is the process that runs one.
+Read `registry.py` first.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from holdfast.agents import prices
+from holdfast.agents.common import prices
 from holdfast.config.settings import Config
 from holdfast.ports import Agent
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from holdfast.domain.attempt import Can, Permission
+from holdfast.domain.attempt_records import Can, Permission
 from holdfast.ports import Agent
 
 

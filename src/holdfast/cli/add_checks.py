@@ -11,13 +11,13 @@ import click
 
 from holdfast.cli.table import cut, echo_wrapped, terminal_width
 from holdfast.cli.terminal import plain
-from holdfast.durable.lock import read_holder
 from holdfast.errors import InputError
+from holdfast.storage.journal.lock import read_holder
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.backlog.scanner import Found
     from holdfast.domain.definition import Definition
-    from holdfast.stores.scan import Found
 
 GATE_WAYS = "Add `--verify COMMAND` to a task, or `gates:` in .sdd/config/settings.yaml for all."
 
@@ -34,12 +34,12 @@ def expect_usable(app: App, options: Mapping[str, Any]) -> None:
             told = f"there is no agent {name!r}; known are {', '.join(sorted(known))}"
             raise InputError(detail=f"{told}. Others are declared as `agents` in {app.layout.settings}")
     if kind := options.get("sandbox"):
-        from holdfast.agents.sandbox import KINDS
+        from holdfast.processes.sandbox import KINDS
 
         if kind not in KINDS:
             raise InputError(detail=f"there is no sandbox {kind!r}; use {', '.join(KINDS)}")
     if script := options.get("script"):
-        from holdfast.agents.script import OTHERS, TURNS, unknown_step
+        from holdfast.agents.adapters.script import OTHERS, TURNS, unknown_step
 
         if step := unknown_step(script):
             raise InputError(detail=f"a script has no step {step!r}; known are {', '.join((*TURNS, *OTHERS))}")

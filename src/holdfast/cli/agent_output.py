@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.wording import given_words, money, plural
-from holdfast.durable import transcript
+from holdfast.storage.records import transcript
 
 if TYPE_CHECKING:
     from holdfast.layout import Attempt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.shared import as_json, config_here, print_json
+from holdfast.cli.options import as_json, config_here, print_json
 from holdfast.cli.terminal import plain
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
     Those of the settings are listed, too; outside a repository there are none. A missing one is listed with the way to
     install it. PERMISSIONS is what it may do without asking: `permissions` in the settings' `agents`.
     """
-    from holdfast.agents import registry, sandbox
+    from holdfast.agents import registry
     from holdfast.agents.survey import survey
+    from holdfast.processes import sandbox
 
     config = config_here(ctx)
     if show_prices:
@@ -96,7 +97,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 def _show_prices(config: Config, as_json: bool) -> None:
-    from holdfast.agents.prices import AS_OF, PRICES
+    from holdfast.agents.common.prices import AS_OF, PRICES
     from holdfast.cli.table import print_table
 
     own = {name: price.per_million for name, price in config.prices.items()}

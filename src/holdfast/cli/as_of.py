@@ -11,11 +11,11 @@ from holdfast.domain.definition import Definition, parse
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Entry
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId
 from holdfast.layout import Layout
+from holdfast.storage.journal.entry import Entry
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.blobs import Blobs
 
 
 class Row(msgspec.Struct, frozen=True):

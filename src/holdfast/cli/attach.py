@@ -15,16 +15,16 @@ import msgspec
 
 from holdfast.cli.agent_output import Records, lines
 from holdfast.cli.completion import complete_task
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.terminal import Printer, plain, printing
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money
-from holdfast.durable import attempts
-from holdfast.durable.at_work import STATES, at_work, clock
-from holdfast.durable.attempts import Seen
-from holdfast.durable.lock import read_holder
 from holdfast.errors import NeverAttempted
+from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.at_work import STATES, at_work, clock
+from holdfast.storage.records.attempt_folder import Seen
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -114,7 +114,7 @@ def _find(app: App, name: str) -> tuple[str, str]:
     task = name.rpartition(".")[0]
     if task in tasks and app.layout.attempt(name).is_dir():
         return task, name
-    from holdfast.cli.overview import unknown
+    from holdfast.views.rows import unknown
 
     raise unknown(name, tasks)
 
@@ -217,7 +217,7 @@ def _over(app: App, name: str, attempt: str) -> str | None:
     files = app.layout.attempt_files(attempt)
     start = max(task.starts, _newest_start(files))
     intent = task.intent if start == task.starts else ""
-    seen = attempts.look(files, start, intent)
+    seen = attempt_folder.look(files, start, intent)
     if seen in (Seen.ALIVE, Seen.HEADLESS):
         return None
     holder = read_holder(app.layout.lock)
@@ -225,7 +225,7 @@ def _over(app: App, name: str, attempt: str) -> str | None:
     goes_on = task.state in _GOES_ON or (task.state is TaskState.OPEN and task.continues)
     if is_run and goes_on:
         return None
-    ended = attempts.read_exit(files, start, intent)
+    ended = attempt_folder.read_exit(files, start, intent)
     how = f"{ended.ending}: {ended.detail}" if ended is not None else "nobody said how"
     told = f"{attempt} has ended ({how}); the task is {task.state}"
     return f"{told}, and nobody runs: `holdfast run` goes on with it" if goes_on and not is_run else told

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("holdfast.cli.demo:demo", "Work on sample tasks, kill everything meanwhile, and count what was lost."),
     "init": ("holdfast.cli.tasks:init", "Make the data root of this repository."),
-    "add": ("holdfast.cli.editing:add", "Add a task: a goal in words, files, or - for standard input."),
+    "add": ("holdfast.cli.add_edit:add", "Add a task: a goal in words, files, or - for standard input."),
     "run": ("holdfast.cli.run:run", "Work on the tasks until nothing is left to do."),
     "serve": ("holdfast.cli.serve:serve", "Serve the API and the dashboard, and start no agents."),
     "dashboard": ("holdfast.cli.serve:dashboard", "Tell where the dashboard is, with the token that lets you in."),
@@ -34,29 +34,32 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("holdfast.cli.status:status", "Tell how the backlog stands, and who runs."),
     "show": ("holdfast.cli.show:show", "Show one task: its state and why, and its definition."),
     "gates": ("holdfast.cli.gates:gates", "Show how a task's gates came out, and what they printed."),
-    "edit": ("holdfast.cli.editing:edit", "Change a task's definition, by options or in your editor."),
+    "edit": ("holdfast.cli.add_edit:edit", "Change a task's definition, by options or in your editor."),
     "prompt": ("holdfast.cli.prompt:prompt", "Show exactly what a task's agent would be told."),
-    "cancel": ("holdfast.cli.moves:cancel", "Cancel a task; its agent is ended."),
-    "retry": ("holdfast.cli.moves:retry", "Open a failed task again."),
-    "approve": ("holdfast.cli.moves:approve", "Let a result land that waits for you."),
-    "reject": ("holdfast.cli.moves:reject", "Refuse a result that waits for you."),
-    "resume": ("holdfast.cli.moves:resume", "Go on with the last attempt of a task that has failed or was stopped."),
-    "reassign": ("holdfast.cli.moves:reassign", "Take a task from its agent and give it to another."),
-    "promote": ("holdfast.cli.moves:promote", "Land what an attempt made, again or after all."),
+    "cancel": ("holdfast.cli.decisions:cancel", "Cancel a task; its agent is ended."),
+    "retry": ("holdfast.cli.decisions:retry", "Open a failed task again."),
+    "approve": ("holdfast.cli.decisions:approve", "Let a result land that waits for you."),
+    "reject": ("holdfast.cli.decisions:reject", "Refuse a result that waits for you."),
+    "resume": (
+        "holdfast.cli.decisions:resume",
+        "Go on with the last attempt of a task that has failed or was stopped.",
+    ),
+    "reassign": ("holdfast.cli.decisions:reassign", "Take a task from its agent and give it to another."),
+    "promote": ("holdfast.cli.decisions:promote", "Land what an attempt made, again or after all."),
     "turns": ("holdfast.cli.turns:turns", "List the turns of an attempt: what each did, and cost."),
     "diff": ("holdfast.cli.turns:diff", "Show what an attempt changed, a turn, or what changed between two."),
-    "undo": ("holdfast.cli.moves:undo", "Put a task's worktree back to how a turn left it."),
-    "fork": ("holdfast.cli.moves:fork", "Begin anew with the tree that a turn left."),
+    "undo": ("holdfast.cli.decisions:undo", "Put a task's worktree back to how a turn left it."),
+    "fork": ("holdfast.cli.decisions:fork", "Begin anew with the tree that a turn left."),
     "snapshots": ("holdfast.cli.turns:snapshots", "List or export the snapshots of an attempt."),
-    "resolve": ("holdfast.cli.moves:resolve", "Decide what is parked or abandoned."),
+    "resolve": ("holdfast.cli.decisions:resolve", "Decide what is parked or abandoned."),
     "history": ("holdfast.cli.journal:history", "Tell a task's whole story from the journal."),
     "log": ("holdfast.cli.journal:log", "Show the journal, filtered, followed, or as of a moment."),
     "agents": ("holdfast.cli.agents:agents", "List the agents: installed, signed in, what each can do."),
     "doctor": ("holdfast.cli.doctor:doctor", "Look for what is wrong, and say what to type."),
     "gc": ("holdfast.cli.gc:gc", "Remove what is of no use any more."),
-    "check": ("holdfast.cli.proof:check", "Prove that everything fits together."),
-    "seal": ("holdfast.cli.proof:seal", "Seal the audit log."),
-    "prove": ("holdfast.cli.proof:prove", "Prove one audit record, or check such a proof."),
+    "check": ("holdfast.cli.check_seal_prove:check", "Prove that everything fits together."),
+    "seal": ("holdfast.cli.check_seal_prove:seal", "Seal the audit log."),
+    "prove": ("holdfast.cli.check_seal_prove:prove", "Prove one audit record, or check such a proof."),
 }
 
 
@@ -114,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
             code = ended.code
         sys.stdout.flush()
     except (HoldfastError, click.ClickException, click.Abort, KeyboardInterrupt, OSError) as error:
-        from holdfast.cli.telling import tell, wants_json
+        from holdfast.cli.errors import tell, wants_json
 
         code = tell(error, wants_json(given))
     sys.exit(code)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from holdfast.cli.shared import find_app
+from holdfast.cli.options import find_app
 
 _FILE_BYTES_MAX = 1 << 20
 _NEW = ("open", "issues")
@@ -38,8 +38,8 @@ def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def _new_ids(backlog: Path, known: Collection[str]) -> Iterator[str]:
     """What the files that the journal does not know call themselves, as far as a look without YAML can tell."""
+    from holdfast.backlog.scanner import ENDINGS
     from holdfast.domain.definition import is_id, possible_ids
-    from holdfast.stores.scan import ENDINGS
 
     for folder in _NEW:
         if not (backlog / folder).is_dir():

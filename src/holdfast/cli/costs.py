@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.durable import jsonl
 from holdfast.layout import Attempt
+from holdfast.storage.records import ledger
 
 REPORTED, ESTIMATED, PARTLY = "reported", "estimated", "partly estimated"
 
@@ -34,7 +34,7 @@ def spent_by(files: Attempt) -> tuple[float, int]:
 
 def _lines(files: Attempt) -> Iterator[dict[str, Any]]:
     if files.spend.exists():
-        yield from (line.record for line in jsonl.Ledger(files.spend).read())
+        yield from (line.record for line in ledger.Ledger(files.spend).read())
 
 
 def _word(estimated: list[bool]) -> str:

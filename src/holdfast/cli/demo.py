@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.shared import as_json, print_json
+from holdfast.cli.options import as_json, print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def demo(ctx: click.Context, seed: int | None, as_json: bool) -> None:
     from holdfast.demo.lives import Lives, Stuck, ending, last_lines
     from holdfast.demo.sample import ALL, Sample
     from holdfast.demo.sums import Sums, sums
-    from holdfast.durable import disk, git
+    from holdfast.git import command as git
+    from holdfast.storage.files import disk
 
     git.require_minimum()
     seed = random.randrange(10_000) if seed is None else seed

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import preflight
-from holdfast.cli.overview import Overview, look
-from holdfast.cli.shared import as_json, config_here, find_app, print_json
+from holdfast.cli.options import as_json, config_here, find_app, print_json
 from holdfast.cli.terminal import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
+from holdfast.views.rows import Overview, look
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.checks.doctor import Part
     from holdfast.config.settings import Config
-    from holdfast.engine.health import Part
 
 SOMETHING_TO_DO = 20
 SHOWN_MAX = 10
@@ -63,7 +63,7 @@ def _tell(parts: list[Part]) -> None:
 
 def _parts_here(ctx: click.Context) -> Iterator[Part]:
     """All parts in a repository with a data root; elsewhere what is missing, and what can be looked at without."""
-    from holdfast.engine.health import Finding, Part
+    from holdfast.checks.doctor import Finding, Part
 
     yield Part("python", ".".join(map(str, sys.version_info[:3])))
     try:
@@ -84,8 +84,8 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
 
 
 def _git_version() -> Part:
-    from holdfast.durable import git
-    from holdfast.engine.health import Finding, Part
+    from holdfast.checks.doctor import Finding, Part
+    from holdfast.git import command as git
 
     try:
         git.require_minimum()
@@ -95,8 +95,8 @@ def _git_version() -> Part:
 
 
 def _parts(app: App) -> Iterator[Part]:
-    from holdfast.durable.root import read_root
-    from holdfast.engine import health
+    from holdfast.checks import doctor as health
+    from holdfast.storage.journal.data_root import read_root
 
     has_git = True
     for name in preflight.GIT_CHECKS:
@@ -122,8 +122,8 @@ def _parts(app: App) -> Iterator[Part]:
 
 def _sandbox_part(app: App) -> Part:
     """What keeps agents in, and what being root means for that."""
-    from holdfast.agents import sandbox
-    from holdfast.engine.health import Finding, Part
+    from holdfast.checks.doctor import Finding, Part
+    from holdfast.processes import sandbox
 
     kind = app.config.sandbox
     why = sandbox.missing(kind, tries=True) or sandbox.unconfined(kind)
@@ -132,7 +132,7 @@ def _sandbox_part(app: App) -> Part:
 
 
 def _git_part(app: App, name: str) -> Part:
-    from holdfast.engine.health import Finding, Part
+    from holdfast.checks.doctor import Finding, Part
 
     try:
         return Part(name, preflight.GIT_CHECKS[name](app))
@@ -141,9 +141,9 @@ def _git_part(app: App, name: str) -> Part:
 
 
 def _chain_part(app: App) -> Part:
-    from holdfast.engine.check import check
-    from holdfast.engine.health import Finding, Part
-    from holdfast.stores.backlog import Backlog
+    from holdfast.backlog.folder import Backlog
+    from holdfast.checks.check import check
+    from holdfast.checks.doctor import Finding, Part
 
     section = check(app.layout, Backlog(app.layout.backlog), None, chain_only=True).sections[0]
     counted = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in section.counted.items())
@@ -152,8 +152,8 @@ def _chain_part(app: App) -> Part:
 
 def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
     """What the journal's state is held against; nothing where it cannot be read, which the chain's part has said."""
-    from holdfast.engine import health
-    from holdfast.engine.check import live_owner
+    from holdfast.checks import doctor as health
+    from holdfast.checks.check import live_owner
 
     try:
         view = app.look()
@@ -181,7 +181,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
 
 def _tasks_part(overview: Overview) -> Part:
     """Files that cannot be used, and tasks that wait for a person; what is parked has a part of its own."""
-    from holdfast.engine.health import Finding, Part
+    from holdfast.checks.doctor import Finding, Part
 
     files = list(dict.fromkeys(each.file for each in overview.problems))
     findings = []
@@ -208,9 +208,9 @@ def _agents_part(config: Config, overview: Overview | None) -> Part:
     to be signed in, too."""
     from holdfast.agents.registry import agents
     from holdfast.agents.survey import survey
+    from holdfast.checks.doctor import Finding, Part
     from holdfast.domain.definition import Definition
     from holdfast.domain.routing import choose
-    from holdfast.engine.health import Finding, Part
 
     known = agents(config)
     found = {each.name: each for each in survey(known)}

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.agents import sandbox
-from holdfast.durable import disk
+from holdfast.processes import sandbox
+from holdfast.storage.files import disk
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Config
-    from holdfast.domain.attempt import Permission
+    from holdfast.domain.attempt_records import Permission
     from holdfast.layout import Layout
     from holdfast.ports import Agent
 

@@ -8,15 +8,15 @@ import click
 import msgspec
 
 from holdfast.cli.completion import complete_task
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
 from holdfast.cli.terminal import plain, plain_lines
 from holdfast.domain.state import Task
-from holdfast.durable.blobs import Blobs
-from holdfast.engine import gate_results
-from holdfast.engine.gates import Result
-from holdfast.engine.verify import Verdict, shown_command
 from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId
+from holdfast.landing import gate_results
+from holdfast.landing.gates import Result
+from holdfast.landing.verify import Verdict, shown_command
+from holdfast.storage.records.blobs import Blobs
 
 if TYPE_CHECKING:
     from holdfast.app import View
@@ -60,7 +60,7 @@ def _judged(view: View, name: str) -> tuple[Task | None, str, Verdict | None]:
 
 
 def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
-    from holdfast.cli.overview import look, unknown
+    from holdfast.views.rows import look, unknown
 
     rows = look(find_app(ctx)).rows
     state = known.state if known is not None else rows[task].state if task in rows else None

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
 
 if TYPE_CHECKING:
-    from holdfast.engine.garbage import Garbage
+    from holdfast.checks.gc import Garbage
 
 SHOWN_MAX = 20
 _NOUNS = {
@@ -43,10 +43,10 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     Work that has not landed, the journal and its archive, and every attempt's folder are always kept. While somebody
     runs, it refuses; a dry run may be made at any time.
     """
-    from holdfast.durable.root import open_root
-    from holdfast.engine.auditing import without_run
-    from holdfast.engine.garbage import Collector
-    from holdfast.engine.repair import holding
+    from holdfast.checks.gc import Collector
+    from holdfast.checks.repair import holding
+    from holdfast.storage.audit.from_journal import without_run
+    from holdfast.storage.journal.data_root import open_root
 
     app = find_app(ctx)
     app.expect_initialised()

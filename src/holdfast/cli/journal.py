@@ -19,20 +19,20 @@ import msgspec
 
 from holdfast.cli import as_of
 from holdfast.cli.completion import complete_task
-from holdfast.cli.shared import as_json, find_app
+from holdfast.cli.options import as_json, find_app
 from holdfast.cli.terminal import Printer, local_time, moment, plain, printing
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.state import State
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.chain import Chain, Torn
-from holdfast.durable.entry import Entry, encode
-from holdfast.durable.journal import epoch_of, is_run_id
-from holdfast.durable.root import read_root
-from holdfast.engine import story
-from holdfast.engine.gate_results import output_of_verdict
-from holdfast.engine.plain_story import fully
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
+from holdfast.landing.gate_results import output_of_verdict
 from holdfast.layout import Layout
+from holdfast.storage.journal.data_root import read_root
+from holdfast.storage.journal.entry import Entry, encode
+from holdfast.storage.journal.reader import Chain, Torn
+from holdfast.storage.journal.writer import epoch_of, is_run_id
+from holdfast.storage.records.blobs import Blobs
+from holdfast.views import story
+from holdfast.views.plain_story import fully
 
 POLL_MS = 200
 _DIGITS_MAX = 20
@@ -132,7 +132,7 @@ def _layout(ctx: click.Context) -> Layout:
 def _told_of_file(layout: Layout, task: str) -> bool:
     """Whether a task that the journal does not know has a file; tells why its story is empty."""
     # The reader of YAML is loaded only for who is not in the journal.
-    from holdfast.stores.backlog import Backlog
+    from holdfast.backlog.folder import Backlog
 
     scan = Backlog(layout.backlog).scan()
     problems = [each for each in scan.problems if task in each.tasks]

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 import click
 import msgspec
 
-from holdfast.cli.next_step import is_faulted, next_step, stuck_behind
 from holdfast.cli.terminal import plain, plain_json
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
-from holdfast.durable.at_work import STATES as AT_WORK
-from holdfast.engine import lost
-from holdfast.engine.gate_results import OUTPUT, output_of_task
+from holdfast.landing import lost_landings
+from holdfast.landing.gate_results import OUTPUT, output_of_task
+from holdfast.storage.records.at_work import STATES as AT_WORK
+from holdfast.views.next_step import is_faulted, next_step, stuck_behind
 
 if TYPE_CHECKING:
-    from holdfast.engine.loop import Loop
+    from holdfast.orchestrator.loop import Loop
 
 LEFT_TOLD_MAX = 20
 # How often programs are told of other states, at most.
@@ -131,7 +131,7 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
         yield "    next: holdfast run"
     for name, sentence in loop.shop.lost.items():
         yield f"  {name} is {loop.board.task(name).state}, and its landing is lost"
-        yield f"    next: {lost.next_step(name, sentence)}"
+        yield f"    next: {lost_landings.next_step(name, sentence)}"
     if files := list(dict.fromkeys(f"{each.file}:{each.line}" for each in loop.board.problems)):
         more = f" and {len(files) - LEFT_TOLD_MAX} more" if len(files) > LEFT_TOLD_MAX else ""
         yield f"  {plural(len(files), 'file')} cannot be used: {', '.join(files[:LEFT_TOLD_MAX])}{more}"

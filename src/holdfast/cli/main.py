@@ -29,7 +29,7 @@ def work() -> None:
             sys.stdout.write(f"holdfast {__version__}\n")
             sys.stdout.flush()
         except OSError as error:
-            from holdfast.cli.telling import tell
+            from holdfast.cli.errors import tell
 
             sys.exit(tell(error, as_json=False))
         return

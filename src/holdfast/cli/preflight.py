@@ -10,11 +10,11 @@ from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent,
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.cli.overview import Overview
     from holdfast.config.settings import Config
     from holdfast.domain.definition import Definition
-    from holdfast.durable.git import Repository
+    from holdfast.git.command import Repository
     from holdfast.ports import Agent
+    from holdfast.views.rows import Overview
 
 CHANGED_TOLD_MAX = 3
 # What a run goes on with, whatever agents are there.
@@ -26,13 +26,13 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
 
     `with_goal`: a task that names no agent is about to be added.
     """
-    from holdfast.agents import sandbox
     from holdfast.agents.pricing import unpriced
     from holdfast.agents.registry import agents
-    from holdfast.cli.overview import look
     from holdfast.config import mcp
     from holdfast.domain.definition import Definition
     from holdfast.domain.routing import choose
+    from holdfast.processes import sandbox
+    from holdfast.views.rows import look
 
     app.expect_initialised()
     for check in GIT_CHECKS.values():
@@ -59,7 +59,7 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
 
 
 def usable_git(app: App) -> str:
-    from holdfast.durable import git
+    from holdfast.git import command as git
 
     git.require_minimum()
     return git.run("--version", cwd=app.repo, env=git.environment({})).line
@@ -67,14 +67,14 @@ def usable_git(app: App) -> str:
 
 def target(app: App) -> str:
     """The branch to land on, which has a commit."""
-    from holdfast.durable import git
-    from holdfast.engine import merge
+    from holdfast.git import command as git
+    from holdfast.worktrees import merges
 
     repository, named = git.discover(app.repo), app.config.git.target_branch
     if named is None and repository.run("symbolic-ref", "-q", "HEAD", codes=(0, 1)).code:
         found = repository.run("for-each-ref", "--count=1", "--format=%(refname:short)", "refs/heads").line
         raise DetachedHead(repo=app.repo, branch=found or "-c main")
-    branch = merge.target_branch(app.repo, app.config)
+    branch = merges.target_branch(app.repo, app.config)
     short = branch.removeprefix("refs/heads/")
     if repository.run("rev-parse", "-q", "--verify", f"{branch}^{{commit}}", codes=(0, 1, 128)).code:
         if commit := _last_commit(app, repository, branch):
@@ -86,7 +86,7 @@ def target(app: App) -> str:
 
 def _last_commit(app: App, repository: Repository, branch: str) -> str:
     """The last known commit of a branch that is gone; empty for one that never had any."""
-    from holdfast.engine.land import newest_landing
+    from holdfast.landing.branch import newest_landing
 
     landing = newest_landing(app.repo, branch, app.look().state.tasks.values()) if app.layout.root.exists() else ""
     log = repository.git_dir / "logs" / "HEAD"
@@ -107,9 +107,9 @@ def _last_commit(app: App, repository: Repository, branch: str) -> str:
 
 
 def identity(app: App) -> str:
-    from holdfast.engine import merge
+    from holdfast.worktrees import merges
 
-    who = merge.identity(app.repo, app.config)
+    who = merges.identity(app.repo, app.config)
     return f"{who.name} <{who.email}>"
 
 
@@ -118,7 +118,7 @@ GIT_CHECKS: Mapping[str, Callable[[App], str]] = {"git": usable_git, "branch": t
 
 def _about_checkout(app: App) -> Iterator[str]:
     """A dirty checkout is fine; what people wonder about is said."""
-    from holdfast.durable import git
+    from holdfast.git import command as git
 
     repository = git.discover(app.repo)
     asked = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")

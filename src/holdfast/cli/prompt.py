@@ -9,17 +9,17 @@ import click
 import msgspec
 
 from holdfast.cli.completion import complete_task
-from holdfast.cli.overview import look, unknown
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.terminal import plain_lines
-from holdfast.domain.before import seems_lost
+from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.views.rows import look, unknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.durable.blobs import Blobs
+    from holdfast.storage.records.blobs import Blobs
 
 
 @click.command(epilog="Examples:  holdfast prompt fix-login  ·  holdfast prompt --template")
@@ -48,12 +48,12 @@ def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: b
 
 def _prompt(app: App, name: str) -> str:
     from holdfast.agents.registry import agents
-    from holdfast.domain.before import claimed
+    from holdfast.domain.attempt_history import claimed
     from holdfast.domain.routing import choose
-    from holdfast.durable.blobs import Blobs
-    from holdfast.engine import merge
-    from holdfast.engine.diffs import Diffs
-    from holdfast.engine.wake import Room, ready
+    from holdfast.engine.start_inputs import Room, ready
+    from holdfast.storage.records.blobs import Blobs
+    from holdfast.views.diffs import Diffs
+    from holdfast.worktrees import merges
 
     overview = look(app)
     file = overview.files.get(name)
@@ -66,7 +66,7 @@ def _prompt(app: App, name: str) -> str:
         raise click.UsageError(f"There is no agent called {choice.agent}, so nobody would be told.")
     task, blobs = claimed(before, choice.agent, choice.model), Blobs(app.layout.cas)
     room = Room(
-        app.repo, app.layout, app.config, blobs, merge.target_branch(app.repo, app.config),
+        app.repo, app.layout, app.config, blobs, merges.target_branch(app.repo, app.config),
         lambda attempt: Diffs(app.repo, app.layout, task, attempt).base(),
     )  # fmt: skip
     return ready(room, task, _pinned(blobs, before) or file.definition, agent).prompt

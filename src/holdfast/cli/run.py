@@ -16,18 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.backlog.restore import put_back_config
+from holdfast.checks.check import live_owner
 from holdfast.cli.completion import complete_task
-from holdfast.cli.overview import unknown
-from holdfast.cli.shared import as_json, find_app, linked_branch, print_json
+from holdfast.cli.options import as_json, find_app, linked_branch, print_json
 from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic
 from holdfast.domain.task import TaskState
-from holdfast.durable.at_work import at_work
-from holdfast.durable.lock import Holder, in_words, read_holder
-from holdfast.durable.process import is_stopped
-from holdfast.engine.check import live_owner
-from holdfast.engine.restoring import put_back_config
-from holdfast.engine.signals import AGENTS, LEAVE, Signals
 from holdfast.errors import (
     AgentsAlone,
     AgentsNotStopped,
@@ -41,12 +36,17 @@ from holdfast.errors import (
     RunsAlready,
     RunStopped,
 )
+from holdfast.identity import is_stopped
+from holdfast.orchestrator.wakeup import AGENTS, LEAVE, Signals
+from holdfast.storage.journal.lock import Holder, in_words, read_holder
+from holdfast.storage.records.at_work import at_work
+from holdfast.views.rows import unknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.engine.board import Board
-    from holdfast.engine.loop import Loop
-    from holdfast.engine.workshop import Note, Workshop
+    from holdfast.engine.context import Note, Workshop
+    from holdfast.orchestrator.loop import Loop
 
 SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
 TASKS_LEFT = 20
@@ -113,7 +113,7 @@ def run(
         _detach(app, ctx, wanted)
         return
     from holdfast.cli.live import view
-    from holdfast.engine.loop import Loop
+    from holdfast.orchestrator.loop import Loop
     from holdfast.wiring import workshop
 
     # This one stays: what it has loaded so far is for good, and everything later is collected.
@@ -133,7 +133,7 @@ def run(
             loop.run()
         left = _left(loop, wanted)
         if shop.lost:
-            from holdfast.engine.lost import settle_rewritten
+            from holdfast.landing.lost_landings import settle_rewritten
 
             # A person may have said meanwhile what has become of one.
             shop.lost = settle_rewritten(app.repo, shop.ledger, shop.layout, shown.note)
@@ -188,7 +188,7 @@ def alone(app: App) -> Iterator[None]:
 
 
 def _add(app: App, goal: str) -> str:
-    from holdfast.cli.editing import add_goal
+    from holdfast.cli.add_edit import add_goal
 
     return add_goal(app, goal)
 
@@ -232,7 +232,7 @@ class stopping:
 
 
 def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
-    from holdfast.durable import disk
+    from holdfast.storage.files import disk
 
     app.expect_initialised()
     log_path = app.layout.logs / "run.log"
@@ -277,7 +277,7 @@ def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: f
     app = find_app(ctx)
     app.expect_initialised()
     if tasks:
-        from holdfast.cli.moves import decide_and_tell
+        from holdfast.cli.decisions import decide_and_tell
 
         decide_and_tell(ctx, "stop", as_json, tasks=list(tasks))
         return
@@ -319,7 +319,7 @@ def _stop_run(app: App, holder: Holder, how: str, wait_s: float) -> None:
 
 def _stop_agents(app: App, wait_s: float) -> list[str]:
     """Owns the data root until the agents that an earlier run left have ended, and journals what they said."""
-    from holdfast.engine.loop import Loop
+    from holdfast.orchestrator.loop import Loop
     from holdfast.wiring import workshop
 
     told: list[str] = []

@@ -27,10 +27,10 @@ from holdfast.clock import monotonic, wall
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
-from holdfast.durable.at_work import AtWork, clock, glance
+from holdfast.storage.records.at_work import AtWork, clock, glance
 
 if TYPE_CHECKING:
-    from holdfast.engine.loop import Loop
+    from holdfast.orchestrator.loop import Loop
 
 PAINTS_PER_S = 4
 NOTES_SHOWN = 8

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.errors import NobodyServes
 
 
@@ -29,7 +29,7 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
     app = find_app(ctx, **{f"server.{name}": value for name, value in given.items()})
     from holdfast.cli.live import view
     from holdfast.cli.run import alone, stopping
-    from holdfast.engine.loop import Loop
+    from holdfast.orchestrator.loop import Loop
     from holdfast.server.serving import serving
     from holdfast.server.tracing import missing
     from holdfast.wiring import workshop

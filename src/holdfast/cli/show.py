@@ -9,8 +9,7 @@ import click
 import msgspec
 
 from holdfast.cli.completion import complete_task
-from holdfast.cli.overview import Overview, Row, look, unknown
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
 from holdfast.cli.terminal import plain, plain_lines
 from holdfast.domain.definition import Definition
@@ -19,7 +18,8 @@ from holdfast.domain.routing import Choice, choose
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
-from holdfast.durable.at_work import clock
+from holdfast.storage.records.at_work import clock
+from holdfast.views.rows import Overview, Row, look, unknown
 
 _LABEL = 10
 
@@ -53,8 +53,8 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
 def _facts(overview: Overview, name: str) -> dict[str, Any]:
     """What is known of a task, by name; what its state does not have is left out."""
     from holdfast.cli.costs import cost_of_attempts
-    from holdfast.durable.blobs import Blobs
-    from holdfast.engine.gate_results import output_of_task
+    from holdfast.landing.gate_results import output_of_task
+    from holdfast.storage.records.blobs import Blobs
 
     row, task, file = overview.rows.get(name), overview.view.state.tasks.get(name), overview.files.get(name)
     layout = overview.view.layout
@@ -80,7 +80,7 @@ def _text(overview: Overview, name: str) -> str:
     """The definition in its author's own words, with the comments, and without what Holdfast wrote below."""
     if name not in overview.files:
         return ""
-    from holdfast.stores.blocks import without_blocks
+    from holdfast.backlog.yaml_blocks import without_blocks
 
     return without_blocks(overview.view.backlog.read(name)[1]).decode(errors="replace")
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.overview import Row, look, tell_problems
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
 from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money
-from holdfast.durable.at_work import AtWork, at_work, clock
-from holdfast.durable.lock import Holder, read_holder
 from holdfast.errors import HoldfastError
+from holdfast.storage.journal.lock import Holder, read_holder
+from holdfast.storage.records.at_work import AtWork, at_work, clock
+from holdfast.views.rows import Row, look, tell_problems
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Config
@@ -135,10 +135,10 @@ def _tell_more(count: int, command: str) -> None:
 
 def _left_locks(repo: Path) -> list[Path]:
     """Locks with which a run that died keeps the user's git from committing."""
-    from holdfast.durable import git_locks
+    from holdfast.git import lock_files
 
     try:
-        return git_locks.left_on_indexes(repo)
+        return lock_files.left_on_indexes(repo)
     except (HoldfastError, OSError):
         return []
 
@@ -146,7 +146,7 @@ def _left_locks(repo: Path) -> list[Path]:
 def _tell_locks(locks: list[Path]) -> None:
     if not locks:
         return
-    from holdfast.engine.refresh import left_words
+    from holdfast.landing.refresh import left_words
 
     for lock in locks:
         echo_wrapped(f"{'locked':21} ", plain(left_words(lock)))

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 import click
 
 from holdfast.cli.add_checks import GATE_WAYS
-from holdfast.cli.overview import Row, look, tell_problems
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped, print_table
 from holdfast.cli.terminal import plain
 from holdfast.domain.task import TaskState
+from holdfast.views.rows import Row, look, tell_problems
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
 # What a narrow terminal does without, in this order.

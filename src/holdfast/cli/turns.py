@@ -10,16 +10,16 @@ import click
 import msgspec
 
 from holdfast.cli.completion import complete_task
-from holdfast.cli.overview import unknown
-from holdfast.cli.shared import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import print_table
 from holdfast.cli.terminal import plain, printing
 from holdfast.domain.wording import money, plural
 from holdfast.errors import DecisionRefused
+from holdfast.views.rows import unknown
 
 if TYPE_CHECKING:
-    from holdfast.durable.snapshot_store import Store
-    from holdfast.engine.diffs import Diffs
+    from holdfast.snapshots.store import Store
+    from holdfast.views.diffs import Diffs
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 _COLUMNS = ("TURN", "TOOL", "FILES", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
@@ -131,8 +131,8 @@ def snapshots() -> None:
 @click.pass_context
 def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the snapshots of an attempt."""
-    from holdfast.durable.snapshot import reference
     from holdfast.engine.attempt_commits import snapshots_of
+    from holdfast.snapshots.snapshots import reference
 
     attempt = _attempt(ctx, name)
     found = snapshots_of(_store(attempt), attempt.id)
@@ -156,8 +156,8 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
     The folder must be new or empty. It appears whole or not at all.
     """
-    from holdfast.durable.snapshot import Snapshots
     from holdfast.engine.attempt_commits import snapshot_of
+    from holdfast.snapshots.snapshots import Snapshots
 
     attempt = _attempt(ctx, name)
     commit = snapshot_of(attempt.app.layout, attempt.id, turn)
@@ -189,13 +189,13 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
 
 
 def _store(attempt: _Attempt) -> Store:
-    from holdfast.durable.snapshot_store import Store
+    from holdfast.snapshots.store import Store
 
     return Store.of(attempt.app.layout.snapshots, attempt.app.repo)
 
 
 def _diffs(attempt: _Attempt) -> Diffs:
-    from holdfast.engine.diffs import Diffs
+    from holdfast.views.diffs import Diffs
 
     return Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id)
 

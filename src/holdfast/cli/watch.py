@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.overview import Row, look
-from holdfast.cli.shared import as_json, find_app
+from holdfast.cli.options import as_json, find_app
 from holdfast.cli.terminal import printing
 from holdfast.clock import monotonic, wall
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
-from holdfast.durable.at_work import AtWork, at_work
-from holdfast.durable.lock import Holder, read_holder
+from holdfast.storage.journal.lock import Holder, read_holder
+from holdfast.storage.records.at_work import AtWork, at_work
+from holdfast.views.rows import Row, look
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -238,7 +238,7 @@ def _wait(wait_s: float) -> bool:
 
 def heading(picture: Picture, now: float) -> Sequence[str]:
     """Who runs and for how long; how many tasks stand how."""
-    from holdfast.durable.at_work import clock
+    from holdfast.storage.records.at_work import clock
 
     runs = picture.runs
     if runs is None:

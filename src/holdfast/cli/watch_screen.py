@@ -21,8 +21,8 @@ from holdfast.cli.terminal import plain
 from holdfast.cli.watch import SETTLED, Looking, Picture, heading
 from holdfast.clock import wall
 from holdfast.domain.wording import money
-from holdfast.durable.at_work import clock, tail
 from holdfast.errors import HoldfastError
+from holdfast.storage.records.at_work import clock, tail
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -135,7 +135,7 @@ class Watcher:
         self._pager = Pager(f"{task.attempt}, {task.agent or 'its agent'}", more=more)
 
     def _diff(self) -> None:
-        from holdfast.engine.diffs import Diffs
+        from holdfast.views.diffs import Diffs
 
         task = self._picture.tasks.get(self._selected)
         if task is None or not task.attempt:

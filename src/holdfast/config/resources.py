@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.domain.attempt import Resources
+from holdfast.domain.attempt_records import Resources
 
 Size = Annotated[int, Meta(ge=4096, le=1 << 50)]
 Count = Annotated[int, Meta(ge=16, le=1_000_000_000)]

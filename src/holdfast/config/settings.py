@@ -121,7 +121,7 @@ class ModelPrice(msgspec.Struct, frozen=True):
 
     @property
     def per_million(self) -> tuple[float, float, float, float]:
-        """As agents/prices.py has them."""
+        """As agents/common/prices.py has them."""
         read = self.input if self.cached is None else self.cached
         written = self.input if self.cache_written is None else self.cache_written
         return self.input, read, written, self.output

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from holdfast.clock import monotonic
 from holdfast.demo.sample import Sample, Step
-from holdfast.durable import attempts, disk
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Entry, Ref
-from holdfast.durable.process import Identity
+from holdfast.identity import Identity
 from holdfast.layout import Attempt
 from holdfast.processes import starts
+from holdfast.storage.files import disk
+from holdfast.storage.journal.entry import Entry, Ref
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import attempt_folder
 
 # How many lives are killed at the n-th step; in which of them an agent dies first, and after which a runner, unseen.
 AT_A_STEP, AGENT_DIES_IN, RUNNER_DIES_AFTER = 4, 2, 3
@@ -124,13 +125,13 @@ class Lives:
         found: dict[str, tuple[int, Identity]] = {}
         for files in self.folders():
             start = len(list(files.root.glob("start-*")))
-            owner = attempts.read_start(files, start)
-            if owner is not None and owner.who == attempts.RUNNER and owner.is_alive():
+            owner = attempt_folder.read_start(files, start)
+            if owner is not None and owner.who == attempt_folder.RUNNER and owner.is_alive():
                 found[files.root.name] = (start, owner)
         return found
 
     def agents(self) -> dict[str, Identity]:
-        found = ((files.root.name, attempts.read_process(files)) for files in self.folders())
+        found = ((files.root.name, attempt_folder.read_process(files)) for files in self.folders())
         return {name: running.agent for name, running in found if running is not None and running.agent.is_alive()}
 
     def taken(self, attempt: str) -> Counter[int]:

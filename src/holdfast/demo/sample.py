@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.durable import disk, git
-from holdfast.durable.modes import COMMON_FILE
+from holdfast.git import command as git
 from holdfast.layout import Layout
+from holdfast.storage.files import disk
+from holdfast.storage.files.modes import COMMON_FILE
 
 MAX_AGENTS = 4
 STEPS = 4

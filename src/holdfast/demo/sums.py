@@ -14,8 +14,8 @@ import msgspec
 from holdfast.demo.lives import Lives, many
 from holdfast.demo.sample import ALL, PLAIN, STEPS
 from holdfast.domain.fsm import AbortReason
-from holdfast.durable.entry import Entry, Ref
 from holdfast.errors import HoldfastError
+from holdfast.storage.journal.entry import Entry, Ref
 
 Journalled = list[tuple[Ref, Entry]]
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.domain.problem import Problem, Unreadable
+from holdfast.domain.file_problem import Problem, Unreadable
 
 ID_RULE = (
     "1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first, "

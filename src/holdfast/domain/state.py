@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain import before, entries, landing, outage, runs
-from holdfast.domain.before import Left, Past, Undos
+from holdfast.domain import attempt_history, entries, landing_records, outage, run_records
+from holdfast.domain.attempt_history import Left, Past, Undos
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
 from holdfast.domain.overlay import Overlay
@@ -221,7 +221,7 @@ class State:
 
     def _start_run(self, entry: EntryLike, started: entries.RunStarted) -> None:
         self.epoch, self._run = started.epoch, nothing()
-        runs.start(self, started)
+        run_records.start(self, started)
 
     def _add(self, entry: EntryLike, added: entries.TaskAdded) -> None:
         if added.task in self.tasks:
@@ -250,7 +250,7 @@ class State:
         if target is not entries.MOVES[entry.decision_type]:
             raise _Contradiction(f"the event {moved.event} leads from {task.state} to {target}")
         if target is TaskState.CLAIMED:
-            before.claim(task, moved)
+            attempt_history.claim(task, moved)
         elif target not in _HELD:
             task.agent, task.remote = "", False
         if target not in _AT_WORK:
@@ -275,13 +275,13 @@ class State:
             task.verified = task.verified_on = task.landed = task.landed_on = ""
             task.left, task.made, task.happened = None, task.at, ()
         elif target is TaskState.FAILED:
-            before.fail(task, moved)
+            attempt_history.fail(task, moved)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self.known(flagged.task)
         if task.cause and task.not_before and not flagged.not_before:
             outage.fold_release(self.outages, task)
-        before.flag(task, flagged)
+        attempt_history.flag(task, flagged)
 
     def _count_turn(self, entry: EntryLike) -> bool:
         """By far the most frequent entry, so it is read as it stands; False where it is not what it should be."""
@@ -338,7 +338,7 @@ class State:
         task.left, task.made = None, task.at
 
     def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
-        before.undo(self.known(undone.task), undone)
+        attempt_history.undo(self.known(undone.task), undone)
 
     def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
         task = self._open_task(resumed.task)
@@ -354,7 +354,7 @@ class State:
 
     def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
         task = self.known(spawn.task)
-        before.intend(task, spawn, entry.timestamp)
+        attempt_history.intend(task, spawn, entry.timestamp)
         task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
         outage.fold_start(self.outages, task)
 
@@ -381,7 +381,7 @@ def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
 
 _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] = {
     entries.RunStarted: State._start_run,
-    entries.AuditNoted: runs.note_audit,
+    entries.AuditNoted: run_records.note_audit,
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,
@@ -394,5 +394,5 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.AttemptResumed: State._resume,
     entries.SpawnIntended: State._intend_start,
     entries.EffectClosed: State._close_effect,
-    **landing.HANDLERS,
+    **landing_records.HANDLERS,
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.domain.state import Task
-from holdfast.durable import jsonl
-from holdfast.engine.workshop import Workshop
+from holdfast.engine.context import Workshop
+from holdfast.storage.records import ledger
 
 CHARS_MAX = 20_000
 # What a runner says where the agent ended without words of its own.
@@ -22,7 +22,7 @@ def answer_of(shop: Workshop, task: Task) -> str:
     told = str(task.outcome.get("detail", "")).strip()
     if told in _WITHOUT_WORDS:
         traces = shop.layout.attempt_files(task.attempt).traces
-        records = [line.record for line in jsonl.Ledger(traces).read()] if traces.exists() else []
+        records = [line.record for line in ledger.Ledger(traces).read()] if traces.exists() else []
         said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
         printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
         told = (said or printed or [""])[-1].strip()

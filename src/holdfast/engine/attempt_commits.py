@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from holdfast.domain.state import State, Task
 from holdfast.domain.wording import plural
-from holdfast.durable.snapshot import reference
-from holdfast.durable.snapshot_store import Store
-from holdfast.engine.standing import journalled_turns
+from holdfast.engine.base_tree import journalled_turns
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
+from holdfast.snapshots.snapshots import reference
+from holdfast.snapshots.store import Store
 
 
 def attempt_named(state: State, name: str) -> tuple[Task, str] | None:

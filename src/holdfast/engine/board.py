@@ -11,14 +11,13 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
+from holdfast.backlog.sync import DEFINITION_TYPE, Report, block_of, file_new, shows_state, take_in
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
+from holdfast.domain.file_problem import Problem
 from holdfast.domain.graph import Graph, Node
-from holdfast.domain.problem import Problem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TaskState
-from holdfast.durable.blobs import Blobs
-from holdfast.engine.intake import DEFINITION_TYPE, Report, block_of, file_new, shows_state, take_in
 from holdfast.errors import (
     BacklogFolderMissing,
     BlobCorrupt,
@@ -29,6 +28,7 @@ from holdfast.errors import (
     TaskFileMissing,
 )
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
+from holdfast.storage.records.blobs import Blobs
 
 _ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
 PRIORITY = Node.__struct_defaults__[2]

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.crashpoints import point
 from holdfast.domain import entries
-from holdfast.durable.entry import Record
-from holdfast.durable.pairing import OpenIntent
 from holdfast.errors import EffectUnclear, HoldfastError, is_fatal
-from holdfast.points import point
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Verdict
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.intents import OpenIntent
 
 POINTS = tuple(f"effect.{kind}.{when}" for kind in entries.EFFECTS if kind != "publish" for when in ("before", "after"))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast.clock import monotonic
-from holdfast.engine.workshop import Workshop
+from holdfast.engine.context import Workshop
 from holdfast.errors import (
     DefinitionLost,
     GitLocked,

@@ -18,17 +18,17 @@ from holdfast.domain.entries import MOVE_TO, LandIntended
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.durable import git
-from holdfast.durable.audit_chain import day_files, parse
-from holdfast.durable.chain import Chain, find
-from holdfast.durable.entry import Record
-from holdfast.engine import landed_refs, merge
-from holdfast.engine.audit_noted import content
-from holdfast.engine.auditing import ref_of
+from holdfast.engine.context import Workshop
 from holdfast.engine.effects import acknowledge
-from holdfast.engine.rewritten import COMMITS_MAX
-from holdfast.engine.workshop import Workshop
+from holdfast.git import command as git
+from holdfast.landing.rewritten import COMMITS_MAX
 from holdfast.layout import Layout
+from holdfast.storage.audit.from_journal import ref_of
+from holdfast.storage.audit.noted import content
+from holdfast.storage.audit.verify import day_files, parse
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.reader import Chain, find
+from holdfast.worktrees import landed_refs, merges
 
 _DOUBT = "It may have landed already: "
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
@@ -91,7 +91,7 @@ def is_doubt(parked: str) -> bool:
 def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record]) -> list[Record]:
     """A person says that it has landed: the moves to its end, made by `record`. What the branch has of it is in the
     outcome."""
-    branch = merge.target_branch(repo, config)
+    branch = merges.target_branch(repo, config)
     named = _named(git.discover(repo), branch)
     attempt = next((each for each in named if each.rpartition(".")[0] == task.id), task.attempt or f"{task.id}.1")
     records, state, at = list[Record](), task.state, task.attempt

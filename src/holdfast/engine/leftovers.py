@@ -12,9 +12,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.durable import disk
 from holdfast.errors import HoldfastError
 from holdfast.layout import Attempt, Layout
+from holdfast.storage.files import disk
 
 
 def find(layout: Layout) -> list[Path]:

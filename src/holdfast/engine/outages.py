@@ -8,14 +8,14 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.domain import outage
-from holdfast.domain.attempt import Ending, Exit
+from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.moments import moment
 from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent
-from holdfast.engine.workshop import Workshop
+from holdfast.engine.context import Workshop
 
 # Where an agent does not say when it may spend again.
 QUOTA_S = 3600.0

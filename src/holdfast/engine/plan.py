@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.attempt import Exit
+from holdfast.domain.attempt_records import Exit
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.graph import Graph
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.durable.attempts import Seen
+from holdfast.storage.records.attempt_folder import Seen
 
 
 class Sight(msgspec.Struct, frozen=True):

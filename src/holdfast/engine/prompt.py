@@ -12,14 +12,14 @@ import shlex
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.before import Left, Past, standing
+from holdfast.domain.attempt_history import Left, Past, standing
 from holdfast.domain.definition import Check, Definition, fork_source
 from holdfast.domain.state import Task
 from holdfast.domain.template import check, render
-from holdfast.durable import jsonl
-from holdfast.durable.blobs import Blobs
 from holdfast.errors import InputError, TemplateUnreadable
 from holdfast.layout import Layout
+from holdfast.storage.records import ledger
+from holdfast.storage.records.blobs import Blobs
 
 HISTORY_CHARS_MAX = 40_000
 TRACE_CHARS_MAX = 2_000
@@ -261,7 +261,7 @@ def _history(layout: Layout, task: Task) -> str:
 
 def _told(layout: Layout, attempt: str, undone: set[int]) -> str:
     traces = layout.attempt_files(attempt).traces
-    records = (line.record for line in jsonl.Ledger(traces).read()) if traces.exists() else ()
+    records = (line.record for line in ledger.Ledger(traces).read()) if traces.exists() else ()
     return "\n".join(_trace(record) for record in records if record.get("turn") not in undone)
 
 
@@ -270,7 +270,7 @@ def _last_turn(layout: Layout, task: Task) -> str:
     files = layout.attempt_files(task.attempt)
     if not task.starts or not task.stands or not files.traces.exists():
         return ""
-    records = [line.record for line in jsonl.Ledger(files.traces).read()]
+    records = [line.record for line in ledger.Ledger(files.traces).read()]
     return "\n".join(_trace(record) for record in records if record.get("turn") == task.stands)
 
 

@@ -20,10 +20,10 @@ import msgspec
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted, effect_of
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.durable.entry import Record
-from holdfast.durable.pairing import OpenIntent
 from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Verdict
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.intents import OpenIntent
 
 ACTOR = "recover"
 

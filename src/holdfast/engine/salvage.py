@@ -10,9 +10,10 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
-from holdfast.engine import merge, messages, verify
-from holdfast.engine.standing import journalled_turns
-from holdfast.engine.workshop import Workshop
+from holdfast.engine.base_tree import journalled_turns
+from holdfast.engine.context import Workshop
+from holdfast.landing import verify
+from holdfast.worktrees import commit_messages, merges
 
 
 def salvage(shop: Workshop, task: Task, made: Definition) -> bool:
@@ -39,13 +40,13 @@ def _candidate(shop: Workshop, task: Task, made: Definition) -> str:
     store, snapshot = shop.worktrees.store, journalled_turns(shop.layout, task.attempt).get(task.stands, "")
     if not snapshot or store.whole(snapshot):
         return ""
-    if merge.nested(store, task.base, snapshot, shop.worktrees.exclude):
+    if merges.nested(store, task.base, snapshot, shop.worktrees.exclude):
         # It would be salvaged without files of it.
         return ""
-    message = messages.of_candidate(shop, task, made)
-    who = merge.identity(shop.repo, shop.config)
+    message = commit_messages.of_candidate(shop, task, made)
+    who = merges.identity(shop.repo, shop.config)
     trees = shop.worktrees
-    found = merge.candidate(
+    found = merges.candidate(
         store, task.base, snapshot, message, who, exclude=trees.exclude, modules=trees.modules, attempt=task.attempt
     )
     return found or ""

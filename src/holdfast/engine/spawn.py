@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.domain.state import Task
-from holdfast.durable import attempts, disk
-from holdfast.durable.attempts import Seen
-from holdfast.durable.pairing import OpenIntent
 from holdfast.engine import strangers
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+from holdfast.storage.files import disk
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Seen
 
 
 class Spawn:
@@ -41,7 +42,7 @@ class Spawn:
         attempt, start = intent.entry.inputs["attempt"], intent.entry.inputs["start"]
         name = _name(intent)
         self._clear(attempt, start, name)
-        attempts.make_folder(self._layout.attempt_files(attempt))
+        attempt_folder.make_folder(self._layout.attempt_files(attempt))
         argv = [*self._runner, str(self._layout.root), attempt, str(start), intent.entry.inputs["order"], name]
         log = disk.open_log(self._layout.logs / f"{attempt}.log")
         try:
@@ -73,8 +74,10 @@ class Spawn:
         """Whether the start is a runner's. If nobody has it yet, it is ours from now on, and will never be."""
         files = self._layout.attempt_files(attempt)
         self._clear(attempt, start, intent)
-        attempts.make_folder(files)
-        return not attempts.claim_start(files, start, attempts.RECOVERY, intent) and self._is_runners(files, start)
+        attempt_folder.make_folder(files)
+        return not attempt_folder.claim_start(files, start, attempt_folder.RECOVERY, intent) and self._is_runners(
+            files, start
+        )
 
     def _clear(self, attempt: str, start: int, intent: str) -> None:
         """Sets aside what is in the way of the start and is not of it."""
@@ -84,13 +87,13 @@ class Spawn:
 
     @staticmethod
     def _is_runners(files: Attempt, start: int) -> bool:
-        owner = attempts.read_start(files, start)
-        return owner is not None and owner.who == attempts.RUNNER
+        owner = attempt_folder.read_start(files, start)
+        return owner is not None and owner.who == attempt_folder.RUNNER
 
     def ask_to_stop(self, task: Task) -> None:
         """Asks the runner to end its agent and then itself; it says so in exit.json."""
-        owner = attempts.read_start(self._layout.attempt_files(task.attempt), task.starts)
-        if owner is None or owner.who != attempts.RUNNER or not attempts.is_of(owner, task.intent):
+        owner = attempt_folder.read_start(self._layout.attempt_files(task.attempt), task.starts)
+        if owner is None or owner.who != attempt_folder.RUNNER or not attempt_folder.is_of(owner, task.intent):
             return
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(owner.pid)
@@ -111,12 +114,12 @@ class Spawn:
         """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
         attempt, start, intent = task.attempt, task.starts, task.intent
         files = self._layout.attempt_files(attempt)
-        seen = attempts.look(files, start, intent)
+        seen = attempt_folder.look(files, start, intent)
         child = self._children.get(attempt)
         if seen is Seen.ABSENT:
             if child is not None and child.poll() is None:
                 return Seen.ALIVE
-            return attempts.look(files, start, intent) if self.has_begun(attempt, start, intent) else Seen.DEAD
+            return attempt_folder.look(files, start, intent) if self.has_begun(attempt, start, intent) else Seen.DEAD
         if child is not None and seen is not Seen.ALIVE and child.poll() is not None:
             del self._children[attempt]
         return seen

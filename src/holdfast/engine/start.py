@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.domain.attempt import Limits, Order
+from holdfast.domain.attempt_records import Limits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
 from holdfast.domain.fsm import AbortReason
@@ -19,16 +19,13 @@ from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
-from holdfast.durable import jsonl
-from holdfast.durable.audit_key import configured_path
-from holdfast.durable.entry import Record
-from holdfast.engine import budget, merge, outages, pins
+from holdfast.engine import budget, outages
 from holdfast.engine.attempt_commits import base_of
+from holdfast.engine.base_tree import hold
+from holdfast.engine.context import Workshop
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
-from holdfast.engine.standing import hold
-from holdfast.engine.wake import Room, ready
-from holdfast.engine.workshop import Workshop
+from holdfast.engine.start_inputs import Room, ready
 from holdfast.errors import (
     DefinitionLost,
     HoldfastError,
@@ -41,6 +38,10 @@ from holdfast.errors import (
 from holdfast.ports import Agent, Work
 from holdfast.processes import bwrap
 from holdfast.processes.resources import of_machine
+from holdfast.storage.audit.key import configured_path
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.records import ledger
+from holdfast.worktrees import merges, pins
 
 LEASE_S = 3600.0
 ORDER_TYPE = "application/json"
@@ -86,7 +87,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     if wrong := template_problem(shop.layout):
         return Held(wrong, for_all=True)
     try:
-        shop.worktrees.expect_submodules(task.base if task.starts else merge.newest(shop.repo, shop.branch))
+        shop.worktrees.expect_submodules(task.base if task.starts else merges.newest(shop.repo, shop.branch))
     except SubmoduleMissing as error:
         return Held(str(error))
     caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
@@ -183,7 +184,7 @@ def _counted(shop: Workshop, task: Task, session: str) -> tuple[int, int]:
     tokens_in = tokens_out = 0
     for number in range(1, task.attempts + 1) if session else ():
         path = shop.layout.attempt_files(f"{task.id}.{number}").spend
-        for line in jsonl.Ledger(path).read() if path.exists() else ():
+        for line in ledger.Ledger(path).read() if path.exists() else ():
             if line.record.get("session") == session:
                 tokens_in += line.record["tokens_in"]
                 tokens_out += line.record["tokens_out"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.durable import attempts, jsonl
-from holdfast.durable.quarantine import set_aside, set_end_aside
-from holdfast.durable.snapshot import ROOT
-from holdfast.durable.snapshot_store import Store
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import starts
+from holdfast.snapshots.snapshots import ROOT
+from holdfast.snapshots.store import Store
+from holdfast.storage.files.quarantine import set_aside, set_end_aside
+from holdfast.storage.records import attempt_folder, ledger
 
 # What a runner of a lost journal is given to end by itself.
 GRACE_S = 5.0
@@ -23,11 +23,11 @@ def clear(layout: Layout, attempt: str, start: int, intent: str, reason: str, re
     """What is in the way of a start and is not of this intent is moved; whoever works there is ended first. Returns
     where each is now. With `repo`, its snapshots lose their names."""
     files = layout.attempt_files(attempt)
-    if not attempts.strangers(files, start, intent):
+    if not attempt_folder.strangers(files, start, intent):
         return []
     starts.end_all(files, attempt, None, GRACE_S)
-    found = attempts.strangers(files, start, intent)
-    own = attempts.read_start(files, start)
+    found = attempt_folder.strangers(files, start, intent)
+    own = attempt_folder.read_start(files, start)
     first = start + 1 if own is not None and own.intent == intent else start
     is_all = found == [files.root]
     # The files of the start last: they say that there is something to set aside.
@@ -35,7 +35,7 @@ def clear(layout: Layout, attempt: str, start: int, intent: str, reason: str, re
     for path in () if is_all else (files.turns, files.events, files.traces, files.spend, files.provenance):
         if path.exists() and (kept := _end_before(path, first)) < path.stat().st_size:
             name = f"{attempt}-{path.name}"
-            moved.append(set_end_aside(layout.quarantine, path, kept, reason, name, attempts.PRIVATE))
+            moved.append(set_end_aside(layout.quarantine, path, kept, reason, name, attempt_folder.PRIVATE))
     if repo is not None:
         _forget_snapshots(layout, repo, attempt, first)
     names = {path: attempt if is_all else f"{attempt}-{path.name}" for path in found}
@@ -44,7 +44,7 @@ def clear(layout: Layout, attempt: str, start: int, intent: str, reason: str, re
 
 def _end_before(path: Path, start: int) -> int:
     """Where the lines of the starts before this one end."""
-    return max((line.cursor for line in jsonl.Ledger(path).read() if line.record.get("start", 0) < start), default=0)
+    return max((line.cursor for line in ledger.Ledger(path).read() if line.record.get("start", 0) < start), default=0)
 
 
 def _forget_snapshots(layout: Layout, repo: Path, attempt: str, start: int) -> None:
@@ -61,5 +61,5 @@ def _forget_snapshots(layout: Layout, repo: Path, attempt: str, start: int) -> N
 
 
 def _last_turn(files: Attempt) -> int:
-    lines = jsonl.Ledger(files.turns).read() if files.turns.exists() else ()
+    lines = ledger.Ledger(files.turns).read() if files.turns.exists() else ()
     return max((line.record.get("turn", 0) for line in lines), default=0)

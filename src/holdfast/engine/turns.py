@@ -12,13 +12,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.domain.attempt import TurnLine
+from holdfast.domain.attempt_records import TurnLine
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.durable import attempts, disk, jsonl
-from holdfast.durable.entry import Record
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import Ledger
+from holdfast.storage.files import disk
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records import ledger as jsonl
 
 
 class AttemptState(msgspec.Struct, frozen=True):
@@ -82,8 +84,8 @@ def project(files: Attempt, content: bytes) -> bool:
     """Writes state.json where it is not so already."""
     if files.state.exists() and files.state.read_bytes() == content:
         return False
-    attempts.make_folder(files)
-    disk.replace(files.state, content, attempts.PRIVATE)
+    attempt_folder.make_folder(files)
+    disk.replace(files.state, content, attempt_folder.PRIVATE)
     return True
 
 

@@ -1,1 +1,5 @@
-"""Processes: which of them belong to something of ours, how all of those are ended, and how one of ours ends."""
+"""Processes that are ours or an agent's: which belong together, what they may use and reach, and how all of them end.
+
+Enters: a start of an attempt, or a gate. Leaves: a control group, a sandbox, and nobody alive once it is over.
+Read `starts.py` first, then `sandbox.py`.
+"""

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.durable import audit_key
+from holdfast.storage.audit import key as audit_key
 
 PROGRAM = "bwrap"
 # The kernel lets root write here without any capability: `core_pattern` names a program that is run outside.

@@ -24,11 +24,12 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import monotonic
-from holdfast.domain.attempt import Resources
-from holdfast.durable import attempts, disk
+from holdfast.domain.attempt_records import Resources
 from holdfast.errors import DiskError
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import controllers
+from holdfast.storage.files import disk
+from holdfast.storage.records import attempt_folder
 
 POLL_S = 0.001
 GATES = "gates"
@@ -200,7 +201,7 @@ def sweep(layout: Layout) -> None:
     for home in homes():
         for path in home.glob(f"{prefix}*"):
             attempt, _, start = path.name.removeprefix(prefix).rpartition("-")
-            runner = attempts.read_start(layout.attempt_files(attempt), int(start)) if start.isdigit() else None
+            runner = attempt_folder.read_start(layout.attempt_files(attempt), int(start)) if start.isdigit() else None
             # Nobody else makes one; and who lives may be about to join it.
             is_left = start == GATES or (runner is not None and not runner.is_alive())
             if is_left and not Group(path).members():

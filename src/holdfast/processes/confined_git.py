@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.durable import git
+from holdfast.git import command as git
 from holdfast.processes import bwrap
 
 

@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.domain.attempt import Resources
-from holdfast.durable import disk
+from holdfast.domain.attempt_records import Resources
 from holdfast.errors import DiskError
+from holdfast.storage.files import disk
 
 MEMORY, PIDS, CPU = "memory", "pids", "cpu"
 _PERIOD_US = 100_000

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.domain.attempt import Resources
+from holdfast.domain.attempt_records import Resources
 from holdfast.domain.wording import size
 from holdfast.layout import Attempt
 from holdfast.processes import cgroups, members

@@ -14,9 +14,10 @@ import os
 import time
 from collections.abc import Mapping
 
-from holdfast.durable import attempts, process
+from holdfast import identity
 from holdfast.layout import Attempt
 from holdfast.processes import cgroups, members
+from holdfast.storage.records import attempt_folder
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -28,7 +29,7 @@ def end_all(files: Attempt, attempt: str, start: int | None, grace_s: float) -> 
     """
     while True:
         end_processes(files, attempt, start, grace_s)
-        if attempts.is_free(files.alive):
+        if attempt_folder.is_free(files.alive):
             return
         time.sleep(members.POLL_S)
 
@@ -55,21 +56,21 @@ def end_processes(
 
 def _cgroup(files: Attempt, start: int | None) -> cgroups.Group | None:
     """The agent's control group, by a name that no other has: the file lies where the agent may write, too."""
-    running = attempts.read_process(files)
+    running = attempt_folder.read_process(files)
     if running is None or not running.cgroup or start not in (None, running.start):
         return None
-    if not attempts.is_lock_of(files, running):
+    if not attempt_folder.is_lock_of(files, running):
         return None
     found = cgroups.own(files, running.cgroup, running.start)
-    return found if running.agent.boot_id == process.boot_id() else None
+    return found if running.agent.boot_id == identity.boot_id() else None
 
 
 def _group(files: Attempt, start: int | None) -> int | None:
     """The agent's group, while its leader is there, if only as a zombie: later the number may be another's."""
-    running = attempts.read_process(files)
-    if running is None or start not in (None, running.start) or running.agent.boot_id != process.boot_id():
+    running = attempt_folder.read_process(files)
+    if running is None or start not in (None, running.start) or running.agent.boot_id != identity.boot_id():
         return None
-    if not attempts.is_lock_of(files, running):
+    if not attempt_folder.is_lock_of(files, running):
         return None
     leader = members.stat_of(running.agent.pid)
     is_leader = leader is not None and leader.ticks == running.agent.start_ticks

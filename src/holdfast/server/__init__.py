@@ -1,5 +1,6 @@
 """The task server: one process serves the API, the events and the dashboard.
 
-A request is authorised and decoded by its operation's own types (`operations`), read in place or carried out as a job
-(`jobs`) in one of two threads, and answered once what it did is on disk.
+It knows no agent. Changes are posted to whoever owns the data root and answered once they are durable; reads are
+answered from the state in memory and from files. Nothing is loaded here before somebody serves.
+Read `app.py` first: the steps of every request; the operations are in `routes/`.
 """

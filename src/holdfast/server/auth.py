@@ -22,10 +22,10 @@ import msgspec
 
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
-from holdfast.durable import disk
 from holdfast.layout import Layout
 from holdfast.server.operations import Operation, Principal
 from holdfast.server.problems import Problem
+from holdfast.storage.files import disk
 
 PREFIX = "hf"
 AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}

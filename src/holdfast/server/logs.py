@@ -16,9 +16,9 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.clock import wall
-from holdfast.durable import disk
-from holdfast.durable.scrub import Scrubber
 from holdfast.errors import HoldfastError
+from holdfast.storage.files import disk
+from holdfast.storage.records.redact import Scrubber
 
 Level = Literal["info", "warning", "error"]
 BYTES_MAX = 8 << 20

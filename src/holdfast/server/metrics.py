@@ -25,10 +25,10 @@ from holdfast.domain.fsm import AbortReason
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S, Task
 from holdfast.domain.task import TaskState
-from holdfast.durable.entry import Entry
+from holdfast.storage.journal.entry import Entry
 
 if TYPE_CHECKING:
-    from holdfast.server.context import Api
+    from holdfast.server.api_state import Api
 
 Kind = Literal["counter", "gauge", "histogram"]
 # Each step about twice the one before: from a sync on a fast disk to the slowest gate.

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.clock import monotonic
-from holdfast.durable import git_locks
-from holdfast.engine.lost import shown
-from holdfast.engine.refresh import left_words
-from holdfast.engine.workshop import Workshop
+from holdfast.engine.context import Workshop
 from holdfast.errors import HoldfastError
+from holdfast.git import lock_files
+from holdfast.landing.lost_landings import shown
+from holdfast.landing.refresh import left_words
 
 LOOK_S = 5.0
 # The server owns the data root, so a run starts only when the server has ended.
@@ -56,7 +56,7 @@ class RepositoryLook:
                 return
             try:
                 lost = shown(self._shop.repo, landed, self._shop.layout) if landed else {}
-                locks = git_locks.left_on_indexes(self._shop.repo)
+                locks = lock_files.left_on_indexes(self._shop.repo)
             except (HoldfastError, OSError):
                 return
             steps = {name: RUN if told.next_step == "holdfast run" else told.next_step for name, told in lost.items()}

@@ -19,20 +19,21 @@ import msgspec
 import uvicorn
 
 from holdfast import __version__
-from holdfast.durable import disk, process
-from holdfast.durable.entry import Entry
-from holdfast.engine.loop import Loop
-from holdfast.engine.workshop import Workshop
+from holdfast import identity as process
+from holdfast.engine.context import Workshop
 from holdfast.errors import CertificateUnusable, ListenFailed, ListenRefused
 from holdfast.layout import Layout
-from holdfast.server import api as asgi
+from holdfast.orchestrator.loop import Loop
+from holdfast.server import app as asgi
+from holdfast.server.api_state import Api
 from holdfast.server.connections import connection_type, most_connections
-from holdfast.server.context import Api
-from holdfast.server.guard import ANYWHERE, LOOPBACK
+from holdfast.server.host_check import ANYWHERE, LOOPBACK
 from holdfast.server.logs import Level
 from holdfast.server.routes import all_operations
 from holdfast.server.static import static_routes
 from holdfast.server.tracing import tracer
+from holdfast.storage.files import disk
+from holdfast.storage.journal.entry import Entry
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Server

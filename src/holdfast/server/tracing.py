@@ -22,18 +22,20 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.domain import entries
-from holdfast.domain.attempt import TurnLine
+from holdfast.domain.attempt_records import TurnLine
 from holdfast.domain.fsm import AbortReason, TransitionReason
-from holdfast.durable import disk, jsonl, root
-from holdfast.durable.blobs import Blobs
-from holdfast.durable.entry import Entry
-from holdfast.durable.journal import epoch_of, is_run_id
-from holdfast.durable.scrub import Scrubber
-from holdfast.engine.verify import Verdict, read_verdict
 from holdfast.errors import HoldfastError
+from holdfast.landing.verify import Verdict, read_verdict
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
 from holdfast.server.logs import Log
+from holdfast.storage.files import disk
+from holdfast.storage.journal import data_root
+from holdfast.storage.journal.entry import Entry
+from holdfast.storage.journal.writer import epoch_of, is_run_id
+from holdfast.storage.records import ledger as jsonl
+from holdfast.storage.records.blobs import Blobs
+from holdfast.storage.records.redact import Scrubber
 
 ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 BATCH_MAX = 512
@@ -247,7 +249,7 @@ class Tracer:
         self._path = layout.traces
         self._ledger = ledger
         self._send, self._end, self._log = send, end, log
-        self._spans = Spans(layout, root.read_format(layout).repository)
+        self._spans = Spans(layout, data_root.read_format(layout).repository)
         self._sent = self._read_place()
         self._waiting: list[Span] = []
         self._last: Place | None = None
@@ -320,7 +322,7 @@ def tracer(layout: Layout, ledger: Ledger, log: Log, environ: Mapping[str, str] 
     if not _wanted(environ):
         return None
     try:
-        exporter = _Exporter(root.read_format(layout).repository, environ)
+        exporter = _Exporter(data_root.read_format(layout).repository, environ)
     except ImportError as error:
         log.write("traces_stopped", "warning", error=_told(environ, error))
         return None

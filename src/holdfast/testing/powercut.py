@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.durable.kernel import Kernel
+from holdfast.storage.files.kernel import Kernel
 from holdfast.testing.recorder import PAGE, Call, File, Recorder
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.durable.kernel import Kernel
+from holdfast.storage.files.kernel import Kernel
 
 
 class PowerCut(BaseException):

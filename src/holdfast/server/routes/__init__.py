@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.openapi import document
 from holdfast.server.operations import Ask, Operation, Raw
 from holdfast.server.routes import (

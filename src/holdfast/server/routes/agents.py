@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.decisions.stop import flag
+from holdfast.decisions.tasks import Desk, refused
 from holdfast.domain.state import Task
-from holdfast.durable import attempts
-from holdfast.durable.at_work import glance, tail
-from holdfast.durable.attempts import Seen
-from holdfast.engine.decisions import Desk, refused
 from holdfast.engine.plan import AT_WORK
-from holdfast.engine.stopping import flag
 from holdfast.layout import Attempt
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NoBody, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.decisions import Changed
 from holdfast.server.routes.tasks import row, rows_of
 from holdfast.server.routes.work import Claimed, Hold, beat_of
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.at_work import glance, tail
+from holdfast.storage.records.attempt_folder import Seen
 
 _WORDS = {Seen.ALIVE: "working", Seen.ABSENT: "starting", Seen.ENDED: "ended", Seen.DEAD: "lost", Seen.HEADLESS: "lost"}
 
@@ -81,8 +81,8 @@ def row_of(api: Api, task: Task) -> AgentRow:
             task.usd, task.tokens, 0, task.changed_at, age, age, True, task.agent, until,
         )  # fmt: skip
     files = api.layout.attempt_files(task.attempt)
-    seen, at = attempts.look(files, task.starts, task.intent), glance(files, task)
-    running = attempts.read_process(files)
+    seen, at = attempt_folder.look(files, task.starts, task.intent), glance(files, task)
+    running = attempt_folder.read_process(files)
     age = api.shop.silence.seconds(task.attempt)
     return AgentRow(
         task.attempt, task.id, title, task.agent, task.model, _WORDS[seen], at.turn,

@@ -12,15 +12,15 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.domain.task import TaskState
-from holdfast.durable import jsonl
 from holdfast.engine.attempt_commits import snapshots_of
-from holdfast.engine.chronicle import AttemptFacts
-from holdfast.engine.diffs import Diffs
 from holdfast.engine.turns import new_turns
 from holdfast.layout import Attempt
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.routes.agents import known_attempt
+from holdfast.storage.records import ledger
+from holdfast.views.diffs import Diffs
+from holdfast.views.history import AttemptFacts
 
 PATCH_BYTES_MAX = 1 << 20
 FILES_MAX = 1000
@@ -232,7 +232,7 @@ def list_provenance(api: Api, ask: Ask) -> Lines:
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
-        yield from (line.record for line in jsonl.Ledger(path).read())
+        yield from (line.record for line in ledger.Ledger(path).read())
 
 
 def _of_attempt(path: str, name: str, summary: str, function: Any, answer: Any, **more: Any) -> Operation:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.durable import disk
-from holdfast.engine.decisions import Desk
-from holdfast.server.context import Api
+from holdfast.decisions.tasks import Desk
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation, Role
+from holdfast.storage.files import disk
 
 
 class Me(msgspec.Struct, frozen=True):

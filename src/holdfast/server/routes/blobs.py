@@ -7,10 +7,10 @@ import re
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.durable.blob_meta import UNKNOWN_TYPE, Meta
 from holdfast.errors import BlobUndescribed, Poisoned, SyncFailed
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
+from holdfast.storage.records.blob_meta import UNKNOWN_TYPE, Meta
 
 # What a browser cannot take for anything but text.
 _SHOWN = ("text/plain", "application/json", "application/yaml")

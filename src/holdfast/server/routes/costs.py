@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S, DAYS_KEPT
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 
 ROWS_MAX = 1000

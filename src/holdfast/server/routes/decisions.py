@@ -8,24 +8,24 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.backlog.folder import Backlog
+from holdfast.backlog.scanner import Found
+from holdfast.backlog.sync import EDITABLE
+from holdfast.decisions import create
+from holdfast.decisions.mailbox import decide
+from holdfast.decisions.tasks import Desk, end_attempt, refused
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import TransitionReason
-from holdfast.domain.naming import free_id
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.engine import creating
+from holdfast.domain.task_ids import free_id
 from holdfast.engine.attempt_commits import attempt_named
-from holdfast.engine.decisions import Desk, end_attempt, refused
-from holdfast.engine.intake import EDITABLE
-from holdfast.engine.requests import decide
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
-from holdfast.server.context import Api
-from holdfast.server.fences import fenced_in
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NoBody, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.tasks import NewTasks, TaskRow, TaskView, given, rows_of, view_of
-from holdfast.stores.backlog import Backlog
-from holdfast.stores.scan import Found
+from holdfast.server.subtask_limits import fenced_in
 
 Words = Annotated[str, Meta(min_length=1, max_length=10_000)]
 TurnNumber = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -152,7 +152,7 @@ def split(api: Api) -> Any:
         new = [given(each) for each in ask.body.tasks]
         if ask.principal.role == "agent" and not desk.has_done("task_added", 0):
             new = fenced_in(desk, task, _definition(desk, task), new)
-        names = creating.create(desk, api.catalogue, new, parent=task.id)
+        names = create.create(desk, api.catalogue, new, parent=task.id)
         if not is_split:
             end_attempt(desk, task)
             desk.append([desk.moved(task, _SPLITS[task.state], TransitionReason.REQUESTED_BY_PERSON, count)])
@@ -213,9 +213,9 @@ def _definition(desk: Desk, task: Task) -> Definition:
 
 
 def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
+    from holdfast.backlog.yaml_blocks import without_blocks
+    from holdfast.backlog.yaml_edit import edited
     from holdfast.domain.definition import parse, problems_of
-    from holdfast.stores.blocks import without_blocks
-    from holdfast.stores.roundtrip import edited
 
     if written := sorted({"claim", "result", "error"} & values.keys()):
         raise InputError(detail=f"{', '.join(written)}: Holdfast writes that")

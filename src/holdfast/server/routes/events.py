@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 import msgspec
 from starlette.responses import Response
 
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
+from holdfast.server.event_feed import EventStream, everything, parse_cursor
 from holdfast.server.operations import Ask, Operation
-from holdfast.server.stream import EventStream, everything, parse_cursor
 
 
 class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

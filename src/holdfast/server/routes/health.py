@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import __version__
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation, Raw
 from holdfast.server.problems import Problem
 

@@ -9,18 +9,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.durable import paging
-from holdfast.durable.chain import Chain
-from holdfast.durable.entry import Entry
-from holdfast.durable.journal import epoch_of
-from holdfast.durable.paging import Wanted
-from holdfast.engine import story
-from holdfast.engine.plain_story import plainly
-from holdfast.engine.reading import read_journal
-from holdfast.server.context import Api
+from holdfast.checks.projections import read_journal
+from holdfast.server.api_state import Api
+from holdfast.server.event_feed import Event, event_of, parse_cursor
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
-from holdfast.server.stream import Event, event_of, parse_cursor
+from holdfast.storage.journal import pages
+from holdfast.storage.journal.entry import Entry
+from holdfast.storage.journal.pages import Wanted
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import epoch_of
+from holdfast.views import story
+from holdfast.views.plain_story import plainly
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Text = Annotated[str, Meta(max_length=200)]
@@ -87,7 +87,7 @@ def history(api: Api, ask: Ask) -> History:
         with api.chronicle as told:
             run, seq = told.added.get(task.id, ("", 0))
         after = (epoch_of(run), seq - 1) if run else None
-    page = paging.forward(Chain(api.layout.wal), after, Wanted(task.id), query.limit, api.feed.end)
+    page = pages.forward(Chain(api.layout.wal), after, Wanted(task.id), query.limit, api.feed.end)
     return History([_told(run, entry) for run, entry in page.items], page.next)
 
 
@@ -99,7 +99,7 @@ def _told(run: str, entry: Entry) -> Told:
 def read(api: Api, ask: Ask) -> JournalPage:
     query: JournalQuery = ask.query
     cursor = parse_cursor(query.after) if query.after else None
-    go = paging.backward if query.newest else paging.forward
+    go = pages.backward if query.newest else pages.forward
     page = go(
         Chain(api.layout.wal), cursor, Wanted(query.task, tuple(filter(None, query.kind))), query.limit, api.feed.end
     )

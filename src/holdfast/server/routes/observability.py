@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.engine.chronicle import Mark, RunFacts
-from holdfast.engine.run_ends import How
-from holdfast.engine.signals import HEARTBEAT
-from holdfast.server.context import Api
+from holdfast.orchestrator.wakeup import HEARTBEAT
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.routes.agents import AgentRow, rows_at_work
+from holdfast.storage.audit.run_ends import How
+from holdfast.views.history import Mark, RunFacts
 
 STALLS_MAX = 100
 HOLDS_MAX = 500

@@ -14,15 +14,15 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from holdfast.durable import transcript
-from holdfast.durable.transcript import Place
 from holdfast.engine.plan import AT_WORK
 from holdfast.layout import Attempt
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
+from holdfast.server.event_feed import EventStream
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.agents import known_attempt
-from holdfast.server.stream import EventStream
+from holdfast.storage.records import transcript
+from holdfast.storage.records.transcript import Place
 
 TAIL_BYTES = 64 << 10
 TAIL_BYTES_MAX = 1 << 20

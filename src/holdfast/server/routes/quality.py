@@ -8,13 +8,13 @@ import statistics
 
 import msgspec
 
-from holdfast.durable.blobs import Blobs
-from holdfast.engine import gate_results
-from holdfast.engine.chronicle import Judged
-from holdfast.engine.verify import read_verdict
 from holdfast.errors import HoldfastError
-from holdfast.server.context import Api
+from holdfast.landing import gate_results
+from holdfast.landing.verify import read_verdict
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NewestQuery, Operation
+from holdfast.storage.records.blobs import Blobs
+from holdfast.views.history import Judged
 
 FILES_MAX = 100
 

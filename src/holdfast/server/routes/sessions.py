@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NewestQuery, Operation
 
 

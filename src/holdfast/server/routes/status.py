@@ -17,7 +17,7 @@ from holdfast.engine import outages
 from holdfast.engine.outages import OutageRow
 from holdfast.engine.plan import AT_WORK
 from holdfast.errors import HoldfastError
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import LockRow, LostRow
 from holdfast.server.routes.tasks import row

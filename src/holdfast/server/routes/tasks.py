@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.decisions.tasks import Desk
 from holdfast.domain.definition import Definition
-from holdfast.domain.naming import from_values
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_ids import from_values
 from holdfast.domain.wording import fault_words
-from holdfast.engine.decisions import Desk
-from holdfast.engine.verify import gates_of
 from holdfast.errors import InputError
-from holdfast.server.context import Api
+from holdfast.landing.verify import gates_of
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import RUN
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from holdfast.decisions import create, remote_claims
+from holdfast.decisions.tasks import Desk, refused
 from holdfast.domain.state import Task
-from holdfast.engine import creating, remote
-from holdfast.engine.decisions import Desk, refused
 from holdfast.ports import Claim
-from holdfast.server.context import Api
+from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.routes.tasks import Added, NewTask, NewTasks, TaskRow, given, rows_of
 
@@ -79,11 +79,11 @@ def operations(api: Api) -> list[Operation]:
 
     def add(desk: Desk, ask: Ask) -> TaskRow:
         body: NewTask = ask.body
-        return rows_of(desk, creating.create(desk, api.catalogue, [given(body)]))[0]
+        return rows_of(desk, create.create(desk, api.catalogue, [given(body)]))[0]
 
     def add_batch(desk: Desk, ask: Ask) -> Added:
         body: NewTasks = ask.body
-        return Added(rows_of(desk, creating.create(desk, api.catalogue, [given(each) for each in body.tasks])))
+        return Added(rows_of(desk, create.create(desk, api.catalogue, [given(each) for each in body.tasks])))
 
     return [
         Operation("POST", "/tasks", "add_task", "Add a task.", add, TaskRow, "operate", "counter", body=NewTask,
@@ -96,12 +96,12 @@ def operations(api: Api) -> list[Operation]:
 
 def claim_next(desk: Desk, ask: Ask) -> Claimed | None:
     body: ClaimNext = ask.body
-    found = remote.claim_next(desk, body.worker, body.role)
+    found = remote_claims.claim_next(desk, body.worker, body.role)
     return None if found is None else _claimed(desk, found)
 
 
 def claim_task(desk: Desk, ask: Ask) -> Claimed:
-    return _claimed(desk, remote.claim(desk, ask.body.worker, ask.task))
+    return _claimed(desk, remote_claims.claim(desk, ask.body.worker, ask.task))
 
 
 def beat(desk: Desk, ask: Ask) -> Claimed:
@@ -113,13 +113,13 @@ def beat_of(desk: Desk, ask: Ask, task: Task) -> Claimed:
     if _is_own_agent(ask, task.attempt):
         until = desk.clock() + desk.config.heartbeat_timeout_s
         return Claimed(rows_of(desk, [task.id])[0], task.attempt, ask.body.claim, until)
-    return _claimed(desk, remote.beat(desk, task.id, ask.body.claim))
+    return _claimed(desk, remote_claims.beat(desk, task.id, ask.body.claim))
 
 
 def start(desk: Desk, ask: Ask) -> Now:
     if _is_own_agent(ask, desk.task(ask.task).attempt):
         return _now(desk, ask, "your runner has said so")
-    remote.start(desk, ask.task, ask.body.claim)
+    remote_claims.start(desk, ask.task, ask.body.claim)
     return _now(desk, ask)
 
 
@@ -131,40 +131,40 @@ def progress(desk: Desk, ask: Ask) -> Now:
     body: Progress = ask.body
     task = desk.task(ask.task)
     if not _is_own_agent(ask, task.attempt):
-        remote.held(desk, ask.task, body.claim)
-    remote.progress(desk, task, body.message, body.percent)
+        remote_claims.held(desk, ask.task, body.claim)
+    remote_claims.progress(desk, task, body.message, body.percent)
     return _now(desk, ask)
 
 
 def has_commit(api: Api, ask: Ask) -> bool:
     """Whether the commit that a worker names is here: git is asked before others have to wait for it."""
     api.quotas.expect_room(ask, ask.body.summary)
-    return remote.has_commit(api.shop.repo, ask.body.commit)
+    return remote_claims.has_commit(api.shop.repo, ask.body.commit)
 
 
 def complete(desk: Desk, ask: Ask) -> Now:
     body: Complete = ask.body
     task = desk.task(ask.task)
     if _is_own_agent(ask, task.attempt):
-        remote.progress(desk, task, f"complete: {body.summary}".strip(": "), 100.0)
+        remote_claims.progress(desk, task, f"complete: {body.summary}".strip(": "), 100.0)
         return _now(desk, ask, "noted; what was made is judged when your process ends")
-    remote.complete(desk, ask.task, body.claim, body.commit, body.summary, is_here=ask.found)
+    remote_claims.complete(desk, ask.task, body.claim, body.commit, body.summary, is_here=ask.found)
     return _now(desk, ask, "it is verified and landed next" if body.commit else "")
 
 
 def keep_reason(api: Api, ask: Ask) -> str:
     """The blob of what the next attempt is told; of an agent that we run, its process says why."""
     api.quotas.expect_room(ask, ask.body.reason)
-    return "" if ask.principal.role == "agent" else remote.keep_reason(api.shop.blobs, ask.body.reason)
+    return "" if ask.principal.role == "agent" else remote_claims.keep_reason(api.shop.blobs, ask.body.reason)
 
 
 def fail(desk: Desk, ask: Ask) -> Now:
     body: Fail = ask.body
     task = desk.task(ask.task)
     if _is_own_agent(ask, task.attempt):
-        remote.progress(desk, task, f"failing: {body.reason}".strip(": "), None)
+        remote_claims.progress(desk, task, f"failing: {body.reason}".strip(": "), None)
         return _now(desk, ask, "noted; end your process with an exit code other than 0 to give up")
-    remote.fail(desk, ask.task, body.claim, body.reason, feedback=ask.found)
+    remote_claims.fail(desk, ask.task, body.claim, body.reason, feedback=ask.found)
     return _now(desk, ask)
 
 
@@ -172,7 +172,7 @@ def release(desk: Desk, ask: Ask) -> Now:
     task = desk.task(ask.task)
     if _is_own_agent(ask, task.attempt):
         raise refused(task, "given back", "end your process instead.", "its runner holds it")
-    remote.release(desk, ask.task, ask.body.claim)
+    remote_claims.release(desk, ask.task, ask.body.claim)
     return _now(desk, ask)
 
 

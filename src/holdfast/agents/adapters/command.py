@@ -1,0 +1,118 @@
+"""Agents that are only a command: the one in a task's `command:`, and those declared in the settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from holdfast.agents.adapters.declared_stream import Mapped
+from holdfast.agents.adapters.simple_streams import OneCall
+from holdfast.agents.common import environment
+from holdfast.config.settings import DeclaredAgent
+from holdfast.domain.attempt_records import Can, Launch
+from holdfast.domain.definition import Definition
+from holdfast.ports import Stream, Work
+
+
+class _Plain:
+    """What a command is, as far as nobody has said more."""
+
+    resumes = False
+    can = Can()
+    permission = None
+    install = sign_in = ""
+
+    def find(self) -> str | None:
+        return shutil.which("sh")
+
+    def version(self, wait_s: float = 0.0) -> str:
+        return ""
+
+    def is_signed_in(self) -> bool | None:
+        return None
+
+    def endpoint(self, model: str) -> str:
+        return ""
+
+
+class Command(_Plain):
+    """A task's own command. The prompt is in the file that HOLDFAST_PROMPT_FILE names, for who wants to read it."""
+
+    name = "command"
+
+    def missing(self, definition: Definition) -> str:
+        if definition.command is None:
+            return f"The task {definition.id} has no `command:`; write one, or name another agent."
+        return _not_found(_argv(definition)[0], f"the `command:` of {definition.id}")
+
+    def launch(self, work: Work) -> Launch:
+        return Launch(_argv(work.definition), prompt=work.prompt, uses_model=False)
+
+    def stream(self) -> Stream:
+        return OneCall(())
+
+
+def _argv(definition: Definition) -> tuple[str, ...]:
+    command = definition.command or ()
+    return ("sh", "-c", command) if isinstance(command, str) else command
+
+
+def _not_found(program: str, place: str) -> str:
+    if shutil.which(program) is not None:
+        return ""
+    return f"There is no program {program!r}, which {place} calls; install it, or write where it is."
+
+
+class Declared(_Plain):
+    """An agent of the settings' `agents`."""
+
+    def __init__(self, declared: DeclaredAgent) -> None:
+        self._declared = declared
+        self.name = declared.name
+        cost = "reported" if "spent.usd" in declared.events else "estimated" if _tells_tokens(declared) else ""
+        self.can = Can(resume=bool(declared.resume), cost=cost)
+        self.resumes = self.can.resume
+
+    def find(self) -> str | None:
+        return shutil.which(self._declared.command[0]) if self._declared.command else None
+
+    def missing(self, definition: Definition) -> str:
+        if not self._declared.command:
+            return (
+                f"The settings' `agents` name {self.name} without a `command`, and Holdfast knows no CLI of that name; "
+                "give it one, or mend the name."
+            )
+        if unset := environment.unset(self._declared, os.environ):
+            return f"The settings give {self.name} a value of the variable {unset}, which is not set; set it."
+        return _not_found(self._declared.command[0], f"the agent {self.name}")
+
+    def launch(self, work: Work) -> Launch:
+        declared = self._declared
+        by_argument = declared.prompt == "argument"
+        given = {"{prompt}": work.prompt if by_argument else "", "{model}": work.model, "{session}": work.session}
+        parts = (*declared.command, *(declared.resume if work.session else ()))
+        argv = [_filled(part, given) for part in parts]
+        if by_argument and not any("{prompt}" in part for part in declared.command):
+            argv.append(work.prompt)
+        launch = Launch(
+            tuple(argv),
+            stdin=work.prompt if declared.prompt == "stdin" else "",
+            prompt=work.prompt if declared.prompt == "file" else "",
+            events=dict(declared.events),
+            model=work.model,
+        )
+        return environment.with_settings(launch, declared)
+
+    def stream(self) -> Stream:
+        return Mapped(self._declared.events) if self._declared.events else OneCall(self._declared.command)
+
+
+def _tells_tokens(declared: DeclaredAgent) -> bool:
+    return not {"spent.tokens_in", "spent.tokens_out"}.isdisjoint(declared.events)
+
+
+def _filled(part: str, given: dict[str, str]) -> str:
+    """What is put in is not looked through again: a prompt may speak of {model}."""
+    import re
+
+    return re.sub(r"\{(?:prompt|model|session)\}", lambda found: given[found[0]], part)

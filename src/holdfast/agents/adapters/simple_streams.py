@@ -1,0 +1,71 @@
+"""The two simplest streams: lines that are our events as they stand, and a command that is one single call."""
+
+from __future__ import annotations
+
+import shlex
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.agents.common.cli_base import broke_off
+from holdfast.domain.agent_events import UNREACHABLE, AgentEvent, Finished, ToolEnded, ToolStarted
+from holdfast.storage.records.redact import without_secrets
+
+OUTPUT_LINES_MAX, LINE_BYTES_MAX, _SECRET_BYTES_MAX = 100, 16 << 10, 4096
+# EX_TEMPFAIL of sysexits.h: a command says by it that it is to be tried again later.
+TEMPORARY = 75
+
+
+class OwnEvents:
+    """JSON lines of `domain/agent_events`, as `holdfast.agents.adapters.script` writes them."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(AgentEvent)
+        self._is_finished = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        if not line.startswith(b"{"):
+            return ()
+        try:
+            event: AgentEvent = self._decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ()
+        self._is_finished = self._is_finished or isinstance(event, Finished)
+        return (event,)
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        return () if self._is_finished else (broke_off(code),)
+
+
+class OneCall:
+    """The whole command is one call of one tool, and so one turn; its code says whether it is done."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._line = argv[2] if tuple(argv[:2]) == ("sh", "-c") else shlex.join(argv)
+        self._last: deque[bytes] = deque(maxlen=OUTPUT_LINES_MAX)
+        self._has_begun = False
+
+    def read(self, line: bytes) -> Sequence[AgentEvent]:
+        self._last.append(line if len(line) <= LINE_BYTES_MAX else _end_of(line))
+        return self._begin()
+
+    def _begin(self) -> Sequence[AgentEvent]:
+        if self._has_begun:
+            return ()
+        self._has_begun = True
+        return (ToolStarted("command", "1", self._line),)
+
+    def end(self, code: int) -> Sequence[AgentEvent]:
+        if code == TEMPORARY:
+            told = "The command ended with code 75: what it needs cannot be reached for now."
+            return (*self._begin(), Finished(False, told, UNREACHABLE))
+        output = b"\n".join(self._last).decode(errors="replace")
+        detail = "" if code == 0 else f"The command ended with code {code}."
+        return (*self._begin(), ToolEnded("1", code == 0, output), Finished(code == 0, detail))
+
+
+def _end_of(line: bytes) -> bytes:
+    # Secrets leave it first: half of one looks like none.
+    text = line[-LINE_BYTES_MAX - _SECRET_BYTES_MAX :].decode(errors="replace")
+    return without_secrets(text).encode()[-LINE_BYTES_MAX:]

@@ -1,0 +1,230 @@
+"""What the CLIs that Holdfast knows have in common: how one is found, and what is said where it is not there.
+
+An adapter is a class with `name`, `title`, `program`, `can`, `permissions`, `install`, `sign_in`, `call` and `stream`;
+its stream is made of an order's `Launch`, so that a runner can make it without any setting. A parser looks into lines
+with `said`, which never raises. An adapter is known by one line in `registry` and one in `streams`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agents.common import environment, error_phrases, json_fields, resets
+from holdfast.clock import wall
+from holdfast.domain import agent_events as events
+from holdfast.domain.attempt_records import Permission
+
+if TYPE_CHECKING:
+    from holdfast.config.mcp import McpServer
+    from holdfast.config.settings import DeclaredAgent
+    from holdfast.domain.attempt_records import Can, Launch, Modes
+    from holdfast.domain.definition import Definition
+    from holdfast.ports import Stream, Work
+
+VERSION_S_MAX = 20.0
+# A shorter pause a CLI may make by itself.
+RETRY_S_MAX = 5.0
+# More calls than any start makes: behind them none is told any more, and the memory stays as it is.
+CALLS_MAX = 100_000
+FILE_BYTES_MAX = 1 << 20
+
+
+class Cli(ABC):
+    name: str
+    title: str
+    program: str
+    can: Can
+    install: str
+    sign_in: str
+    permissions: Modes
+    # Variables that say where its model is, and who answers where none is set.
+    base_urls: tuple[str, ...] = ()
+    provider: str = ""
+
+    def __init__(self, servers: Sequence[McpServer] = (), settings: DeclaredAgent | None = None) -> None:
+        """`settings`: the entry of `agents` that bears its name."""
+        self.servers = tuple(servers) if self.can.mcp else ()
+        if settings is None:
+            # Not needed by runners, which make streams only.
+            from holdfast.config.settings import DeclaredAgent
+
+            settings = DeclaredAgent(self.name)
+        self._settings = settings
+
+    @abstractmethod
+    def call(self, work: Work) -> Launch:
+        """How it is called, as far as the adapter knows it."""
+
+    @abstractmethod
+    def stream(self) -> Stream: ...
+
+    def launch(self, work: Work) -> Launch:
+        return environment.with_settings(self.call(work), self._settings)
+
+    @property
+    def permission(self) -> Permission:
+        mode = self._settings.permissions
+        return Permission(mode, self.permissions.offered.get(mode, ()))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the settings say about how it is called."""
+        return (*self.permission.flags, *self._settings.args)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The variables that reach it, as far as they are here already."""
+        return {**os.environ, **environment.resolved(self._settings, os.environ)}
+
+    def has_any(self, *names: str) -> bool:
+        return any(self.environ.get(name) for name in names)
+
+    @property
+    def resumes(self) -> bool:
+        return self.can.resume
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The variables that the MCP servers' values stand for."""
+        return tuple(dict.fromkeys(name for each in self.servers for name in each.references))
+
+    def find(self) -> str | None:
+        import shutil
+
+        return shutil.which(self.program)
+
+    def version(self, wait_s: float = VERSION_S_MAX) -> str:
+        from holdfast.agents.common.asking import first_line
+
+        found = self.find()
+        return "" if found is None else first_line([found, "--version"], wait_s)
+
+    def is_signed_in(self) -> bool | None:
+        return None
+
+    def endpoint(self, model: str) -> str:
+        given = next((url for name in self.base_urls if (url := self.environ.get(name))), "")
+        # Of a name such as openai/gpt-5 the first part is the provider.
+        return host(given) or self.provider or model.partition("/")[0] * ("/" in model)
+
+    def missing(self, definition: Definition) -> str:
+        if self.find() is None:
+            return f"{self.title} is not installed: there is no program `{self.program}`. Install it: {self.install}."
+        if self.permission.mode not in self.permissions.offered:
+            return (
+                f"{self.title} does not offer `permissions: {self.permission.mode}`, only "
+                f"{' and '.join(self.permissions.offered)}; change that in the settings' `agents`."
+            )
+        if unset := environment.unset(self._settings, os.environ):
+            return (
+                f"The settings give {self.title} a value of the variable {unset}, which is not set; set it, or take "
+                "it out of `env` in the settings' `agents`."
+            )
+        for server in self.servers:
+            for name in server.references:
+                if name not in os.environ:
+                    return (
+                        f"The MCP server {server.name} needs the variable {name}, which is not set; set it, or take "
+                        "the server out of config/mcp_servers.yaml."
+                    )
+        return ""
+
+    @classmethod
+    def not_signed_in(cls, told: str) -> events.Finished:
+        """The last word of one that cannot reach its model."""
+        why = f" ({told.strip()})" if told.strip() else ""
+        detail = f"{cls.title} is not signed in{why}. {cls.sign_in}, then try the task again."
+        return events.Finished(False, detail, events.AUTH)
+
+    @classmethod
+    def trouble(cls, told: str, *, status: int = 0, until: float = 0.0) -> events.Finished | events.RateLimited:
+        """The last word of one that could not go on, by the words and the status that it was given.
+
+        `until`: when it may go on, where that is known otherwise than by the words.
+        """
+        until = until or resets.until(told, wall())
+        match error_phrases.trouble(told, status):
+            case error_phrases.Trouble.NO_KEY:
+                return cls.not_signed_in(f"{status} {told}" if status and str(status) not in told else told)
+            case error_phrases.Trouble.USED_UP if not until:
+                return events.Finished(False, told, events.QUOTA)
+            case error_phrases.Trouble.USED_UP | error_phrases.Trouble.LIMITED:
+                return events.RateLimited(until, told)
+            case error_phrases.Trouble.UNREACHABLE:
+                return events.Finished(False, told, events.UNREACHABLE)
+        return events.Finished(False, told or f"{cls.title} has failed, and did not say why.")
+
+
+class Calls:
+    """The calls of tools: a CLI that has a hook tells each of them there, and then again in its stream.
+
+    What one side has ended, the other one tells once more. Behind that the name is free: a model may use it again.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+        self._by_hook: set[str] = set()
+        self._by_stream: set[str] = set()
+        self._begun = 0
+
+    def began(self, name: str, call: str, given: Any, *, by_hook: bool = False) -> Iterator[events.AgentEvent]:
+        is_told = call in self._by_stream if by_hook else call in self._by_hook
+        if call not in self._open and not is_told and self._begun < CALLS_MAX:
+            self._begun += 1
+            self._open.add(call)
+            self._by_stream.discard(call)
+            self._by_hook.discard(call)
+            yield events.ToolStarted(name or "tool", call, json_fields.as_text(given))
+
+    def ended(self, call: str, ok: bool, output: str, *, by_hook: bool = False) -> Iterator[events.AgentEvent]:
+        if call in self._open:
+            self._open.discard(call)
+            (self._by_hook if by_hook else self._by_stream).add(call)
+            yield events.ToolEnded(call, ok, output)
+        else:
+            (self._by_stream if by_hook else self._by_hook).discard(call)
+
+
+def refused(told: str) -> events.Finished:
+    return events.Finished(False, f"The model refused: {told}", events.REFUSED)
+
+
+def broke_off(code: int, more: str = "") -> events.Finished:
+    return events.Finished(False, f"It ended with code {code}, before its last word.{more}")
+
+
+def server_as_json(server: McpServer) -> dict[str, Any]:
+    """As it stands in a file's `mcpServers`, which more than one CLI reads."""
+    if server.url:
+        return {"type": "http", "url": server.url, "headers": server.headers}
+    return {"command": server.command, "args": list(server.args), "env": server.env}
+
+
+def host(url: str) -> str:
+    """Of an address only who answers there: a name and a password in it are nobody's business."""
+    from urllib.parse import urlsplit
+
+    try:
+        found = urlsplit(url if "//" in url else f"//{url}")
+        return f"{found.hostname}:{found.port}" if found.port else found.hostname or ""
+    except ValueError:
+        return ""
+
+
+def mentions(file: Path, *texts: str) -> bool:
+    """Whether a CLI's own file has one of these in it; a large one is no file of settings."""
+    try:
+        with file.open("rb") as content:
+            found = content.read(FILE_BYTES_MAX)
+    except (OSError, RuntimeError):
+        return False
+    return any(text.encode() in found for text in texts)
+
+
+def home(variable: str, default: str) -> Path:
+    """The folder of a CLI's own: the one that the variable names, or the default below the user's home."""
+    return Path(os.environ.get(variable) or Path.home() / default)

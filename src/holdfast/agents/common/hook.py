@@ -1,0 +1,46 @@
+"""The barrier of an agent that calls a hook after each tool: it waits there until its turn is on disk.
+
+The hook is a few lines of shell: it writes what it is given to `call-<pid>.json` in the folder of the agent's files,
+and waits until the runner takes that file away. A hook that nobody answers ends with its agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+from holdfast.storage.files import disk, plain
+
+SCRIPT_NAME = "after-tool.sh"
+SCRIPT = """\
+call="$HOLDFAST_FILES/call-$$"
+cat > "$call.part" && mv "$call.part" "$call.json" || exit 0
+while [ -e "$call.json" ]; do sleep 0.02; done
+"""
+COMMAND = f'sh "$HOLDFAST_FILES/{SCRIPT_NAME}"'
+# How long an agent may have to wait: a snapshot of a huge tree takes its time.
+TIMEOUT_S = 3600
+# More than any tool answers with.
+CALL_BYTES_MAX = 8 << 20
+# How often the runner looks, while a tool is at work.
+POLL_S = 0.02
+
+
+def waiting(folder: Path) -> list[Path]:
+    """The calls. A folder of such a name is none: it stays, for nothing is removed below it while its agent lives."""
+    return sorted(path for path in folder.glob("call-*.json") if path.is_symlink() or not path.is_dir())
+
+
+def said_in(call: Path) -> bytes:
+    """What the hook was given; nothing where the agent has put something else in its place, or far too much."""
+    try:
+        return plain.read(call, CALL_BYTES_MAX)
+    except OSError:
+        return b""
+
+
+def answer(call: Path) -> None:
+    """Its agent goes on, unless it has put a folder in the call's place meanwhile."""
+    with contextlib.suppress(HoldfastError):
+        disk.unlink(call, missing_ok=True)

@@ -1,0 +1,259 @@
+"""An attempt's folder, as its runner writes it: each turn is on disk before the agent goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.runner.conversation import Conversation, together
+from holdfast.agents.runner.limits import Verdict
+from holdfast.clock import wall
+from holdfast.crashpoints import point
+from holdfast.domain.attempt_records import Exit, Order, TurnLine
+from holdfast.domain.spend import Spend
+from holdfast.errors import DiskError
+from holdfast.git import command as git
+from holdfast.layout import Attempt, Layout
+from holdfast.processes import confined_git, sandbox
+from holdfast.snapshots.shadow import Large
+from holdfast.snapshots.size_limits import Bounds
+from holdfast.snapshots.snapshots import Snapshot, Snapshots
+from holdfast.storage.files import disk
+from holdfast.storage.records import redact
+from holdfast.storage.records.attempt_folder import PRIVATE
+from holdfast.storage.records.ledger import Ledger
+
+STEPS = (
+    "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
+    "turn_provenance", "turn_events", "turn_line", "wake", "end_processes", "end_ledgers", "end_snapshot", "exit",
+)  # fmt: skip
+RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
+
+# A line of turns.jsonl is read by everybody who follows; provenance.jsonl has all of them.
+FILES_IN_A_LINE_MAX = 1000
+# Events that wait to be written: each may hold texts of some size.
+PENDING_MAX = 256
+
+
+@contextlib.contextmanager
+def step(name: str) -> Iterator[None]:
+    """One durable step, with a point on either side of it."""
+    point(f"runner.{name}.before")
+    yield
+    point(f"runner.{name}.after")
+
+
+class _Bounded:
+    """A ledger that grows to so many bytes: the piece that passes them is the last. `tell` hears of it, once."""
+
+    def __init__(self, ledger: Ledger, most: int, tell: Callable[[str], None]) -> None:
+        self._ledger, self._most, self._tell = ledger, most, tell
+        self._size: int | None = None
+
+    def append(self, records: Iterable[dict[str, Any]]) -> int:
+        """The cursor behind them, or behind the last that was kept."""
+        size = self._ledger.end() if self._size is None else self._size
+        self._size = size if size > self._most else self._ledger.append_many(records)
+        if size <= self._most < self._size:
+            name = self._ledger.path.name
+            self._tell(f"{name} has reached output_bytes_max, {self._most} bytes: what follows is not kept there.")
+        return self._size
+
+
+class Record:
+    def __init__(self, files: Attempt, order: Order) -> None:
+        self._files, self._order = files, order
+        worktree, private, index = Path(order.worktree), Path(order.private), sandbox.own_index(order)
+        layout, confine = Layout(files.root.parent.parent), None
+        if order.sandbox != "none":
+            shown, opened = [layout.snapshots], [private]
+            confine = confined_git.over(git.discover(worktree), layout.root, order.audit_key, shown, opened)
+        self._snapshots = Snapshots(
+            worktree,
+            private,
+            layout.snapshots,
+            order.include,
+            order.exclude,
+            index,
+            order.base,
+            confine=confine,
+            bounds=Bounds.of(order.limits.resources),
+        )
+        with contextlib.ExitStack() as undo:
+            self._turns, traces, self._spend, provenance, self._event_ledger = (
+                undo.enter_context(Ledger(path, mode=PRIVATE))
+                for path in (files.turns, files.traces, files.spend, files.provenance, files.events)
+            )
+            most = order.limits.output_bytes_max
+            self._traces, self._provenance = (_Bounded(each, most, self._tell) for each in (traces, provenance))
+            self._events = _Bounded(self._event_ledger, most, self._tell_last)
+            self._output = disk.open_append(files.output, mode=PRIVATE)
+            undo.callback(self._output.close)
+            self._close = undo.pop_all()
+        self._pending: list[dict[str, Any]] = []
+        self._last = ""
+        self._turn = order.turn + 1
+        self._is_spend_long: bool | None = None
+        self._flows: dict[int, redact.Flow] = {}
+
+    def begin(self) -> None:
+        """The tree as this start found it: what its first turn is compared with."""
+        with step("begin"):
+            # What stands there was put there by us; the first time it is what all later ones are held against.
+            large: Large = "take" if self._order.start == 1 else "leave_out"
+            self._last = self._take(f"start-{self._order.start}", large).commit
+
+    def write_output(self, data: bytes, source: int = 0) -> None:
+        """Durable with the next turn, and without secrets: of each source whole lines are written. Beyond the most that
+        is kept, the log says so once, and grows no more."""
+        if self._output.size <= self._order.limits.output_bytes_max:
+            self._keep_output(self._flows.setdefault(source, redact.Flow(redact.usual())).feed(data))
+
+    def _keep_output(self, data: bytes) -> None:
+        most = self._order.limits.output_bytes_max
+        if self._output.size > most:
+            return
+        room = most - self._output.size
+        if len(data) > room:
+            data = (
+                data[:room]
+                + f"\n[holdfast: output_bytes_max, {most} bytes, is reached: the rest was not kept]\n".encode()
+            )
+        self._output.append(data)
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Durable with the next turn, or the next `flush`."""
+        self._pending.append({"ts": wall(), "start": self._order.start, **event})
+        if len(self._pending) >= PENDING_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._pending:
+            pending, self._pending = self._pending, []
+            self._events.append(pending)
+
+    def _tell(self, detail: str) -> None:
+        self.note({"turn": self._turn, "type": "refused", "detail": detail})
+
+    def _tell_last(self, detail: str) -> None:
+        """The last line of the events."""
+        told = {"ts": wall(), "start": self._order.start, "turn": self._turn, "type": "refused"}
+        self._event_ledger.append({**told, "detail": f"{detail} Turns are saved, and what is spent counts, as ever."})
+
+    def turn(self, talk: Conversation, seconds: float) -> TurnLine:
+        """The turn's snapshot, then what was said and spent in it, and last the line that says that it is complete."""
+        number = self._turn = talk.turn + 1
+        with step("turn_snapshot"):
+            taken = self._take(f"turn-{number}")
+        files = self._files_of(taken)
+        with step("turn_output"):
+            self._output.sync()
+        with step("turn_traces"):
+            traces = self._traces.append(self._of(number, talk.traces))
+        with step("turn_spend"):
+            spend = self._append_spend(number, talk)
+        with step("turn_provenance"):
+            tool = ", ".join(dict.fromkeys(talk.tools))
+            made = ({"file": file, "tool": tool, "snapshot": taken.commit} for file in files)
+            provenance = self._provenance.append(self._of(number, made))
+        with step("turn_events"):
+            self.flush()
+        used = talk.pending
+        line = TurnLine(
+            ts=wall(),
+            turn=number,
+            start=self._order.start,
+            tool=tool,
+            snapshot=taken.commit,
+            changed=bool(files),
+            files=files[:FILES_IN_A_LINE_MAX],
+            usd=used.usd,
+            tokens=used.tokens,
+            seconds=seconds,
+            session=talk.session,
+            traces=traces,
+            spend=spend,
+            provenance=provenance,
+            output=self._output.size,
+            intent=self._order.intent,
+        )
+        with step("turn_line"):
+            self._turns.append(msgspec.to_builtins(line))
+        return line
+
+    def rest(self, talk: Conversation) -> None:
+        """What came after the last turn."""
+        with step("end_ledgers"):
+            for flow in self._flows.values():
+                self._keep_output(flow.rest())
+            self._output.sync()
+            self._traces.append(self._of(talk.turn + 1, talk.traces))
+            self._append_spend(talk.turn + 1, talk)
+            self.flush()
+
+    def last_snapshot(self, large: Large) -> str:
+        with step("end_snapshot"):
+            return self._take(f"end-{self._order.start}", large).commit
+
+    def close(self) -> None:
+        # After a failed sync a ledger may refuse even this, and that failure is told already.
+        with contextlib.suppress(DiskError):
+            self._close.close()
+
+    def _take(self, name: str, large: Large = "refuse") -> Snapshot:
+        return self._snapshots.take(self._order.attempt, name, large=large)
+
+    def _files_of(self, taken: Snapshot) -> list[str]:
+        before, self._last = self._last, taken.commit
+        if before == taken.commit:
+            return []
+        changes = self._snapshots.changes(before, taken.commit)
+        return sorted({path for change in changes for path in (change.path, change.old_path)})
+
+    def _append_spend(self, turn: int, talk: Conversation) -> int:
+        """All of it, for it is counted from here: where it has become long, as one line for each turn.
+
+        Each with its conversation: one that is gone on with elsewhere may count on from there.
+        """
+        if self._is_spend_long is None:
+            self._is_spend_long = self._spend.end() > self._order.limits.output_bytes_max
+        spends = [reduce(together, talk.spends)] if self._is_spend_long and talk.spends else talk.spends
+        lines = (msgspec.to_builtins(each) | {"session": talk.session} for each in spends)
+        end = self._spend.append_many(self._of(turn, lines))
+        self._is_spend_long = end > self._order.limits.output_bytes_max
+        return end
+
+    def _of(self, turn: int, records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        return ({"start": self._order.start, "turn": turn, **each} for each in records)
+
+
+def exit_of(
+    order: Order, verdict: Verdict, code: int | None, now: float, session: str, snapshot: str, turn: int, spent: Spend
+) -> Exit:
+    return Exit(
+        attempt=order.attempt,
+        start=order.start,
+        ending=verdict.ending,
+        detail=verdict.detail,
+        at=now,
+        code=code if code is not None and code >= 0 else None,
+        signal=-code if code is not None and code < 0 else None,
+        limit=verdict.limit,
+        until=verdict.until,
+        session=session,
+        snapshot=snapshot,
+        turn=turn,
+        spent=spent,
+        intent=order.intent,
+    )
+
+
+def write_exit(files: Attempt, exit: Exit) -> None:
+    exit = msgspec.structs.replace(exit, detail=redact.without_secrets(exit.detail))
+    with step("exit"):
+        disk.replace(files.exit, msgspec.json.encode(exit) + b"\n", PRIVATE)

@@ -1,0 +1,142 @@
+"""The agent's process, as its runner sees it: begun, stopped and let go, watched by its pidfd."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast import identity
+from holdfast.clock import monotonic
+from holdfast.crashpoints import point
+from holdfast.domain.attempt_records import Order
+from holdfast.layout import Attempt
+from holdfast.processes import bwrap, members
+from holdfast.processes.resources import Room
+from holdfast.storage.files import disk
+from holdfast.storage.records.attempt_folder import PRIVATE, Running, lock_id
+
+# A process that waits for its vforked child cannot stop, and the child may be stopped by then: so not for ever.
+STOPPING_S_MAX = 0.05
+STOPPING_POLL_S = 0.001
+FREEZING_S_MAX = 1.0
+COMPLAINT_BYTES_MAX = 1000
+
+
+class Child:
+    """In a group of its own, with the runner's lock in its hands. It is reaped only by `reap`: until then its pid, and
+    so the number of its group, is nobody else's."""
+
+    def __init__(
+        self,
+        files: Attempt,
+        order: Order,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        lock: int,
+        room: Room,
+    ) -> None:
+        """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
+        runner, self._argv = identity.current(), argv
+
+        self._stopped: list[members.Known] = []
+        self._cgroup = room.group
+        cgroup = str(self._cgroup.path) if self._cgroup is not None else ""
+
+        def name_myself() -> None:
+            point("runner.process.before")
+            me = identity.current()
+            group, held = os.getpgid(0), lock_id(lock)
+            running = Running(order.attempt, order.start, runner, me, group, order.intent, cgroup, held)
+            disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
+            if self._cgroup is not None:
+                self._cgroup.join()
+            room.limit_myself()
+            point("runner.process.after")
+
+        stdin = disk.in_memory(order.launch.stdin.encode())
+        try:
+            # Nothing but the child's last steps runs between fork and exec, and the runner has no threads.
+            self._process = subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=order.worktree,
+                env=env,
+                pass_fds=(lock,),
+                process_group=0,
+                preexec_fn=name_myself,
+                bufsize=0,
+            )
+        except ValueError as error:
+            # A NUL in an argument: it is as little executed as a program that is not there.
+            raise OSError(errno.EINVAL, str(error)) from None
+        finally:
+            os.close(stdin)
+        self.pid = self._process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self.stdout, self.stderr = self._process.stdout.fileno(), self._process.stderr.fileno()
+        os.set_blocking(self.stdout, False)
+        os.set_blocking(self.stderr, False)
+
+    _is_reaped = False
+    _has_spoken = False
+    _complaint = b""
+
+    def heard(self, fd: int, data: bytes) -> None:
+        """What it says first beside its stream may be the sandbox's own."""
+        self._has_spoken = self._has_spoken or fd == self.stdout
+        self._complaint += data[: max(0, COMPLAINT_BYTES_MAX - len(self._complaint))] if fd == self.stderr else b""
+
+    def not_confined(self, code: int) -> str:
+        """Why the sandbox could not be made, where that is so."""
+        is_wrapped = self._argv[0] == bwrap.PROGRAM and not self._has_spoken
+        return bwrap.own_failure(code, self._complaint) if is_wrapped else ""
+
+    def stop(self) -> None:
+        """Stops the group, and gives its leader the moment that it takes."""
+        if self._is_reaped:
+            return
+        self._signal(signal.SIGSTOP)
+        deadline = monotonic() + STOPPING_S_MAX
+        seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while os.waitid(os.P_PID, self.pid, seen) is None and monotonic() < deadline:
+            time.sleep(STOPPING_POLL_S)
+        # Those too that have left the agent's process group.
+        if self._cgroup is not None:
+            self._cgroup.freeze(FREEZING_S_MAX)
+            self._cgroup.end_rest()
+        else:
+            # The runner adopts what they leave behind, so all of them descend from it.
+            self._stopped = members.stop_below(os.getpid(), FREEZING_S_MAX)
+
+    def go_on(self) -> None:
+        if self._cgroup is not None:
+            self._cgroup.thaw()
+        members.wake(self._stopped)
+        self._stopped = []
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._is_reaped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def reap(self) -> int:
+        """Waits for its end; the code, or the negative number of the signal that killed it."""
+        code = self._process.wait()
+        self._is_reaped = True
+        os.close(self.pidfd)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return code

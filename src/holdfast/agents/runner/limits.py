@@ -1,0 +1,125 @@
+"""When an agent has had enough: dollars, tokens, turns, time, silence, and going round in circles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.agents.runner.conversation import Conversation
+from holdfast.clock import Awake, gap_of, monotonic
+from holdfast.domain.attempt_records import Ending, Limits
+from holdfast.domain.spend import Spend
+
+# An agent that said its last word and does not end is ended after this long, and its word counts.
+LINGER_S_MAX = 30.0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why the runner ends the agent, or how it ended by itself."""
+
+    ending: Ending
+    detail: str
+    limit: str = ""
+    until: float = 0.0
+
+
+class Watch:
+    """Given the time, by its own clock, it says whether it is enough. It looks at nothing else by itself.
+
+    Its clock leaves out what passes while the runner itself is stopped: then the agent could say nothing, either.
+    `look_s`: how long the runner may mean not to look.
+    """
+
+    def __init__(self, limits: Limits, look_s: float, clock: Callable[[], float] = monotonic) -> None:
+        self._limits = limits
+        self._awake = Awake(look_s + gap_of(limits.stall_timeout_s), clock)
+        self._began = self._heard = self._awake.now()
+        self._finished: float | None = None
+        self._call: tuple[str, str] | None = None
+        self._same_calls = 0
+        self._idle_turns = 0
+        self._retrying: float | None = None
+        self._trouble = ""
+
+    def heard(self, now: float) -> None:
+        self._heard = now
+
+    def finished(self, now: float) -> None:
+        self._finished = now
+
+    def retrying(self, now: float, trouble: str) -> None:
+        """The agent could not reach its model, and tries again."""
+        self._retrying = now if self._retrying is None else self._retrying
+        self._trouble = trouble
+
+    def reached(self) -> None:
+        """It has done something else than to try again."""
+        self._retrying = None
+
+    def now(self) -> float:
+        gaps = self._awake.gaps
+        now = self._awake.now()
+        if self._awake.gaps > gaps:
+            # It has the whole time again to be heard.
+            self._heard = now
+            self._finished = now if self._finished is not None else None
+        return now
+
+    def seconds(self, now: float) -> float:
+        return now - self._began
+
+    def next_s(self, now: float) -> float:
+        """How long nothing can be overdue."""
+        limits = self._limits
+        times = [self._began + limits.timeout_s, self._heard + limits.stall_timeout_s]
+        if limits.caps.seconds is not None:
+            times.append(self._began + limits.caps.seconds)
+        if self._finished is not None:
+            times.append(self._finished + LINGER_S_MAX)
+        if self._retrying is not None:
+            times.append(self._retrying + limits.retry_timeout_s)
+        return max(min(times) - now, 0.0)
+
+    def overdue(self, now: float) -> Verdict | None:
+        limits = self._limits
+        if self._finished is not None and now >= self._finished + LINGER_S_MAX:
+            return Verdict(Ending.DONE, f"The agent had finished, and was ended {LINGER_S_MAX:g} s later.")
+        if now - self._began >= limits.timeout_s:
+            return Verdict(Ending.TIMEOUT, f"The agent was ended after {limits.timeout_s:g} s, its time limit.")
+        if self._retrying is not None and now - self._retrying >= limits.retry_timeout_s:
+            why = f": {self._trouble}" if self._trouble else "."
+            told = f"The agent was ended after {limits.retry_timeout_s:g} s in which it did not reach its model{why}"
+            return Verdict(Ending.UNREACHABLE, told)
+        if now - self._heard >= limits.stall_timeout_s:
+            return Verdict(Ending.STALLED, f"The agent was ended after {limits.stall_timeout_s:g} s without output.")
+        if limits.caps.seconds is not None and now - self._began >= limits.caps.seconds:
+            return _used_up("seconds", limits)
+        return None
+
+    def call(self, call: tuple[str, str]) -> Verdict | None:
+        """A tool was called: the same one, with the same input, only so often in a row."""
+        self._same_calls = self._same_calls + 1 if call == self._call else 1
+        self._call = call
+        most = self._limits.same_calls_max
+        if most is not None and self._same_calls > most:
+            detail = f"The agent was ended: it called {call[0]} with the same input more than {most} times in a row."
+            return Verdict(Ending.CIRCUIT_OPEN, detail, "same_calls")
+        return None
+
+    def turn(self, changed: bool) -> Verdict | None:
+        self._idle_turns = 0 if changed else self._idle_turns + 1
+        most = self._limits.idle_turns_max
+        if most is not None and self._idle_turns > most:
+            detail = f"The agent was ended: more than {most} turns in a row changed no file."
+            return Verdict(Ending.CIRCUIT_OPEN, detail, "idle_turns")
+        return None
+
+    def spent(self, talk: Conversation, now: float) -> Verdict | None:
+        exceeded = self._limits.caps.exceeded(talk.spent + Spend(seconds=self.seconds(now)))
+        return _used_up(exceeded, self._limits) if exceeded else None
+
+
+def _used_up(name: str, limits: Limits) -> Verdict:
+    cap = getattr(limits.caps, name)
+    return Verdict(Ending.LIMIT, f"The agent was ended: it has used up its {cap:g} {name}.", name)

@@ -1,0 +1,401 @@
+"""The runner: one process that lets one agent work on one attempt, and makes each of its turns durable.
+
+    python -m holdfast.agents.runner.runner DATA_ROOT ATTEMPT START ORDER [INTENT]
+
+ORDER is the digest of the blob with the `Order`. INTENT names the journal entry that the start was intended with, and
+is in every file that says what became of it. Whoever starts it gives it a process group of its own, /dev/null to
+read from, and a log for its own words; it reports to nobody, and everything it has to say is in the attempt's folder.
+
+- It takes `alive.lock`, then `start-<n>`. Where another was first, it does nothing.
+- A turn: the agent's group is stopped, the tree is taken, the ledgers are synced, and last the line in turns.jsonl;
+  then the group goes on. What has no line in turns.jsonl did not happen: the next start does it again.
+- exit.json is written when no process of the start is left and the last snapshot is on disk.
+- SIGTERM, or a file `stop` in the attempt's folder, ends the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from holdfast.agents.common import environment, hook
+from holdfast.agents.common.lines import Lines
+from holdfast.agents.runner import start_outcome
+from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
+from holdfast.agents.runner.attempt_writer import Record, exit_of, step, write_exit
+from holdfast.agents.runner.child import Child
+from holdfast.agents.runner.conversation import Conversation, as_record, honest, is_deed
+from holdfast.agents.runner.limits import Verdict, Watch
+from holdfast.agents.runner.private_files import remove_secrets, write_files
+from holdfast.agents.streams import stream_of
+from holdfast.clock import wall
+from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
+from holdfast.domain.attempt_records import Ending, Exit, Order
+from holdfast.domain.spend import Spend
+from holdfast.domain.turn import TurnEvent, TurnState
+from holdfast.errors import HoldfastError, SandboxFailed, SnapshotTooLarge
+from holdfast.git import command as git
+from holdfast.layout import Attempt, Layout
+from holdfast.processes import sandbox, starts
+from holdfast.processes.leaving import leave
+from holdfast.processes.resources import Room
+from holdfast.storage.files import disk
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.blobs import Blobs
+
+if TYPE_CHECKING:
+    from holdfast.ports import HookedStream
+
+LOCK_WAIT_S_MAX = 10.0
+TICK_S_MAX = 1.0
+# Events are for those who look on: a turn's are durable with it, the others as often as this.
+FLUSH_S = 1.0
+READ_BYTES, READS_BEFORE_A_HOOK_MAX = 1 << 16, 1000
+# This process has done nothing: another has this start, or the start before has not ended and nobody has this one.
+EXIT_NOT_OURS, EXIT_LOCKED = 3, 4
+
+
+class Runner:
+    def __init__(self, layout: Layout, files: Attempt, order: Order, lock: int) -> None:
+        self._layout, self._files, self._order, self._lock = layout, files, order, lock
+        self._talk = Conversation(order.turn)
+        self._verdict: Verdict | None = None
+        self._record: Record | None = None
+        self._child: Child | None = None
+        self._code: int | None = None
+        self._lines = Lines(order.limits.resources.line_bytes_max)
+        self._room = Room(files, order.attempt, order.start, order.limits.resources)
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    # -- the whole start ----------------------------------------------------------------------------------------------
+
+    def run(self) -> Exit:
+        self._hear_signals()
+        try:
+            self._begin()
+            self._attend()
+        except (HoldfastError, OSError, subprocess.SubprocessError) as failure:
+            self._fail(failure)
+        finally:
+            # Also where the runner itself is wrong: an agent is never left without one.
+            self._end_processes()
+        return self._finish()
+
+    def _begin(self) -> None:
+        order = self._order
+        if told := sandbox.missing(order.sandbox):
+            self._verdict = Verdict(Ending.NOT_STARTED, told)
+            return
+        self._room.open()
+        git.begin_with(self._room.join_as_git)
+        self._record = Record(self._files, order)
+        self._record.begin()
+        argv = order.launch.argv
+        if order.launch.prompt:
+            disk.replace(self._files.prompt, order.launch.prompt.encode(), attempt_folder.PRIVATE)
+            argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
+        if order.launch.files:
+            write_files(self._layout, self._files, order.launch)
+            argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
+        env = environment.of_agent(order, self._files, os.environ)
+        self._stream = stream_of(order)
+        self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock, self._room)
+        self._watch = Watch(order.limits, TICK_S_MAX)
+        self._turn_began = self._watch.now()
+        self._next_beat = self._next_flush = 0.0
+
+    def _fail(self, failure: Exception) -> None:
+        reached = self._room.found or self._room.reached()
+        self._verdict = start_outcome.failed(self._order, failure, reached, has_begun=self._child is not None)
+
+    def _hear_signals(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    _is_told_to_stop = _is_attending = False
+
+    def _on_term(self, number: int, frame: object) -> None:
+        self._is_told_to_stop = True
+
+    # -- while the agent works ----------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        self._is_attending = True
+        with selectors.DefaultSelector() as selector:
+            for fd in (child.stdout, child.stderr, child.pidfd, self._wake_read):
+                selector.register(fd, selectors.EVENT_READ)
+            while self._verdict is None and not self._is_enough():
+                ready = {key.fd for key, _ in selector.select(self._pause_s())}
+                for fd in ready & {child.stdout, child.stderr}:
+                    if not self._read(fd):
+                        selector.unregister(fd)
+                if self._wake_read in ready:
+                    os.read(self._wake_read, READ_BYTES)
+                if child.pidfd in ready:
+                    return
+                if self._order.launch.has_hook:
+                    self._hear_hooks(child)
+
+    def _pause_s(self) -> float:
+        """Not longer than until something may be overdue; a file `stop` is looked for now and then."""
+        is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
+        return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(self._watch.now()))
+
+    def _is_enough(self) -> bool:
+        """Shows that the runner is at work, and asks whether the agent may go on."""
+        now = self._watch.now()
+        assert self._record is not None
+        if now >= self._next_beat:
+            self._next_beat = now + self._order.limits.heartbeat_s
+            attempt_folder.beat(self._files)
+            assert self._child is not None
+            starts.bury_orphans(self._child.pid)
+        if now >= self._next_flush:
+            self._next_flush = now + FLUSH_S
+            self._record.flush()
+            self._look_at_room()
+        if self._is_told_to_stop or self._files.stop.exists():
+            self._verdict = Verdict(Ending.STOPPED, "The agent was ended because the runner was told to stop.")
+        else:
+            self._verdict = self._verdict or self._watch.overdue(now)
+        return self._verdict is not None
+
+    def _look_at_room(self) -> None:
+        """Tells of a limit of the machine that the agent has come up against, and ends it where it must."""
+        if (found := self._room.look()) is not None:
+            self._tell(f"Over a limit: {found.told}.")
+            if found.is_over:
+                self._verdict = self._verdict or start_outcome.over("The agent was ended", found, self._order.task)
+
+    def _tell(self, detail: str) -> None:
+        """Puts among the events what was refused, and why."""
+        assert self._record is not None
+        self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": detail})
+
+    def _read(self, fd: int) -> bool:
+        """One piece of what the agent says; False at the end of it, or where there is nothing now."""
+        assert self._record is not None
+        assert self._child is not None
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            self._watch.heard(self._watch.now())
+            self._child.heard(fd, data)
+            self._record.write_output(data, fd)
+            if fd == self._child.stdout or self._order.launch.reads_errors:
+                self._take_lines(fd, data)
+        return bool(data)
+
+    def _hear_hooks(self, child: Child) -> None:
+        """What waits in a hook is told before it, and goes on when its turn is saved; not at all once it is enough."""
+        for call in hook.waiting(self._files.agent):
+            for _ in range(READS_BEFORE_A_HOOK_MAX):
+                if not self._read(child.stdout):
+                    break
+            self._watch.heard(self._watch.now())
+            for event in cast("HookedStream", self._stream).hook(hook.said_in(call)):
+                self._take(event, is_waiting=True)
+            if self._verdict is not None:
+                return
+            hook.answer(call)
+
+    def _take_lines(self, fd: int, data: bytes) -> None:
+        for line in self._lines.feed(fd, data):
+            if line is None:
+                self._tell(f"A line of more than {self._lines.most} bytes (limits.line_bytes_max) was not read.")
+                continue
+            for event in self._stream.read(line):
+                self._take(event)
+
+    def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
+        """`is_waiting`: the agent does nothing until it is told to go on."""
+        assert self._record is not None
+        now = self._watch.now()
+        event, refused = honest(event, wall())
+        if refused:
+            self._tell(refused)
+        has_turned = self._talk.take(event)
+        self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
+        found: Verdict | None = None
+        if isinstance(event, Retrying):
+            self._watch.retrying(now, event.detail)
+        elif is_deed(event):
+            self._watch.reached()
+        if isinstance(event, ToolStarted):
+            found = self._watch.call((event.name, event.input))
+        elif isinstance(event, Finished):
+            self._watch.finished(now)
+            found = start_outcome.cannot(event)
+        elif self._talk.rate_limited is not None:
+            found = start_outcome.rate_limited(self._talk)
+        elif isinstance(event, Spent):
+            found = self._watch.spent(self._talk, now)
+        if has_turned:
+            found = self._end_turn(is_waiting) or found
+        # What the agent did before it ended by itself is judged by how it ended.
+        if self._is_attending:
+            self._verdict = self._verdict or found
+
+    def _end_turn(self, is_waiting: bool) -> Verdict | None:
+        assert self._record is not None
+        assert self._child is not None
+        if stops := not is_waiting or self._order.sandbox != "none":  # Who is confined may only say that it waits.
+            self._child.stop()
+        attempt_folder.beat(self._files)
+        line = self._record.turn(self._talk, self._watch.now() - self._turn_began)
+        self._talk.next_turn()
+        # Where its turn could not be saved, it does nothing more: it is ended as it stands.
+        if stops:
+            self._child.go_on()
+        self._wake()
+        self._turn_began = self._watch.now()
+        self._watch.heard(self._turn_began)
+        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
+
+    def _wake(self) -> None:
+        """Tells the orchestrator, if there is one, that there is something to read."""
+        with step("wake"), contextlib.suppress(HoldfastError):
+            disk.touch(self._layout.signals / "WAKEUP")
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _end_processes(self) -> None:
+        self._is_attending = False
+        if self._child is None:
+            return
+        with step("end_processes"):
+            # The agent is a zombie until it is reaped, so its group cannot be anybody else's meanwhile.
+            order = self._order
+            self._look_at_room()
+            starts.end_processes(self._files, order.attempt, order.start, order.limits.grace_s, descendants=True)
+            # The group is gone with them, and the last snapshot's git needs one.
+            self._room.open()
+            self._code = self._reap()
+
+    def _reap(self) -> int:
+        assert self._child is not None
+        if self._record is not None:
+            try:
+                while self._read(self._child.stdout) or self._read(self._child.stderr):
+                    pass
+                # The last line may have no end.
+                for fd in self._lines.unended():
+                    self._take_lines(fd, b"\n")
+            except HoldfastError as failure:
+                self._fail(failure)
+        code = self._child.reap()
+        if self._verdict is None and (why := self._child.not_confined(code)):
+            self._verdict = Verdict(Ending.ENVIRONMENT, str(SandboxFailed(reason=why)))
+        return code
+
+    def _finish(self) -> Exit:
+        snapshot = ""
+        try:
+            if self._record is not None:
+                if self._child is not None:
+                    self._hear_the_end()
+                snapshot = self._last_snapshot()
+        except HoldfastError as failure:
+            self._fail(failure)
+        finally:
+            self._room.close()
+            if self._record is not None:
+                self._record.close()
+            with contextlib.suppress(HoldfastError):
+                remove_secrets(self._layout, self._files, self._order.launch)
+        if self._child is not None and (lost := start_outcome.lost(self._order, self._files)):
+            self._verdict = Verdict(Ending.WORKTREE_LOST, lost)
+        exit = self._exit(snapshot)
+        # With the folder the start was lost: it is taken again, unless recovery was first.
+        is_ours = self._files.start(self._order.start).exists()
+        if not is_ours and not _claim(self._files, self._order):
+            return exit
+        write_exit(self._files, exit)
+        if exit.ending is Ending.STOPPED:
+            disk.unlink(self._files.stop, missing_ok=True)
+        self._wake()
+        return exit
+
+    def _last_snapshot(self) -> str:
+        """With all that fits, where something does not: then that is how the start has ended."""
+        assert self._record is not None
+        try:
+            return self._record.last_snapshot("refuse" if self._verdict is None else "leave_out")
+        except SnapshotTooLarge as failure:
+            self._fail(failure)
+            return self._record.last_snapshot("leave_out")
+
+    def _hear_the_end(self) -> None:
+        assert self._record is not None
+        if self._verdict is None:
+            try:
+                for event in self._stream.end(start_outcome.as_shell(self._code or 0)):
+                    self._take(event)
+            except SnapshotTooLarge as failure:
+                self._fail(failure)
+        is_done = self._judge().ending is Ending.DONE
+        self._talk.close(TurnEvent.VERIFY_REQUESTED if is_done else TurnEvent.TASK_FAILED)
+        self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, "type": "ended"})
+        self._record.rest(self._talk)
+
+    def _judge(self) -> Verdict:
+        found = start_outcome.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
+        return start_outcome.explained(found, self._room.found, self._order.task)
+
+    def _exit(self, snapshot: str) -> Exit:
+        verdict, code, now = self._judge(), self._code, wall()
+        seconds = self._watch.seconds(self._watch.now()) if self._child is not None else 0.0
+        if not self._talk.spent.turns:
+            before = attempt_folder.last_exit(self._files)
+            verdict = start_outcome.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)
+        spent = self._talk.spent + Spend(seconds=seconds)
+        return exit_of(self._order, verdict, code, now, self._talk.session, snapshot, self._talk.turn, spent)
+
+
+# -- the process ------------------------------------------------------------------------------------------------------
+
+
+def _claim(files: Attempt, order: Order) -> bool:
+    return attempt_folder.claim_start(files, order.start, attempt_folder.RUNNER, order.intent)
+
+
+def main(arguments: list[str]) -> int:
+    root, attempt, number, digest, *intent = arguments
+    starts.adopt_orphans()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    layout, start = Layout(Path(root)), int(number)
+    files = layout.attempt_files(attempt)
+    order = msgspec.json.decode(Blobs(layout.cas).get(digest), type=Order)
+    order = msgspec.structs.replace(order, intent=intent[0] if intent else "")
+    os.nice(order.limits.resources.nice)
+    with step("lock"):
+        lock = attempt_folder.take_alive(files, start, LOCK_WAIT_S_MAX)
+    if lock is None and not files.start(start).exists():
+        sys.stderr.write(f"{files.alive} is held, and no start {start} was made. End what holds it, then start anew.\n")
+        return EXIT_LOCKED
+    if lock is None:
+        return EXIT_NOT_OURS
+    with step("start"):
+        is_ours = _claim(files, order)
+    if not is_ours:
+        return EXIT_NOT_OURS
+    attempt_folder.sign(files, start, lock)
+    Runner(layout, files, order, lock).run()
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))

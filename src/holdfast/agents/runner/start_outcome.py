@@ -1,0 +1,148 @@
+"""How a start ended, in words, by what the agent said and what became of its process."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agents.runner.conversation import Conversation
+from holdfast.agents.runner.limits import Verdict
+from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, UNREACHABLE, Finished
+from holdfast.domain.attempt_records import Ending, Exit, Order
+from holdfast.errors import HoldfastError, SnapshotTooLarge, is_environment, is_fatal
+from holdfast.layout import Attempt
+from holdfast.processes.resources import Reached
+
+
+def as_shell(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+def signal_name(number: int) -> str:
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"signal {number}")
+
+
+def rate_limited(talk: Conversation) -> Verdict:
+    event = talk.rate_limited
+    assert event is not None
+    return Verdict(Ending.RATE_LIMITED, event.detail or "The agent has reached a rate limit.", until=event.until)
+
+
+# A pause that was of no use is followed by one of twice its length, within these bounds.
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 3600.0
+
+
+def not_so_soon(verdict: Verdict, before: Exit | None, start: int, now: float, *, worked_s: float) -> Verdict:
+    """Of a start that has come to nothing but a rate limit: where the one before it ended so, too, it pauses longer.
+
+    `before` is how that one ended, `worked_s` how long this one took.
+    """
+    if verdict.ending is not Ending.RATE_LIMITED or before is None or before.start != start - 1:
+        return verdict
+    if before.ending is not Ending.RATE_LIMITED:
+        return verdict
+    paused_s = now - worked_s - before.at
+    until = now + min(max(2 * paused_s, PAUSE_S_MIN), PAUSE_S_MAX)
+    return msgspec.structs.replace(verdict, until=max(verdict.until, until))
+
+
+# Why a program cannot be executed through no fault of the task: it is missing, or the machine lacks something.
+MACHINE_ERRORS = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ENOENT", "EACCES", "EIO", "ENOSPC", "EDQUOT", "EROFS", "ENOMEM", "EAGAIN", "EMFILE", "ENFILE", "ETXTBSY",
+    )
+)  # fmt: skip
+_CANNOT = {
+    REFUSED: Ending.REFUSED,
+    AUTH: Ending.AUTH_MISSING,
+    QUOTA: Ending.QUOTA,
+    UNREACHABLE: Ending.UNREACHABLE,
+}
+
+
+def cannot(finished: Finished) -> Verdict | None:
+    """Why the agent cannot go on, however often it tries; None where it says no such thing."""
+    ending = None if finished.ok else _CANNOT.get(finished.kind)
+    return None if ending is None else Verdict(ending, finished.detail)
+
+
+def lost(order: Order, files: Attempt) -> str:
+    """What an agent has taken away, and could not go on without, as a sentence; empty where all is there."""
+    if not Path(order.worktree).is_dir():
+        return f"The agent's worktree {order.worktree} was deleted. Its turns are kept as snapshots."
+    if not files.start(order.start).exists():
+        return f"The attempt's folder {files.root} was deleted, and with it the record of what was said and done."
+    return ""
+
+
+def judge(verdict: Verdict | None, talk: Conversation, code: int | None, *, is_wrapped: bool) -> Verdict:
+    """How it ended. What the agent says counts only where its process ended as it should.
+
+    `is_wrapped`: its code comes by way of another process, which tells of a signal as a shell does.
+    """
+    finished = talk.finished
+    if verdict is not None:
+        is_over = verdict.ending is Ending.DONE and finished is not None and not finished.ok
+        return Verdict(Ending.FAILED, finished.detail) if is_over and finished else verdict
+    if talk.rate_limited is not None and not (finished and finished.ok):
+        return rate_limited(talk)
+    if finished is not None and (told := cannot(finished)) is not None:
+        return told
+    if code is not None and code < 0:
+        return Verdict(Ending.CRASHED, f"The agent was killed by {signal_name(-code)}.")
+    if code is not None and code > 128 and is_wrapped:
+        return Verdict(Ending.CRASHED, f"The agent was killed by {signal_name(code - 128)}.")
+    if finished is not None and not finished.ok:
+        return Verdict(Ending.FAILED, finished.detail or "The agent said that it has failed.")
+    if code:
+        return Verdict(Ending.FAILED, f"The agent ended with code {code}.")
+    return Verdict(Ending.DONE, (finished.detail if finished else "") or "The agent has finished.")
+
+
+def not_executed(order: Order, error: OSError) -> str:
+    if error.errno == errno.E2BIG:
+        told = "The agent was not started: its arguments are too long. Declare `prompt: stdin` or `prompt: file` for"
+        return f"{told} {order.agent}."
+    return f"The agent was not started: {order.launch.argv[0]!r} cannot be executed: {error.strerror}."
+
+
+# -- limits of the machine --------------------------------------------------------------------------------------------
+
+
+def over(what: str, reached: Reached, task: str) -> Verdict:
+    """`what`: what became of the agent, without its full stop."""
+    way = (
+        f"Have the task need less, or raise {reached.limit} in config/settings.yaml; then type `holdfast retry {task}`"
+    )
+    return Verdict(Ending.OVER_LIMIT, f"{what}: {reached.told}. {way}.", reached.limit)
+
+
+def explained(verdict: Verdict, reached: Reached | None, task: str) -> Verdict:
+    """An agent that failed or died when it had come up against a limit has done so for that."""
+    if reached is None or verdict.ending not in (Ending.CRASHED, Ending.FAILED):
+        return verdict
+    return over(verdict.detail.removesuffix("."), reached, task)
+
+
+def failed(order: Order, failure: Exception, reached: Reached | None, *, has_begun: bool) -> Verdict:
+    """Why the runner could not go on. `has_begun`: the agent was started."""
+    told = f"The runner could not go on: {failure}"
+    if isinstance(failure, SnapshotTooLarge):
+        return Verdict(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)
+    if isinstance(failure, HoldfastError) and (is_environment(failure) or is_fatal(failure)):
+        # What a git of ours could not have, the agent's processes had.
+        if reached is not None and not is_fatal(failure):
+            return over(told.removesuffix("."), reached, order.task)
+        return Verdict(Ending.ENVIRONMENT, told)
+    if not has_begun and isinstance(failure, OSError) and failure.errno in MACHINE_ERRORS:
+        return Verdict(Ending.ENVIRONMENT, not_executed(order, failure))
+    if has_begun:
+        return Verdict(Ending.RUNNER_FAILED, told)
+    if isinstance(failure, OSError):
+        return Verdict(Ending.NOT_STARTED, not_executed(order, failure))
+    return Verdict(Ending.NOT_STARTED, f"The agent was not started: {failure}")

@@ -1,0 +1,124 @@
+"""Open tasks without a file: did somebody delete it, or is it only away?
+
+The backlog is versioned by git, and the journal is not: a checkout of another branch takes files away, and brings them
+back. So git is asked, once for all of them, before anything final is decided. A task whose file is away stays as it is.
+It is reported, with what brings the file back, and a task that a problem names is not worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING
+
+from holdfast.domain.file_problem import Problem
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF
+from holdfast.errors import GitFailed
+from holdfast.ports import BacklogFolder, BacklogScan
+
+TRIES = 3
+
+if TYPE_CHECKING:
+    from holdfast.git.repository import Gone
+
+# Where the files of open tasks stand.
+FOLDERS = ("open", "issues")
+
+
+def without_file(tasks: Mapping[str, Task], scan: BacklogScan) -> list[str]:
+    """The tasks that neither a file nor a problem of one speaks of."""
+    spoken_of = {name for problem in scan.problems for name in problem.tasks}
+    return [name for name in tasks if not (name in scan.tasks or name in scan.moved or name in spoken_of)]
+
+
+def only_away(
+    backlog: BacklogFolder, scan: BacklogScan, tasks: Mapping[str, Task], texts: Mapping[str, bytes]
+) -> list[Problem]:
+    """What keeps which of the open tasks whose files are not there. A text that is lost too is empty."""
+    gone = _looked_for(backlog, tasks, texts)
+    away = [_carried_off(name, command) for name, command in gone.carried_off.items() if name not in gone.stashed]
+    if scan.unread:
+        return [*away, *(_held(name, scan) for name in texts if name not in gone.carried_off)]
+    others = tuple(name for name in texts if name not in gone.carried_off and name not in gone.removed)
+    lost = "there is neither this file nor its copy in cas/, so its task stays and waits: bring one of them back"
+    return [*away, *(_problem(name, lost) for name in others if not texts[name])]
+
+
+def swept(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
+    """Those of the tasks whose file may have gone without anybody meaning it: with its whole folder, or with a command
+    of git.
+
+    `git stash -u` and `git clean` take what git neither tracks nor ignores, some files or all, and a crash or a stash
+    that is dropped leaves no trace of it. So only the deletion of a file that is safe from them is a person's word.
+    """
+    if not texts:
+        return set()
+    gone = _looked_for(backlog, tasks, texts)
+    folders = {True: ("failed",), False: FOLDERS}
+    missing = {
+        is_failed: not all((backlog.folder / folder).is_dir() for folder in places)
+        for is_failed, places in folders.items()
+    }
+    with_folder = {name for name in texts if missing[_is_failed(tasks[name])]}
+    return gone.stashed | ((with_folder | gone.unprotected) - gone.removed)
+
+
+def _is_failed(task: Task) -> bool:
+    return FOLDER_OF[task.state] == "failed"
+
+
+def removed(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
+    """Those of the tasks whose file a person deleted with git's knowledge."""
+    return _looked_for(backlog, tasks, texts).removed
+
+
+def carried_off(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
+    """Those of the tasks whose file, whatever their state, went with a checkout."""
+    gone = _looked_for(backlog, tasks, texts)
+    return gone.carried_off.keys() - gone.stashed
+
+
+def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Gone:
+    # Asks git, which those who only look do without.
+    from holdfast.git.repository import Gone, look_for
+
+    if not backlog.folder.is_dir():
+        # Git took it as a whole, and can be asked nothing there.
+        return Gone()
+    for tries_left in reversed(range(TRIES)):
+        # Somebody's git may drop a stash, delete a ref or take the folder while ours is asked about it.
+        try:
+            return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
+        except GitFailed:
+            if not backlog.folder.is_dir():
+                break
+            if not tries_left:
+                raise
+    return Gone()
+
+
+def _carried_off(name: str, command: str) -> Problem:
+    told = "a checkout took this file away, so its task stays and waits"
+    return _problem(name, f"{told}: `{command}` brings it back, `holdfast cancel {name}` gives it up")
+
+
+def _held(name: str, scan: BacklogScan) -> Problem:
+    files = " and ".join(scan.unread)
+    it_might = "one of them might be, or hold," if len(scan.unread) > 1 else "it might be, or hold,"
+    told = f"there is no such file, and {name} is not cancelled while {files} cannot be used: {it_might} its file"
+    return _problem(name, told)
+
+
+def _problem(name: str, told: str) -> Problem:
+    return Problem(1, 1, told, file=f"open/{name}.yaml", tasks=(name,))
+
+
+def absent(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Problem]:
+    """Every open task without a file, for who only looks and does not wait for git."""
+    told = (
+        "there is no file of this task: `holdfast check` tells whether it is away, or deleted, which cancels the task"
+    )
+    # What came through the API has none until a run writes it, and nobody has to do anything about that.
+    open_tasks = (name for name in without_file(tasks, scan) if FOLDER_OF[tasks[name].state] == "open")
+    names = [name for name in open_tasks if not tasks[name].unfiled]
+    return [_held(name, scan) if scan.unread else _problem(name, told) for name in names]

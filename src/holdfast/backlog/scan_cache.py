@@ -1,0 +1,84 @@
+"""The backlog read with the help of what an earlier process read: an unchanged file costs a stat, not a parse.
+
+What was read is kept in one file of the cache folder. It is a projection: missing, damaged or of another version, it is
+passed over, and each file in it counts only under the stamp that it was read with. Who only looks keeps what it learns
+at once; who owns the data root, at its start and at its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.backlog.scanner import Found, Scan, Scanner, Seen, Stamp
+from holdfast.domain.definition import Definition
+from holdfast.errors import DiskError
+from holdfast.storage.files import disk
+
+# To parse one file, the reader of YAML must be loaded: that takes as long as writing what is known of so many files.
+FILES_PER_PARSE = 5000
+# An owner reads on anyway: only so many new ones are worth a file.
+NEW_MIN = 100
+_RULES = f"{__version__} {Definition.__struct_fields__}"
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    stamp: Stamp
+    digest: str
+    definition: Definition
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    rules: str
+    files: dict[str, _Kept]
+
+
+_decode = msgspec.json.Decoder(_Memory).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class RememberingScanner(Scanner):
+    def __init__(self, folder: Path, memory: Path) -> None:
+        super().__init__(folder)
+        self._memory = memory
+        self._seen = recall(folder, memory)
+
+    def scan(self) -> Scan:
+        recalled = dict(self._seen)
+        scan = super().scan()
+        sure = self.sure()
+        unknown = sum(recalled.get(name) is not seen for name, seen in sure.items())
+        if unknown and len(sure) <= unknown * FILES_PER_PARSE:
+            keep(self._memory, sure)
+        return scan
+
+
+def recall(folder: Path, memory: Path) -> dict[str, Seen]:
+    """What is remembered of the files below a folder."""
+    return {name: _recalled(folder, name, kept) for name, kept in _load(memory).items()}
+
+
+def _recalled(root: Path, name: str, kept: _Kept) -> Seen:
+    folder, _, file = name.partition("/")
+    return Seen(kept.stamp, kept.digest, True, Found(kept.definition, root, folder, file, kept.stamp, kept.digest), ())
+
+
+def keep(memory: Path, sure: Mapping[str, Seen]) -> None:
+    files = {name: _Kept(seen.stamp, seen.digest, seen.found.definition) for name, seen in sure.items() if seen.found}
+    # Nobody is stopped by a folder that cannot be written, nor by a number that no memory can hold.
+    with contextlib.suppress(DiskError, OverflowError):
+        content = _encode(_Memory(_RULES, files))
+        disk.mkdir(memory.parent)
+        disk.replace(memory, content)
+
+
+def _load(memory: Path) -> dict[str, _Kept]:
+    try:
+        found = _decode(memory.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return found.files if found.rules == _RULES else {}

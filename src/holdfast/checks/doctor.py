@@ -1,0 +1,376 @@
+"""What may be wrong with a data root and the machine it is on, each with the command to type. It changes nothing.
+
+`check` proves that what is on disk fits together; this looks at all around it: who holds the lock, what is left of
+agents and of git, whether the machine can do the work.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.checks import witnesses
+from holdfast.checks.check import live_owner
+from holdfast.checks.gc import is_left_by_cancelling
+from holdfast.config.settings import Config
+from holdfast.domain.entries import STOPPED, is_lost
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskState
+from holdfast.domain.wording import plural, size
+from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
+from holdfast.git import lock_files, objects
+from holdfast.git.stale_locks import stale_locks
+from holdfast.identity import boot_id
+from holdfast.landing.branch import lost_landings
+from holdfast.landing.refresh import left_words
+from holdfast.layout import Attempt, Layout
+from holdfast.processes import cgroups, resources
+from holdfast.snapshots import after_boot
+from holdfast.snapshots.store import Store
+from holdfast.storage.audit import key, noted, verify
+from holdfast.storage.files import filesystems
+from holdfast.storage.journal.entry import Ref
+from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Seen
+from holdfast.worktrees import merges
+from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.worktrees import Worktrees
+
+DISK_BYTES_MIN = 1 << 30
+CLOCK_S_MAX = 60.0
+_TAIL_BYTES = 1 << 20
+RUN = "holdfast run"
+_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something to do: what was found, and the exact command to type next."""
+
+    said: str
+    next: str
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `fact` says how it is, on one line."""
+
+    name: str
+    fact: str
+    findings: list[Finding] = []
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
+def disk_part(layout: Layout) -> Part:
+    usage = shutil.disk_usage(layout.root)
+    fact = f"{size(usage.free)} free of {size(usage.total)}"
+    findings = []
+    if usage.free < DISK_BYTES_MIN:
+        findings.append(Finding(f"only {size(usage.free)} are free where {layout.root} is", "holdfast gc --dry-run"))
+    return Part("disk", fact, findings)
+
+
+def filesystems_part(layout: Layout, repo: Path) -> Part:
+    """What the data root and the repository are on, and whether what is synced there outlasts a power cut."""
+    places = {"the data root": layout.root, "the repository": repo}
+    facts, findings = [], []
+    for what, path in places.items():
+        kind = filesystems.kind_of(path) or "an unknown filesystem"
+        trust = filesystems.trust_of(kind)
+        facts.append(f"{what} is on {kind}" + (" (trusted)" if trust == "durable" else f" ({trust})"))
+        look = f"findmnt -T {shlex.quote(str(path))}"
+        if trust == "not durable":
+            findings.append(
+                Finding(f"{what} {path} is on {kind}, which is gone with the power: move it to a disk", look)
+            )
+        elif trust == "unknown":
+            said = f"{what} {path} is on {kind}, where Holdfast cannot vouch for what a power cut leaves; each file is"
+            findings.append(Finding(f"{said} synced by itself there, which is slower. A local disk is better", look))
+    return Part("filesystems", "; ".join(facts), findings)
+
+
+def cgroups_part() -> Part:
+    """Without one all is ended that can be seen; with one also who hides from its runner."""
+    return Part("control groups", cgroups.in_words())
+
+
+def limits_part(config: Config) -> Part:
+    """What one attempt may use of the machine, and what keeps it to that here."""
+    return Part("limits", resources.in_words(config.limits.resources))
+
+
+def watches_part() -> Part:
+    """Whether one more watch on files can be made, tried for real, and the limits."""
+    import ctypes
+
+    limits = [_number(Path("/proc/sys/fs/inotify") / name) for name in ("max_user_instances", "max_user_watches")]
+    fact = f"{limits[0]} instances, {limits[1]} watches allowed"
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.inotify_init1(os.O_CLOEXEC)
+    if fd < 0:
+        why = os.strerror(ctypes.get_errno())
+        more = f"sudo sysctl fs.inotify.max_user_instances={max(1024, 2 * limits[0])}"
+        return Part("inotify", fact, [Finding(f"no more files can be watched ({why})", more)])
+    os.close(fd)
+    return Part("inotify", fact)
+
+
+def clock_part(layout: Layout, now: float) -> Part:
+    """A clock that was set back: new entries would seem older than those before them."""
+    newest = _newest_moment(layout)
+    if newest is None:
+        return Part("clock", "no entry in the journal to compare with")
+    behind = newest - now
+    if behind <= CLOCK_S_MAX:
+        return Part("clock", "not behind the newest entry of the journal")
+    said = f"the clock is {behind:.0f} s behind the newest entry of the journal"
+    return Part("clock", said, [Finding(f"{said}; set it right", "timedatectl status")])
+
+
+def _newest_moment(layout: Layout) -> float | None:
+    files = sorted(layout.wal.glob("*.wal.jsonl"))
+    for path in reversed(files):
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read().split(b"\n")[:-1]
+        for line in reversed(lines):
+            try:
+                return float(msgspec.json.decode(line)["timestamp"])
+            except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+                continue
+    return None
+
+
+# -- who works --------------------------------------------------------------------------------------------------------
+
+
+def lock_part(layout: Layout) -> Part:
+    holder = live_owner(layout.lock)
+    if holder is None:
+        named = read_holder(layout.lock)
+        if named is not None and named.host != os.uname().nodename and named.boot_id != boot_id():
+            said = f"the lock names pid {named.pid} on {named.host}, which cannot be looked at from here"
+            return Part("lock", said, [Finding(said, f"ssh {shlex.quote(named.host)} ps {named.pid}")])
+        return Part("lock", "free: nobody runs")
+    fact = f"held by pid {holder.pid}, run {holder.run}"
+    if _is_stopped(holder.pid):
+        said = f"the run with pid {holder.pid} is stopped (SIGSTOP, or Ctrl-Z), and nothing goes on meanwhile"
+        return Part("lock", fact + ", which is stopped", [Finding(said, f"kill -CONT {holder.pid}")])
+    return Part("lock", fact)
+
+
+def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
+    """Agents that live without a run, and claims whose agent is gone."""
+    is_run = live_owner(layout.lock) is not None
+    current = {task.attempt: task for task in tasks if task.state in _AT_WORK}
+    findings, living = [], 0
+    for attempt in sorted(_folders(layout.attempts) | current.keys()):
+        files, task = layout.attempt_files(attempt), current.get(attempt)
+        start = task.starts if task else _last_start(files.root)
+        seen = attempt_folder.look(files, start, task.intent if task else "")
+        living += seen is Seen.ALIVE
+        if task is None and seen in (Seen.ALIVE, Seen.HEADLESS):
+            findings.append(Finding(f"{attempt} is alive, though no task is in it any more", _ending(files, start)))
+        elif task is not None and not is_run:
+            how = "works on" if seen is Seen.ALIVE else "has ended" if seen is Seen.ENDED else "is dead"
+            findings.append(Finding(f"{attempt} {how}, and no run follows it", RUN))
+    return Part("attempts", f"{living} alive", findings)
+
+
+def _ending(files: Attempt, start: int) -> str:
+    """The command that ends what is left of an attempt: its runner ends all of it, an agent alone itself."""
+    runner, running = attempt_folder.read_start(files, start), attempt_folder.read_process(files)
+    agent = running.agent if running else None
+    alive = next((each for each in (runner, agent) if each is not None and each.is_alive()), None)
+    return f"kill {alive.pid}" if alive else RUN
+
+
+# -- what is left -----------------------------------------------------------------------------------------------------
+
+
+def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
+    parked = [task for task in state.tasks.values() if task.parked]
+    findings = [Finding(f"{task.id} waits for you: {task.parked}", _resolve(task)) for task in parked]
+    waiting = [task for task in state.tasks.values() if task.landing_waits]
+    findings += [
+        Finding(
+            f"the landing of {task.id} waits: you have changed {', '.join(task.landing_waits[:5])} in your checkout",
+            f"git commit, or holdfast promote {task.id} --branch NAME, or holdfast cancel {task.id}",
+        )
+        for task in waiting
+    ]
+    if open_intents and not is_run:
+        findings.append(Finding(f"{open_intents} effects were begun, and nobody said how they ended", RUN))
+    return Part("decisions", f"{len(parked)} parked, {open_intents} intents open", findings)
+
+
+def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
+    """The tree that each task which has not ended goes on with, read to its end; `check` reads every turn's."""
+    live = {task.tree or task.candidate: task for task in tasks if task.state not in _OVER}
+    live.pop("", None)
+    store = Store.of(layout.snapshots, repo)
+    lost = store.incomplete(live.keys(), is_older=True)
+    bases = objects.present(store.seen, {task.base for task in live.values() if task.base})
+    whole = sorted(live.keys() - lost.keys())
+    damaged = objects.unreadable(store.seen, whole, bases)
+    findings = [
+        Finding(f"the work of {live[commit].id}, commit {commit}, is not whole: {why}", "holdfast check")
+        for commit, why in lost.items()
+    ]
+    is_due = after_boot.is_due(layout)
+    findings += [
+        Finding(
+            f"the object {each.name} cannot be read: {each.reason}",
+            RUN if each.is_kept and is_due else "holdfast check",
+        )
+        for each in damaged
+    ]
+    return Part("trees", f"{len(live)} to go on with", findings)
+
+
+def _resolve(task: Task) -> str:
+    if task.parked == STOPPED:
+        return f"holdfast resume {task.id}"
+    if is_lost(task.parked):
+        return f"holdfast resolve {task.id} --newest | --anew | --abandon"
+    return f"holdfast resolve {task.id} --happened | --retry | --abandon"
+
+
+def landings_part(repo: Path, state: State, snapshots: Path | None = None) -> Part:
+    lost = lost_landings(repo, state.tasks.values(), snapshots)
+    findings = [Finding(said, _between_ticks(said) or "git fetch --all") for said in lost.values()]
+    landed = sum(bool(task.landed) for task in state.tasks.values())
+    return Part("landings", f"{landed} landed, {len(lost)} lost", findings)
+
+
+def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection[Task]) -> Part:
+    known = {task.id for task in tasks if task.state not in _OVER}
+    closed = {task.id: task for task in tasks if task.state in _OVER}
+    trees, findings = worktrees_of(repo, layout, config), []
+    for orphan in trees.orphans(known):
+        task = closed.get(orphan.task)
+        if task is not None and is_left_by_cancelling(layout, trees, task):
+            findings.append(Finding(f"{orphan.path} is of a cancelled task; gc keeps it as a snapshot", "holdfast gc"))
+        elif task is not None and task.candidate and trees.is_spent(orphan.task, landed=task.candidate):
+            findings.append(Finding(f"{orphan.path} is of a closed task and holds nothing else", "holdfast gc"))
+        else:
+            look = f"git -C {shlex.quote(str(orphan.path))} status"
+            findings.append(Finding(f"{orphan.path} has no open task, and is kept: {orphan.reason}", look))
+    return Part("worktrees", f"{len(known & _folders(layout.worktrees))} in use, {len(findings)} orphaned", findings)
+
+
+def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
+    """Where they are to be set up in worktrees: whether the repository has them all."""
+    try:
+        missing = missing_submodule(repo, layout, config)
+    except NoTarget:
+        return Part("submodules", "not asked: there is no branch to land on")
+    return Part("submodules", "one is missing", [missing]) if missing else Part("submodules", "in every worktree")
+
+
+def missing_submodule(repo: Path, layout: Layout, config: Config, base: str = "") -> Finding | None:
+    """A submodule of `base`, or else of the newest target, for which no attempt would be started."""
+    try:
+        base = base or merges.newest(repo, merges.target_branch(repo, config))
+        Worktrees(repo, layout, config.submodules).expect_submodules(base)
+    except SubmoduleMissing as error:
+        return Finding(str(error), _between_ticks(str(error)))
+    return None
+
+
+def git_locks_part(repo: Path) -> Part:
+    found = stale_locks(repo)
+    return Part("git locks", f"{len(found)} stale", [_left_lock(lock) for lock in found])
+
+
+def _left_lock(lock: Path) -> Finding:
+    if lock_files.is_left_by_us(lock):
+        return Finding(left_words(lock), "holdfast run")
+    return Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
+
+
+def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | None) -> Part:
+    """What lies beside the journal; not while a run is at work, which writes there all the time."""
+    findings = []
+    if found := witnesses.contradictions(layout, state, end, read_holder(layout.lock), repo):
+        said = (
+            f"The journal is older than what lies beside it: {witnesses.in_short(found)}. Put the newer journal back."
+        )
+        findings.append(Finding(f"{said} If it is lost:", "holdfast resolve --journal-restored"))
+    if state.audit is not None and not noted.holds(layout, state.audit):
+        said = f"{noted.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
+        findings.append(Finding(said, "holdfast resolve --audit-lost"))
+    return Part("witnesses", "differ from the journal" if findings else "agree with the journal", findings)
+
+
+def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
+    """Whether runs can sign what they put on record."""
+    days = verify.day_files(layout.audit)
+    try:
+        key.load_key(layout.root, key_path, environ, create=False)
+    except AuditKeyUnusable as error:
+        path = key_path or key.default_path(environ)
+        if key.VARIABLE in environ:
+            return Part("audit", "the key cannot be used", [Finding(str(error), f"unset {key.VARIABLE}")])
+        if os.path.lexists(path):
+            return Part("audit", "the key cannot be used", [Finding(str(error), f"ls -l {shlex.quote(str(path))}")])
+        if days:
+            said = f"the key {path} is gone, with which the audit log of {len(days)} days was signed: put it back"
+            return Part("audit", "the key is missing", [Finding(said, "holdfast check")])
+        above = next(each for each in path.parents if each.exists())
+        if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+            said = f"the audit key {path} cannot be made: {above} cannot be written to, so no run is put on record"
+            return Part("audit", "no key can be made", [Finding(said, f"ls -ld {shlex.quote(str(above))}")])
+        return Part("audit", f"no key yet; the first run makes {path}")
+    return Part("audit", f"{plural(len(days), 'day')} signed, and the key is here" if days else "the key is here")
+
+
+def quarantine_part(layout: Layout) -> Part:
+    names = sorted(_folders(layout.quarantine, files=True))
+    kept = [name for name in names if not name.endswith(".reason.txt")]
+    findings = []
+    for name in kept:
+        path, reason = layout.quarantine / name, layout.quarantine / f"{name}.reason.txt"
+        command = f"cat {shlex.quote(str(reason))}" if reason.exists() else f"ls -la {shlex.quote(str(path))}"
+        findings.append(Finding(f"{path} was set aside; delete it when you need it no more", command))
+    return Part("quarantine", f"{len(kept)} set aside", findings)
+
+
+# -- small questions --------------------------------------------------------------------------------------------------
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return text[text.rindex(b")") + 2 :].split()[0] in (b"T", b"t")
+
+
+def _folders(folder: Path, *, files: bool = False) -> set[str]:
+    if not folder.is_dir():
+        return set()
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".") and (files or path.is_dir())}
+
+
+def _last_start(folder: Path) -> int:
+    numbers = (path.name.removeprefix("start-") for path in folder.glob("start-*"))
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def _between_ticks(text: str) -> str:
+    return (text.split("`")[1::2] or [""])[0]

@@ -1,0 +1,235 @@
+"""What is of no use any more, found and removed. Nothing that holds work which has not landed is ever among it.
+
+- worktrees of closed tasks, where the tree is the landed one
+- worktrees of cancelled tasks, once a snapshot has what stands there
+- snapshots of attempts of tasks that closed long ago
+- neither of a task whose landed commit is no longer on its branch: they may be all that is left of it
+- the worktree in which candidates are judged: the next verdict makes it anew
+- blobs that nothing names: neither the journal, nor any blob or file that is kept
+
+The journal is always kept; older runs of it are archived, which takes far less space. A blob counts as named wherever
+its digest stands, in whatever field: a kind of record that this program does not know keeps its blobs. What follows
+from the journal alone, such as `metrics/`, names no others.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.checks.expected import blob_named_by
+from holdfast.config.settings import Config
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.errors import NotABlobId
+from holdfast.landing.branch import lost_landings
+from holdfast.layout import Layout
+from holdfast.storage.files import disk
+from holdfast.storage.journal import archive
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import attempt_folder, blob_meta
+from holdfast.storage.records.blobs import Blobs
+from holdfast.worktrees import merges
+from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.worktrees import Worktrees
+
+DAY_S = 86_400
+# The snapshot of what stood in a cancelled task's worktree.
+CANCELLED = "cancelled"
+# A blob is put before the record that names it, also by a runner that outlives the orchestrator.
+BLOB_AGE_S_MIN = DAY_S
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_CHUNK = 1 << 20
+# Files beside the journal that name blobs.
+_NAMING = ("attempts/*/*.json", "backlog/*/*", "audit/*", "plans/**/*", "memory/**/*")
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+
+
+class Garbage(msgspec.Struct, frozen=True):
+    """One thing to remove. `bytes`: what comes back; of snapshots nobody knows before they are gone."""
+
+    kind: str
+    name: str
+    bytes: int
+
+
+class Collector:
+    def __init__(
+        self, repo: Path, layout: Layout, config: Config, tasks: Iterable[Task], clock: Callable[[], float]
+    ) -> None:
+        self._repo, self._layout, self._tasks, self._clock = repo, layout, list(tasks), clock
+        self._trees = worktrees_of(repo, layout, config)
+        self._blobs = Blobs(layout.cas)
+
+    # -- finding ------------------------------------------------------------------------------------------------------
+
+    def find(self, keep_days: float) -> Iterator[Garbage]:
+        yield from self._worktrees()
+        yield from self._scratch()
+        yield from (Garbage("snapshots", attempt, 0) for attempt in self._refs(keep_days))
+        yield from self._unnamed_blobs()
+
+    def _closed(self) -> Iterator[Task]:
+        return (task for task in self._tasks if task.state is TaskState.CLOSED and task.landed and task.candidate)
+
+    def _worktrees(self) -> Iterator[Garbage]:
+        for task in self._closed():
+            path = self._trees.path(task.id)
+            if not path.is_dir() or task.id in self._lost:
+                continue
+            if self._trees.is_spent(task.id, landed=task.candidate):
+                yield Garbage("worktree", task.id, _size(path))
+        for task in self._tasks:
+            if is_left_by_cancelling(self._layout, self._trees, task):
+                yield Garbage("worktree", task.id, _size(self._trees.path(task.id)))
+
+    def _scratch(self) -> Iterator[Garbage]:
+        for path in sorted([self._layout.worktrees / ".scratch", *self._layout.worktrees.glob(".gone-*")]):
+            if os.path.lexists(path):
+                yield Garbage("scratch", path.name, _size(path))
+
+    def _refs(self, keep_days: float) -> dict[str, dict[str, str]]:
+        """The refs of each attempt that may go, with the commits that they are at."""
+        before = self._clock() - keep_days * DAY_S
+        old = {task.id: task for task in self._closed() if task.changed_at < before}
+        if not old:
+            return {}
+        found: dict[str, dict[str, str]] = {}
+        for ref, commit in self._trees.store.refs("refs/").items():
+            attempt = ref.split("/")[2] if ref.count("/") >= 2 else ""
+            if attempt.rpartition(".")[0] in old:
+                found.setdefault(attempt, {})[ref] = commit
+        needed = self._needed()
+        return {
+            attempt: refs
+            for attempt, refs in found.items()
+            if attempt.rpartition(".")[0] not in self._lost and needed.isdisjoint(refs.values())
+        }
+
+    def _needed(self) -> set[str]:
+        """Commits that tasks which are not over begin with or have made: one may come from another's attempt."""
+        tasks = [task for task in self._tasks if task.state not in _OVER]
+        return {commit for task in tasks for commit in (task.base, task.candidate, task.verified) if commit}
+
+    @functools.cached_property
+    def _lost(self) -> Collection[str]:
+        """The tasks whose branch does not lead to what they landed: their snapshots may be all that is left of it."""
+        return lost_landings(self._repo, self._closed(), self._layout.snapshots)
+
+    # -- the journal --------------------------------------------------------------------------------------------------
+
+    def runs_to_archive(self, keep: int) -> list[str]:
+        return [file.run for file in archive.to_archive(self._layout.wal, keep)]
+
+    def archive_runs(self, keep: int) -> tuple[list[str], int]:
+        """Archives all runs but the `keep` newest; returns which, and the space that this gave back."""
+        before = _size(self._layout.wal)
+        runs = archive.archive_ended_runs(self._layout.wal, keep)
+        return runs, max(before - _size(self._layout.wal), 0)
+
+    # -- blobs --------------------------------------------------------------------------------------------------------
+
+    def _unnamed_blobs(self) -> Iterator[Garbage]:
+        # Listed first: what is put while we look for names is not in the list.
+        there = list(self._blobs.digests())
+        named = self._named(set(there)) if there else set()
+        for digest in there:
+            path = self._blob(digest)
+            if digest not in named and self._clock() - path.stat().st_mtime > BLOB_AGE_S_MIN:
+                yield Garbage("blob", digest, _size(path) + _size(blob_meta.path_of(path)))
+
+    def _named(self, there: set[str]) -> set[str]:
+        """Every blob whose digest stands in the journal, in a file that names some, or in a blob so named."""
+        todo = [digest for digest in self._first_names() if digest in there]
+        named: set[str] = set()
+        while todo:
+            digest = todo.pop()
+            if digest not in named:
+                named.add(digest)
+                todo += [found for found in _digests_in(self._blob(digest)) if found in there]
+        return named
+
+    def _first_names(self) -> Iterator[str]:
+        for _, entry in Chain(self._layout.wal).entries():
+            yield blob_named_by(entry)[0]
+            yield from map(bytes.decode, _DIGEST.findall(msgspec.json.encode([entry.inputs, entry.output])))
+        for pattern in _NAMING:
+            for path in self._layout.root.glob(pattern):
+                yield from _digests_in(path)
+
+    def _blob(self, digest: str) -> Path:
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise NotABlobId(digest=digest)
+        return self._layout.cas / digest[:2] / digest
+
+    def _kept(self, task: Task) -> str:
+        """Saves what stands in a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
+        taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED, large="leave_out").commit
+        who = merges.Identity("holdfast", "holdfast@localhost")
+        # A worktree with a nested repository, or a file that is too large, is not the same tree, and so it is kept.
+        store, exclude = self._trees.store, self._trees.exclude
+        made = merges.candidate(store, task.base, taken, "cancelled", who, exclude=exclude, leaves_nested=True)
+        return made or task.base
+
+    # -- removing -----------------------------------------------------------------------------------------------------
+
+    def remove(self, keep_days: float) -> list[Garbage]:
+        """Removes what `find` finds, and returns what is gone. The caller owns the data root."""
+        gone, refs = [], self._refs(keep_days)
+        for each in list(self.find(keep_days)):
+            match each.kind:
+                case "worktree":
+                    task = next(task for task in self._tasks if task.id == each.name)
+                    held = self._kept(task) if task.state is TaskState.CANCELLED else task.candidate
+                    if not self._trees.remove(each.name, landed=held):
+                        continue
+                case "scratch":
+                    self._trees.drop_scratch()
+                case "snapshots":
+                    self._trees.store.forget(refs[each.name])
+                case "blob":
+                    disk.unlink(self._blob(each.name), missing_ok=True)
+                    disk.unlink(blob_meta.path_of(self._blob(each.name)), missing_ok=True)
+            gone.append(each)
+        if any(each.kind == "snapshots" for each in gone):
+            self._trees.store.collect()
+        return gone
+
+
+def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:
+    """Whether the worktree of a cancelled task stands there whole, and nobody is at work in it."""
+    if task.state is not TaskState.CANCELLED or not task.attempt or not task.base:
+        return False
+    if not trees.path(task.id).is_dir() or not trees.is_made(task.id):
+        return False
+    seen = attempt_folder.look(layout.attempt_files(task.attempt), task.starts, task.intent)
+    return seen not in (attempt_folder.Seen.ALIVE, attempt_folder.Seen.HEADLESS)
+
+
+def _digests_in(path: Path) -> Iterator[str]:
+    """In pieces that overlap, so that none is missed at a seam."""
+    try:
+        with open(path, "rb") as file:
+            rest = b""
+            while chunk := file.read(_CHUNK):
+                text = rest + chunk
+                yield from map(bytes.decode, _DIGEST.findall(text))
+                rest = text[-65:]
+    except (IsADirectoryError, FileNotFoundError):
+        return
+
+
+def _size(path: Path) -> int:
+    """What it takes on disk."""
+    try:
+        own = path.lstat().st_blocks * 512
+    except OSError:
+        return 0
+    if not path.is_dir() or path.is_symlink():
+        return own
+    return own + sum(_size(Path(entry.path)) for entry in os.scandir(path))

@@ -1,0 +1,109 @@
+"""Rebuilds projections, and nothing else: the three checkpoint files, each attempt's `state.json`, and where and how
+the backlog's files stand.
+
+It owns the data root meanwhile but begins no run: the journal stays as it is, byte for byte. A journal that is damaged
+is refused, because whatever is built from it would be wrong. A damaged projection is kept in `quarantine/`, beside a
+file that says why, before its place is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.backlog.sync import block_of
+from holdfast.checks.check import Drift, drift_of
+from holdfast.checks.projections import Reading
+from holdfast.checks.witnesses import expect_whole_root
+from holdfast.clock import wall
+from holdfast.domain.state import Task
+from holdfast.domain.task import FOLDER_OF
+from holdfast.engine import turns
+from holdfast.errors import HoldfastError
+from holdfast.layout import Layout
+from holdfast.ports import BacklogFolder
+from holdfast.storage.audit.from_journal import without_run
+from holdfast.storage.files.quarantine import set_aside
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.lock import DataLock
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import epoch_of, run_id
+from holdfast.storage.records.blobs import Blobs
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """What was done. `quarantined` are paths; `left` says of which tasks the file could not be mended, and why."""
+
+    quarantined: list[str]
+    rebuilt: list[str]
+    moved: list[str]
+    put_back: list[str]
+    left: list[str]
+
+
+@contextlib.contextmanager
+def holding(layout: Layout, repo: Path | None, clock: Callable[[], float] = wall) -> Iterator[None]:
+    """Owns the data root without a run of its own, for what changes no decision. Raises Locked, and JournalShorter."""
+    runs = Chain(layout.wal).runs()
+    epoch_min = epoch_of(runs[-1].run) if runs else 0
+    with DataLock.acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_min):
+        expect_whole_root(layout, repo)
+        yield
+
+
+def repair(
+    layout: Layout,
+    backlog: BacklogFolder,
+    *,
+    repo: Path | None = None,
+    clock: Callable[[], float] = wall,
+    say: Callable[[str], None] = lambda line: None,
+    key_path: Path | None = None,
+) -> Repaired:
+    with holding(layout, repo, clock):
+        Chain(layout.wal).settle()
+        reading = Reading(layout)
+        if reading.flaw is not None:
+            raise reading.flaw
+        with without_run(layout, "repair", say, clock, key_path) as facts:
+            repaired = _rebuild(layout, backlog, reading)
+            facts.update({name: len(items) for name, items in msgspec.structs.asdict(repaired).items()})
+        return repaired
+
+
+def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repaired:
+    damaged = [projection for projection in reading.projections if projection.flaw]
+    quarantined = [str(set_aside(layout.quarantine, each.path, each.flaw)) for each in damaged]
+    rebuilt = []
+    if reading.chain.end is not None:
+        files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+        checkpoint.write(reading.chain, files, reading.chain.end, reading.state, reading.pairing)
+        rebuilt = [str(path) for path in (files.tasks, files.uncommitted, files.idempotency)]
+    drifts = drift_of(reading.state.tasks, backlog.scan())
+    left = []
+    for drift in drifts:
+        try:
+            _put_right(backlog, Blobs(layout.cas), drift, reading.state.tasks[drift.task])
+        except HoldfastError as error:
+            left.append((drift, f"{drift.task}: {error}"))
+    mended = [drift for drift in drifts if drift not in [each for each, _ in left]]
+    moved = [drift.task for drift in mended if drift.kind != "missing"]
+    put_back = [drift.task for drift in mended if drift.kind == "missing"]
+    rebuilt += _rebuild_attempts(layout, reading.state.tasks.values())
+    return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
+
+
+def _rebuild_attempts(layout: Layout, tasks: Iterable[Task]) -> list[str]:
+    """state.json of the attempt that each task is in, or was in last."""
+    files = [(layout.attempt_files(task.attempt), turns.as_file(task)) for task in tasks if task.starts]
+    return [str(each.state) for each, content in files if turns.project(each, content)]
+
+
+def _put_right(backlog: BacklogFolder, blobs: Blobs, drift: Drift, task: Task) -> None:
+    folder = FOLDER_OF[task.state]
+    if drift.kind == "missing":
+        backlog.add(blobs.get(task.definition), task.id, folder)
+    backlog.move(task.id, folder, block_of(task))

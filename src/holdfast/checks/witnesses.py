@@ -1,0 +1,166 @@
+"""What lies beside the journal and was written after it: each bears witness to how far the journal once reached.
+
+A journal that was put back from an older backup is whole in itself. Work that went on from it would repeat effects that
+took place, and take the files of a lost attempt for those of a new one of the same name. So before a run begins, the
+journal must have every entry that these name:
+
+    runtime/lock             the last entry that the owner before had written when it let go
+    audit/                   the entry that the last record names
+    metrics/position.json    the last entry that the metrics have followed
+    attempts/<id>/start-<n>  the intent of the start
+    refs/holdfast/landed/    in the repository: the intent of the newest landing
+
+All of them are written only once the entry is on stable storage, so no crash leaves one that is ahead. A person may say
+that the newer journal is lost (`holdfast resolve --journal-restored`): `run_started` then says so in `restored`, and
+what the journal does not know is moved to `quarantine/`. What landed meanwhile is found by engine/landed_before.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskState
+from holdfast.engine import strangers
+from holdfast.errors import DiskError, JournalShorter
+from holdfast.layout import Layout
+from holdfast.storage.audit.from_journal import last_audited, ref_of
+from holdfast.storage.files import disk
+from holdfast.storage.files.quarantine import set_aside
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.entry import Ref
+from holdfast.storage.journal.lock import Holder, read_holder
+from holdfast.storage.journal.reader import Chain, find
+from holdfast.storage.records import attempt_folder
+from holdfast.worktrees import landed_refs
+
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+_TOLD_MAX = 5
+_REASON = "the journal was put back from an older backup, and does not know this"
+# Later than whatever there is: no file of an attempt names it.
+_NONE = "-"
+
+
+class _Reached(msgspec.Struct, frozen=True):
+    position: Ref
+
+
+def contradictions(
+    layout: Layout, state: State, end: Ref | None, before: Holder | None, repo: Path | None
+) -> list[str]:
+    """What says that the journal was longer. `end` is its last entry, `before` what the lock said of its last owner;
+    without `repo`, git is not asked."""
+    landings = _strange_landings(repo, layout) if repo is not None else {}
+    landed = [f"{at} names entry {ref.seq} of run {ref.run}, which it does not have" for at, ref in landings.items()]
+    return [*_named(layout, end, before), *_begun(layout, state), *landed]
+
+
+def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder | None, repo: Path | None) -> None:
+    if found := contradictions(layout, state, end, before, repo):
+        raise JournalShorter(wal=layout.wal, witnesses=in_short(found))
+
+
+def expect_whole_root(layout: Layout, repo: Path | None) -> None:
+    """For who owns the data root without a run of its own, before anything is removed or rebuilt."""
+    files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+    state, found = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
+    assert isinstance(state, State)
+    expect_whole(layout, state, found.end.ref if found.end else None, read_holder(layout.lock), repo)
+
+
+def in_short(found: list[str]) -> str:
+    more = f"; and {len(found) - _TOLD_MAX} more" if len(found) > _TOLD_MAX else ""
+    return "; ".join(found[:_TOLD_MAX]) + more
+
+
+# -- entries that are named -------------------------------------------------------------------------------------------
+
+
+def _named(layout: Layout, end: Ref | None, before: Holder | None) -> Iterator[str]:
+    chain = Chain(layout.wal)
+    for place, ref in (
+        (layout.lock, before.reached if before else None),
+        (layout.audit, _audited(layout)),
+        (layout.metrics_position, _followed(layout)),
+    ):
+        if ref is not None and ref != end and find(chain, ref) is None:
+            yield f"{place} names entry {ref.seq} of run {ref.run}, which it does not have"
+
+
+def _audited(layout: Layout) -> Ref | None:
+    try:
+        record = last_audited(layout, None)
+    except DiskError:
+        # The audit log has a sentence of its own for that.
+        return None
+    return ref_of(record) if record is not None else None
+
+
+def _followed(layout: Layout) -> Ref | None:
+    try:
+        return msgspec.json.decode(layout.metrics_position.read_bytes(), type=_Reached).position
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _strange_landings(repo: Path, layout: Layout) -> dict[str, Ref]:
+    chain = Chain(layout.wal)
+    return {name: ref for name, ref in landed_refs.found(repo, layout).items() if find(chain, ref) is None}
+
+
+# -- attempts ---------------------------------------------------------------------------------------------------------
+
+
+def _begun(layout: Layout, state: State) -> Iterator[str]:
+    for name, start in _strange_starts(layout, state):
+        yield f"{layout.attempt_files(name).start(start)} is of a start that it does not have"
+
+
+def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
+    """Attempts that have begun and that the journal does not know, each with the first start of which that is so."""
+    try:
+        names = sorted(os.listdir(layout.attempts))
+    except FileNotFoundError:
+        return
+    for name in names:
+        task, _, number = name.rpartition(".")
+        known = state.tasks.get(task)
+        if not number.isdigit():
+            continue
+        if known is None or int(number) > known.attempts:
+            start = 1
+        elif known.attempt == name and known.state not in _OVER:
+            start = _first_strange(layout, known)
+        else:
+            continue
+        if layout.attempt_files(name).start(start).exists():
+            yield name, start
+
+
+def _first_strange(layout: Layout, task: Task) -> int:
+    """The last start is another's where its file names another intent; else it could only be the next."""
+    found = attempt_folder.read_start(layout.attempt_files(task.attempt), task.starts) if task.intent else None
+    is_another = found is not None and not attempt_folder.is_of(found, task.intent)
+    return task.starts if is_another else task.starts + 1
+
+
+# -- letting go of them -----------------------------------------------------------------------------------------------
+
+
+def let_go(layout: Layout, state: State, repo: Path) -> list[str]:
+    """Sets aside what only the lost journal knew, and returns where each is now. The audit log keeps what it has, and
+    so does the branch: only the refs that bear witness to landings go."""
+    moved = []
+    landed_refs.forget(repo, _strange_landings(repo, layout))
+    for name, start in list(_strange_starts(layout, state)):
+        moved += strangers.clear(layout, name, start, _NONE, _REASON, repo)
+    if (position := _followed(layout)) is not None and find(Chain(layout.wal), position) is None:
+        # Projections: made anew from the journal as it is now.
+        ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))
+        moved += [set_aside(layout.quarantine, path, _REASON) for path in ledgers]
+        disk.mkdir(layout.metrics)
+    return [str(path) for path in moved]

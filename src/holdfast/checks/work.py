@@ -1,0 +1,283 @@
+"""What work has left beside the journal, held against it: the attempts' files, snapshots, landings and blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from holdfast.checks.expected import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
+from holdfast.checks.report import REPAIR, RESTORE, RUN, Draft
+from holdfast.domain.attempt_records import Exit, TurnLine
+from holdfast.domain.state import State
+from holdfast.domain.task import TaskState
+from holdfast.engine import leftovers, turns
+from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
+from holdfast.git import command as git
+from holdfast.git import lock_files, objects
+from holdfast.landing.branch import branch_of, lost_landings, reaches
+from holdfast.landing.lost_landings import recognised, undone
+from holdfast.landing.refresh import expect_not_reverted, left_words
+from holdfast.layout import Attempt, Layout
+from holdfast.snapshots.snapshots import ROOT, reference
+from holdfast.snapshots.store import Store
+from holdfast.storage.records import ledger
+from holdfast.storage.records.blobs import Blobs
+
+_BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
+_ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
+# How many damaged objects are named one by one.
+_TOLD_MAX = 20
+
+
+# -- attempts ---------------------------------------------------------------------------------------------------------
+
+
+def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
+    """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has taken."""
+    draft = Draft("attempts", attempts=0, turns=0, exits=0, verdicts=0)
+    for folder in leftovers.find(layout):
+        draft.pending.append(f"{folder} may hold secrets of MCP servers, and its agent has ended; {RUN}")
+    for name, known in recorded.attempts.items():
+        if not known.has_begun:
+            continue
+        files, task = layout.attempt_files(name), state.tasks[known.task]
+        draft.counted["attempts"] += 1
+        if not files.root.is_dir():
+            draft.findings.append(f"the folder {files.root} of the attempt {name} is missing; {RESTORE}")
+            continue
+        _turns(draft, files, name, known)
+        _exit(draft, files, known)
+        _verdict(draft, files, known, is_last=task.attempt == name)
+        if task.attempt == name and (not files.state.exists() or files.state.read_bytes() != turns.as_file(task)):
+            told = f"{files.state} is not what the journal says of {name}"
+            if turns.is_final(task):
+                draft.passing.append(f"{told}; {REPAIR}")
+            else:
+                draft.pending.append(f"{told}; {RUN}, or {REPAIR}")
+    return draft
+
+
+def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
+    """The journal pins each turn by where its line ends, and repeats what counts of it."""
+    if not known.turns:
+        return
+    count, pin, last = 0, 0, 0
+    for line in ledger.Ledger(files.turns).read() if files.turns.exists() else ():
+        if line.cursor > known.offset:
+            break
+        try:
+            made = msgspec.convert(line.record, TurnLine)
+        except msgspec.ValidationError:
+            continue
+        if made.turn > last and known.is_own(made.intent):
+            count, last = count + 1, made.turn
+            pin = pinned(pin, last, line.cursor, made.snapshot, made.usd, made.tokens, made.seconds)
+    draft.counted["turns"] += count
+    size = ledger.Ledger(files.turns).end() if files.turns.exists() else 0
+    if size < known.offset:
+        told = f"{files.turns} ends at {size}, and the journal has turns up to {known.offset}"
+    elif pin != known.pin:
+        told = f"{files.turns} does not hold the {known.turns} turns that the journal has of {name}"
+    else:
+        return
+    draft.findings.append(f"{told}; {RESTORE}")
+
+
+def _exit(draft: Draft, files: Attempt, known: Attempted) -> None:
+    """It is only ever replaced, by that of a later start."""
+    if not known.ended:
+        return
+    draft.counted["exits"] += 1
+    taken = f"and the journal has taken from it how start {known.ended} ended; {RESTORE}"
+    try:
+        found = msgspec.json.decode(files.exit.read_bytes(), type=Exit)
+    except FileNotFoundError:
+        draft.findings.append(f"{files.exit} is missing, {taken}")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        draft.findings.append(f"{files.exit} cannot be read ({error}), {taken}")
+    else:
+        if found.start < known.ended:
+            draft.findings.append(f"{files.exit} tells of start {found.start}, {taken}")
+        elif not known.is_own(found.intent):
+            draft.findings.append(f"{files.exit} is of a start that is not in this journal, {taken}")
+
+
+def _verdict(draft: Draft, files: Attempt, known: Attempted, *, is_last: bool) -> None:
+    if not known.verdict:
+        return
+    draft.counted["verdicts"] += 1
+    # Only what a task made last is ever judged again, and then the old verdict goes first.
+    told = draft.passing if is_last else draft.findings
+    taken = f"the verdict that the journal has taken ({known.verdict[:12]} in cas/)"
+    if not files.verdict.exists():
+        told.append(f"{files.verdict} is missing, {taken}; {RESTORE}")
+    elif sha256(files.verdict.read_bytes()).hexdigest() != known.verdict:
+        told.append(f"{files.verdict} is not {taken}; {RESTORE}")
+
+
+# -- snapshots and landings, in git -----------------------------------------------------------------------------------
+
+
+def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool = False, is_due: bool = False) -> Draft:
+    """Each turn's tree, whole. Those of tasks that have ended may go, which is told and counts for nothing.
+
+    `is_older`: the root is of the format that kept them in the user's repository, and the next run moves them.
+    `is_due`: the next run looks through the objects first, because the machine was started anew.
+    """
+    refs = store.refs(f"{ROOT}/")
+    live: list[tuple[str, str]] = []
+    draft, over, kept = Draft("snapshots", snapshots=0, of_tasks_over=0), 0, _turns_kept(refs)
+    for name, known in recorded.attempts.items():
+        if state.tasks[known.task].state in _ENDED:
+            over += max(0, known.snapshots - kept.get(name, 0))
+            draft.counted["of_tasks_over"] += known.snapshots
+        else:
+            live += [(reference(name, f"turn-{turn}"), commit) for turn, commit in known.trailed()]
+    draft.counted["snapshots"] = len(live)
+    results = _results(state)
+    lost = store.incomplete({commit for _, commit in live} | results.keys(), is_older=is_older)
+    if is_older and live:
+        draft.pending.append(f"the snapshots move from the repository to {store.path}; {RUN}")
+    for commit in results.keys() & lost.keys() - {commit for _, commit in live}:
+        back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
+        told = f"{results[commit]}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
+        draft.findings.append(told)
+    for ref, commit in live:
+        if commit in lost:
+            back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
+            told = f"the snapshot {ref}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
+            draft.findings.append(told)
+        elif refs.get(ref) != commit and not is_older:
+            found = f"is at {refs[ref]}" if ref in refs else "is missing"
+            back = f"`git --git-dir {store.path} update-ref {ref} {commit}` puts it back"
+            draft.findings.append(f"{ref} {found}, and the journal has the snapshot {commit}; {back}")
+    if readable := sorted({commit for _, commit in live} - lost.keys()):
+        bases = objects.present(store.seen, {task.base for task in state.tasks.values() if task.base})
+        _damaged(draft, store.seen, readable, bases, "a snapshot", is_due=is_due)
+    if over:
+        draft.notes.append(f"{over} snapshots of tasks that are over have no ref any more, as `holdfast gc` leaves it")
+    return draft
+
+
+def _results(state: State) -> dict[str, str]:
+    """The commits beside its turns that a task goes on with: its last tree, or what is to land."""
+    found: dict[str, str] = {}
+    for task in state.tasks.values():
+        if task.state in (TaskState.DONE, TaskState.PENDING_APPROVAL) and not task.landed:
+            found |= {each: f"the result of {task.attempt}" for each in (task.candidate, task.verified) if each}
+        elif task.continues and task.tree:
+            found[task.tree] = f"the last tree of {task.attempt}"
+    return found
+
+
+def _turns_kept(refs: dict[str, str]) -> dict[str, int]:
+    kept: dict[str, int] = {}
+    for ref in refs:
+        attempt, _, name = ref.removeprefix(f"{ROOT}/").partition("/")
+        if name.startswith("turn-"):
+            kept[attempt] = kept.get(attempt, 0) + 1
+    return kept
+
+
+def _lost(draft: Draft, state: State, repo: Path, lost: dict[str, str]) -> None:
+    to_land_again = {task.id for task in undone(repo, [state.tasks[name] for name in lost])} if lost else set()
+    for name, sentence in lost.items():
+        task = state.tasks[name]
+        commit, how = recognised(repo, task)
+        this = f"the landing {task.landed[:12]} of {name}"
+        if commit:
+            draft.pending.append(f"{this} was rewritten as {commit[:12]} ({how}); {RUN}")
+        elif name in to_land_again:
+            draft.pending.append(f"{this} was undone by a `git reset` or `git stash` that began before it; {RUN}")
+        else:
+            draft.findings.append(sentence)
+
+
+def landings(state: State, repo: Path, layout: Layout) -> Draft:
+    """Everything that has landed must be on its branch still."""
+    landed = [task for task in state.tasks.values() if task.landed]
+    draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
+    _lost(draft, state, repo, lost_landings(repo, landed, layout.snapshots))
+    draft.findings += _reverted(state, repo)
+    draft.pending += [f"{left_words(lock)}: `holdfast run`" for lock in lock_files.left_on_indexes(repo)]
+    if landed:
+        repository = git.discover(repo)
+        commits = sorted(objects.present(repository, {task.landed for task in landed}))
+        _damaged(draft, repository, commits, _parents(repository, commits), "a landing")
+    return draft
+
+
+def _reverted(state: State, repo: Path) -> list[str]:
+    """Of what has landed and whose checkouts have not followed yet, by what the journal says."""
+    found: list[str] = []
+    for task in state.tasks.values():
+        if task.state is TaskState.DONE and task.verified and "refresh" not in task.happened:
+            branch = task.landed_on or "HEAD"
+            try:
+                if reaches(repo, branch, task.verified):
+                    expect_not_reverted(git.discover(repo), task.id, branch, task.verified_on, task.verified)
+            except LandingReverted as error:
+                found.append(str(error))
+    return found
+
+
+def _parents(repository: git.Repository, commits: list[str]) -> set[str]:
+    """What the commits were made on top of, but for those of themselves."""
+    if not commits:
+        return set()
+    text = "".join(f"{commit}\n" for commit in commits).encode()
+    lines = repository.run("rev-list", "--no-walk", "--parents", "--stdin", stdin=text, codes=(0, 128)).line.split("\n")
+    return {parent for line in lines for parent in line.split()[1:]} - set(commits)
+
+
+def _damaged(
+    draft: Draft,
+    repository: git.Repository,
+    commits: list[str],
+    known: Collection[str],
+    what: str,
+    *,
+    is_due: bool = False,
+) -> None:
+    """Trees and files that the commits name and that cannot be read.
+
+    `is_due`: the next run sets damaged copies aside; then one that is whole in another store is not lost.
+    """
+    found = objects.unreadable(repository, commits, known)
+    kept = [each for each in found if each.is_kept and is_due]
+    if kept:
+        told = f"{kept[0].path} ({kept[0].reason})" + (f" and {len(kept) - 1} more files" if len(kept) > 1 else "")
+        draft.pending.append(f"objects of {what} have a damaged copy, {told}, and a whole one; {RUN}")
+    lost = [each for each in found if each not in kept]
+    for each in lost[:_TOLD_MAX]:
+        draft.findings.append(f"the object {each.name}, of {what}, cannot be read: {each.reason}; {RESTORE}")
+    if (more := len(lost) - _TOLD_MAX) > 0:
+        draft.findings.append(f"{more} more objects of {what} cannot be read; {RESTORE}")
+
+
+# -- blobs ------------------------------------------------------------------------------------------------------------
+
+
+def blobs(recorded: Recorded, store: Blobs) -> Draft:
+    """Whatever the journal names, and what the verdicts among that name: there, whole and described."""
+    draft, seen = Draft("blobs", referenced=0), set()
+    todo = [(digest, what, task) for digest, (what, task) in recorded.blobs.items()]
+    while todo:
+        digest, what, task = todo.pop()
+        if digest in seen:
+            continue
+        seen.add(digest)
+        draft.counted["referenced"] += 1
+        try:
+            store.meta(digest)
+            if what == VERDICT:
+                todo += [(output, OUTPUT, task) for output in outputs_in(store.get(digest))]
+            else:
+                for _ in store.open_stream(digest):
+                    pass
+        except _BLOB_FLAWS as error:
+            draft.findings.append(f"{what} of {task}: {error} ({RESTORE})")
+    return draft

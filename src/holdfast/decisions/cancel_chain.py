@@ -1,0 +1,68 @@
+"""The abort chain: cancels what follows from what became of other tasks.
+
+A cancelled task takes its subtasks along, through any depth; a task with `on_dependency_failed: cancel` follows a
+dependency that failed or was cancelled. What is due is derived from the state alone (`Graph.due_cancels`), and each
+task is cancelled by itself: its processes are ended, then the move is journalled. So a chain that was cut off by a
+crash is still due at the next start. What has landed stays landed.
+"""
+
+from __future__ import annotations
+
+from holdfast.crashpoints import point
+from holdfast.decisions.tasks import Desk, Now, end_attempt
+from holdfast.domain.entries import MOVE_TO
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.graph import Abort
+from holdfast.domain.state import Task
+from holdfast.domain.task import TASK, TaskState, cancel_event
+from holdfast.engine.board import Board
+from holdfast.storage.journal.entry import Record
+
+CHAIN_POINTS = ("chain.found", "chain.ended", "chain.cancelled")
+
+
+def words_for(reason: AbortReason, cause: str) -> str:
+    if reason is AbortReason.PARENT_CANCELLED:
+        return f"its parent {cause} was cancelled"
+    return f"it depends on {cause}, which failed or was cancelled"
+
+
+def cancel_with(desk: Desk, task: Task, reason: AbortReason, cause: str) -> None:
+    """Ends whatever works on the task, then journals that it is cancelled."""
+    point("chain.found")
+    end_attempt(desk, task)
+    point("chain.ended")
+    event = cancel_event(task.state)
+    assert event is not None, f"{task.id} is {task.state}"
+    outcome = {"detail": words_for(reason, cause)}
+    inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, "outcome": outcome}
+    desk.append([Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="chain")])
+    point("chain.cancelled")
+
+
+def finish_chains(desk: Desk) -> list[Now]:
+    """Cancels all that is due; returns the tasks, in the order in which they were cancelled."""
+    board = desk.shop.board if desk.shop is not None else _board(desk)
+    cancelled: list[Now] = []
+    while aborts := _due(desk, board):
+        for abort in aborts:
+            task = desk.task(abort.task)
+            cancel_with(desk, task, abort.reason, abort.cause)
+            board.note_change(task.id)
+            cancelled.append(Now(task.id, task.state, words_for(abort.reason, abort.cause)))
+    return cancelled
+
+
+def _due(desk: Desk, board: Board) -> list[Abort]:
+    board.keep_up()
+    with board.lock:
+        due = board.graph.due_cancels()
+    # What is being landed right now is left to the loop, which sees its end.
+    return [each for each in due if not (desk.is_busy and desk.task(each.task).state is TaskState.DONE)]
+
+
+def _board(desk: Desk) -> Board:
+    """A short session has none of its own."""
+    board = Board(desk.ledger, desk.backlog, desk.blobs, desk.config)
+    board.take_in()
+    return board

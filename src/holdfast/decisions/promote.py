@@ -1,0 +1,161 @@
+"""`promote`: lands what an attempt made, again or after all. Nothing lands that was not verified as it will be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.decisions.landings import land_as_branch
+from holdfast.decisions.tasks import ACTOR, Answer, Desk, Later, expect_decided, refused, resuming
+from holdfast.domain.entries import MOVE_TO, LandingPromoted
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.engine.landing import finish, land_again
+from holdfast.landing.branch import branch_of, reaches
+from holdfast.snapshots.store import CANDIDATES
+from holdfast.storage.journal.entry import Record
+from holdfast.worktrees import commit_messages, merges
+
+MENDED = "what stands in its worktree, with your changes there, is what was judged"
+
+
+class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`branch`: a new branch to land on in place of the target."""
+
+    task: str
+    branch: str = ""
+
+
+def promote(desk: Desk, asked: Promotion) -> Answer:
+    """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew.
+
+    Where a person has changed something in its worktree since, that is the candidate.
+    """
+    task, said = desk.task(asked.task), ""
+    if (told := _told(desk)) is not None:
+        return told
+    if asked.branch:
+        return land_as_branch(desk, task, asked.branch, _apart)
+    if task.state is TaskState.CLOSED:
+        return _again(desk, task)
+    if not desk.has_done("task_done", 3):
+        expect_decided(task, "promoted")
+        if not desk.has_begun() and task.state not in (TaskState.FAILED, TaskState.DONE):
+            raise refused(task, "promoted", _hint(task))
+        if task.state is not TaskState.DONE:
+            candidate = _mended(desk, task) or task.candidate
+            if not candidate or not task.attempt:
+                raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
+            said = MENDED if candidate != task.candidate else ""
+            desk.append(_done(desk, task, candidate))
+    if desk.shop is None or desk.is_run:
+        return desk.answer(task, note="; ".join(filter(None, ("the run verifies and lands it", said))))
+    return _apart(desk, task, lambda desk, task: _finished(desk, task, said))
+
+
+def _finished(desk: Desk, task: Task, said: str) -> Answer:
+    assert desk.shop is not None
+    if task.state is TaskState.DONE:
+        finish(desk.shop, task)
+    note = "; ".join(filter(None, (str(task.outcome.get("detail", "")), said)))
+    return desk.answer(task, note=note, landed=task.landed)
+
+
+def _mended(desk: Desk, task: Task) -> str:
+    """What stands in the task's worktree as a candidate, where a person has changed it there; empty where nobody has.
+
+    It is saved as the snapshot `promoted`. Nobody is at work there: the task has failed, or is open again.
+    """
+    trees = desk.worktrees
+    if not task.attempt or not task.base or not trees.path(task.id).is_dir() or not trees.is_made(task.id):
+        return ""
+    store = trees.store
+    snapshot = trees.snapshots(task.id, task.base).take(task.attempt, "promoted").commit
+    # As its agent left it: the work of one that failed is nobody's result.
+    if task.tree and not merges.changed(store.seen, task.tree, snapshot):
+        return ""
+    who, message = (
+        merges.identity(desk.repo, desk.config),
+        commit_messages.of_candidate(desk, task, desk.definition(task)),
+    )
+    exclude, modules = trees.exclude, trees.modules
+    made = merges.candidate(store, task.base, snapshot, message, who, exclude=exclude, modules=modules)
+    if made is None or not merges.changed(store.seen, task.candidate or task.base, made):
+        return ""
+    merges.keep(store, CANDIDATES, task.attempt, made)
+    return made
+
+
+# -- beside the loop --------------------------------------------------------------------------------------------------
+
+
+def _apart(desk: Desk, task: Task, work: Callable[[Desk, Task], Answer]) -> Answer:
+    """Where a loop asks, gates run beside it, one task at a time: it comes again, and is then told the answer."""
+    finisher = desk.shop.finisher if desk.shop is not None else None
+    if finisher is None:
+        return work(desk, task)
+    if not finisher.task:
+        finisher.begin(task.id, lambda: work(desk, task), desk.key)
+    raise Later
+
+
+def _told(desk: Desk) -> Answer | None:
+    """What came of it, where it was begun before; None where it was not."""
+    finisher = desk.shop.finisher if desk.shop is not None else None
+    if finisher is not None and finisher.key == desk.key:
+        raise Later
+    ended = finisher.answer(desk.key) if finisher is not None else None
+    if ended is None:
+        return None
+    if ended.error is not None:
+        raise ended.error
+    answer: Answer = ended.result
+    return answer
+
+
+# -- what was done or has landed before -------------------------------------------------------------------------------
+
+
+def _done(desk: Desk, task: Task, candidate: str) -> list[Record]:
+    """What is missing on the way from failed to done, under the same attempt."""
+    records = resuming(desk, task)
+    if records or task.state is TaskState.OPEN:
+        claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": TransitionReason.REQUESTED_BY_PERSON}
+        # It stays the work of the agent that made it, with whose conversation a later `resume` goes on.
+        made_by = {"agent": task.worked_by or ACTOR, "model": task.model, "endpoint": task.endpoint}
+        claim |= {"attempt": task.attempt, **made_by, "why": "a person promoted it"}
+        records.append(desk.record("task_claimed", 2, claim))
+    done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": TransitionReason.REQUESTED_BY_PERSON}
+    facts = {"attempt": task.attempt, "agent": task.worked_by or ACTOR, "candidate": candidate}
+    return [*records, desk.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
+
+
+def _again(desk: Desk, task: Task) -> Answer:
+    if not task.landed:
+        raise refused(task, "promoted", "there is nothing to land.", "this journal knows no landing of it")
+    branch = branch_of(task)
+    if reaches(desk.repo, branch, task.landed):
+        return desk.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
+    if desk.shop is None or desk.is_busy:
+        raise Later
+    if not desk.has_begun():
+        lost = LandingPromoted(task.id, task.attempt, branch, task.landed)
+        desk.append([desk.record("landing_promoted", 0, msgspec.to_builtins(lost))])
+    return _apart(desk, task, _landed_again)
+
+
+def _landed_again(desk: Desk, task: Task) -> Answer:
+    assert desk.shop is not None
+    rejected = land_again(desk.shop, task)
+    if rejected is not None:
+        hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
+        raise refused(task, "landed again", hint, rejected.detail)
+    return desk.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
+
+
+def _hint(task: Task) -> str:
+    if task.state is TaskState.PENDING_APPROVAL:
+        return f"type `holdfast approve {task.id}`."
+    return "only what is closed, or has failed with a candidate, can be."

@@ -1,0 +1,71 @@
+"""`reassign`: takes a task from whoever works on it, and gives its attempt to another agent.
+
+The processes are ended first, and what they completed is journalled. The attempt keeps its id and goes on from its last
+turn. The new agent begins a conversation of its own: it is told what was done so far.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.decisions.tasks import Answer, Desk, end_attempt, expect_decided, refused
+from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.routing import after_this, model_for
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.engine.context import Workshop
+from holdfast.engine.outcome import unsettled_spend
+
+_TAKEN = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+
+
+class Reassignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`agent`: empty for the next step of the cascade."""
+
+    task: str
+    agent: str = ""
+    reason: str = ""
+
+
+def reassign(desk: Desk, asked: Reassignment) -> Answer:
+    task, shop = desk.task(asked.task), desk.shop
+    assert shop is not None
+    if not desk.has_begun():
+        expect_decided(task, "reassigned")
+        if task.state not in _TAKEN:
+            hint = f"only what somebody works on can be; `holdfast edit {task.id} --agent NAME` names who begins it."
+            raise refused(task, "reassigned", hint)
+        agent, model = _successor(shop, task, asked.agent)
+        end_attempt(desk, task)
+        facts = {
+            "attempt": task.attempt,
+            "agent": agent,
+            "model": model,
+            "outcome": {"detail": asked.reason} if asked.reason else {},
+            "rest": unsettled_spend(shop, task),
+        }
+        why = TransitionReason.REQUESTED_BY_PERSON
+        desk.append([desk.moved(task, TaskEvent.FORCE_REASSIGN, why, facts=facts)])
+    who = "the run" if desk.is_run else "the next `holdfast run`"
+    return desk.answer(task, note=f"{who} goes on with {task.attempt}, by {task.assigned[0]}", agent=task.assigned[0])
+
+
+def _successor(shop: Workshop, task: Task, named: str) -> tuple[str, str]:
+    """The agent and the model that go on."""
+    known = ", ".join(sorted(shop.agents))
+    if not named:
+        found = after_this(shop.config, task)
+        if found is None:
+            hint = f"name the agent: `holdfast reassign {task.id} --agent NAME`; known are {known}."
+            raise refused(task, "reassigned", hint, "no step of the cascade comes after its agent")
+        named, model = found
+    else:
+        model = model_for(named, shop.config)
+    agent = shop.agents.get(named)
+    if agent is None:
+        raise refused(task, "reassigned", f"known are {known}.", f"there is no agent called {named}")
+    if not task.remote and (named, model) == (task.worked_by, task.model):
+        raise refused(task, "reassigned", "name another agent.", f"{named} works on it already")
+    if missing := agent.missing(shop.board.worked_on(task)):
+        raise refused(task, "reassigned", "nothing was changed.", missing.rstrip("."))
+    return named, model

@@ -1,0 +1,166 @@
+"""Workers that are none of ours: they claim a task through the API, say how it goes, and complete or fail it.
+
+A claim has a lease: who gives no sign of life until it runs out has lost the task. What a worker completes is judged
+and landed like everything else, by the commit that it names.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from holdfast.decisions.tasks import Desk
+from holdfast.domain.definition import Definition
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.engine.context import Workshop
+from holdfast.errors import ClaimLost, ClaimRefused, DecisionRefused, InputError
+from holdfast.git import repository
+from holdfast.ports import Claim
+from holdfast.storage.records.blobs import Blobs
+from holdfast.storage.records.redact import without_secrets
+
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+def claim(desk: Desk, worker: str, task: str) -> Claim:
+    """Hands out one task by its id."""
+    known = desk.task(task)
+    if desk.has_done("task_claimed", 0):
+        return _again(desk, known, worker)
+    shop = expect_shop(desk)
+    with shop.board.lock:
+        shop.board.keep_up()
+        waits = shop.board.graph.reasons_to_wait(task, desk.clock())
+        if waits:
+            raise ClaimRefused(task=task, reason="; ".join(waits))
+        if shop.board.graph.has_subtasks(task):
+            raise ClaimRefused(task=task, reason="it has subtasks, which are its work")
+        return _claim(desk, worker, task)
+
+
+def claim_next(desk: Desk, worker: str, role: str | None) -> Claim | None:
+    """Hands out the task that comes first, of this role or of any; None when nothing is ready."""
+    if (before := desk.journalled("task_claimed", 0)) is not None:
+        return _again(desk, desk.task(before.inputs["task"]), worker)
+    shop = expect_shop(desk)
+    with shop.board.lock:
+        shop.board.keep_up()
+        graph, now = shop.board.graph, desk.clock()
+        name = graph.next_ready(now, role)
+        if name is not None and graph.has_subtasks(name):
+            name = next((each for each in graph.ready(now, role) if not graph.has_subtasks(each)), None)
+        return None if name is None else _claim(desk, worker, name)
+
+
+def _claim(desk: Desk, worker: str, task: str) -> Claim:
+    facts: dict[str, Any] = {"remote": True, "idempotency_key": desk.key}
+    return desk.ledger.claim(worker, task, lease_s=desk.config.lease_s, why="it was claimed through the API", **facts)
+
+
+def _again(desk: Desk, task: Task, worker: str) -> Claim:
+    """The claim that was made under the same key before its answer got lost."""
+    held = desk.ledger.lease(task.id)
+    if held is None or held.worker != worker:
+        raise ClaimLost(task=task.id, worker=worker, reason=f"it is {task.state} by now")
+    return held
+
+
+def held(desk: Desk, task: str, token: str) -> tuple[Task, Claim]:
+    """The task, for who has its claim. A lease that has run out is over, also before the loop has come to say so: it
+    may be doing that now, and what is granted meanwhile would be taken away again."""
+    known = desk.task(task)
+    is_over = any(each.task == task for each in desk.ledger.expired())
+    lease = desk.ledger.lease(task)
+    if is_over and known.remote and lease is not None and lease.token == token:
+        raise ClaimLost(task=task, worker=token, reason="its lease has run out")
+    if lease is None or not known.remote or lease.token != token:
+        holder = f"{known.agent} holds it" if known.agent else "nobody holds it"
+        raise ClaimLost(task=task, worker=token or "you", reason=f"it is {known.state}, and {holder}")
+    return known, lease
+
+
+def beat(desk: Desk, task: str, token: str) -> Claim:
+    """Extends the lease. It is kept in memory only: after a restart every lease begins anew."""
+    _, lease = held(desk, task, token)
+    return desk.ledger.heartbeat(lease, lease_s=desk.config.lease_s)
+
+
+def start(desk: Desk, task: str, token: str) -> None:
+    if desk.has_done("task_started", 0):
+        return
+    known, lease = held(desk, task, token)
+    desk.append([_moved(desk, known, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=lease.worker)])
+
+
+def progress(desk: Desk, task: Task, message: str, percent: float | None) -> None:
+    if desk.has_done("task_progressed", 0):
+        return
+    said = {"task": task.id, "attempt": task.attempt, "message": without_secrets(message), "percent": percent}
+    desk.append([desk.record("task_progressed", 0, said)])
+
+
+def has_commit(repo: Path, commit: str) -> bool:
+    """Whether git has it, or none is named. Asked before `complete`, which others wait for."""
+    return not commit or bool(_COMMIT.fullmatch(commit) and repository.commits_here(repo, [commit]))
+
+
+def complete(desk: Desk, task: str, token: str, commit: str, summary: str, *, is_here: bool) -> None:
+    """`is_here`: what `has_commit` says of the commit."""
+    if desk.has_done("task_done", 0):
+        return
+    known, lease = held(desk, task, token)
+    if not is_here:
+        raise InputError(
+            detail=f"{commit!r} is no commit of this repository; push or fetch it first, and give it whole"
+        )
+    is_early = known.state is TaskState.CLAIMED
+    event = TaskEvent.FAST_COMPLETION if is_early else TaskEvent.AGENT_REPORTS_SUCCESS
+    more = {
+        "agent": lease.worker,
+        "candidate": commit,
+        "outcome": {"detail": without_secrets(summary)} if summary else {},
+    }
+    desk.append([_moved(desk, known, event, TransitionReason.AGENT_REPORTED, **more)])
+
+
+def keep_reason(blobs: Blobs, reason: str) -> str:
+    """The blob of what a worker says, which the next attempt is told; put before `fail`, which others wait for."""
+    return blobs.put(without_secrets(reason).encode(), content_type="text/plain") if reason else ""
+
+
+def fail(desk: Desk, task: str, token: str, reason: str, *, feedback: str) -> None:
+    """`feedback`: what `keep_reason` says of the reason."""
+    if desk.has_done("task_failed", 0):
+        return
+    known, _ = held(desk, task, token)
+    made = expect_shop(desk).board.worked_on(known)
+    is_early = known.state is TaskState.CLAIMED
+    event = TaskEvent.IMMEDIATE_FAILURE if is_early else TaskEvent.AGENT_REPORTS_FAILURE
+    again = known.attempts < (made.max_attempts or desk.config.max_attempts)
+    outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt}
+    desk.append([_moved(desk, known, event, AbortReason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)])
+
+
+def release(desk: Desk, task: str, token: str) -> None:
+    if desk.has_done("task_opened", 0):
+        return
+    known, _ = held(desk, task, token)
+    event = TaskEvent.UNCLAIM if known.state is TaskState.CLAIMED else TaskEvent.REQUEUE
+    desk.append([_moved(desk, known, event, TransitionReason.CLAIM_RELEASED)])
+
+
+def _moved(desk: Desk, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
+    return desk.moved(task, event, reason, facts={"attempt": task.attempt, **facts})
+
+
+def expect_shop(desk: Desk) -> Workshop:
+    if desk.shop is None:
+        raise DecisionRefused(task="", verb="worked on", reason="nobody runs here", hint="type `holdfast serve`.")
+    return desk.shop
+
+
+def definition(desk: Desk, task: Task) -> Definition | None:
+    return expect_shop(desk).board.definition(task.id)

@@ -1,0 +1,101 @@
+"""`stop`: a person ends the agents of some tasks, with or without a run. What they did is kept, and can be resumed.
+
+The task is parked first, so that no run goes on with the attempt at once; then its runner is asked to end the agent in
+order. A loop that lives takes the result by itself. Without one, this waits for the runner and journals what it said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+
+from holdfast.clock import Deadline, monotonic
+from holdfast.decisions.tasks import Answer, Desk, Now, Several, expect_decided, refused
+from holdfast.decisions.turns import settle
+from holdfast.domain.entries import STOPPED
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.engine import outcome
+from holdfast.engine.context import Workshop
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.records.attempt_folder import POLL_S, Seen
+
+AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+# Beyond its grace period a runner takes a snapshot and writes its ledgers.
+SPARE_S = 30.0
+# So long a run that ends waits for runners that it has just begun.
+BEGIN_S_MAX = 30.0
+
+
+def stop(desk: Desk, asked: Several) -> Answer:
+    """Every task is checked before the first agent is asked to end."""
+    tasks = [desk.task(name) for name in dict.fromkeys(asked.tasks)]
+    todo = [(number, task) for number, task in enumerate(tasks) if not desk.has_done("task_flagged", number)]
+    for _, task in todo:
+        _expect_stoppable(task)
+    desk.append([flag(desk, task, number) for number, task in todo])
+    for task in tasks:
+        if task.state in AT_WORK and desk.shop is not None:
+            desk.shop.spawn.ask_to_stop(task)
+    if desk.shop is not None and desk.shop.finisher is None:
+        for task in tasks:
+            _await_end(desk.shop, task)
+            settle(desk, task)
+    note = "its runner was asked to end the agent; `holdfast resume {}` goes on with the attempt"
+    return Answer([Now(task.id, task.state, note.format(task.id)) for task in tasks])
+
+
+def flag(desk: Desk, task: Task, number: int = 0) -> Record:
+    """Parks the task: a run would go on with the attempt at once."""
+    flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before, "cause": task.cause}
+    return desk.record("task_flagged", number, flag)
+
+
+def _expect_stoppable(task: Task) -> None:
+    if task.state not in AT_WORK:
+        raise refused(task, "stopped", f"nobody works on it; `holdfast cancel {task.id}` gives it up.")
+    if task.remote:
+        hint = f"`holdfast cancel {task.id}` gives it up."
+        raise refused(task, "stopped", hint, f"{task.agent} works on it elsewhere")
+    expect_decided(task, "stopped", or_stopped=True)
+
+
+def _await_end(shop: Workshop, task: Task) -> None:
+    """Returns when the runner has ended; one that does not in time is ended like any other process of the attempt."""
+    deadline = monotonic() + shop.config.grace_s + SPARE_S
+    while task.state in AT_WORK and shop.spawn.look(task) is Seen.ALIVE:
+        if monotonic() > deadline:
+            outcome.orphan(shop, task, TaskEvent.CRASH)
+            return
+        time.sleep(POLL_S)
+
+
+def tell_adopted(shop: Workshop, tasks: Iterable[Task]) -> None:
+    """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
+    for task in tasks:
+        seen = shop.spawn.look(task) if task.starts else Seen.DEAD
+        if seen is Seen.ALIVE:
+            shop.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
+        elif seen is Seen.ENDED:
+            shop.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
+
+
+def leave(shop: Workshop, tasks: Collection[Task]) -> None:
+    """Before the run ends: waits until every runner has taken its start. The next run takes a start that nobody has
+    for one that never began, and the runner, however late it comes, then does nothing."""
+    deadline = Deadline(BEGIN_S_MAX, POLL_S)
+    told = False
+    while (beginning := [task for task in tasks if shop.spawn.is_beginning(task)]) and not deadline.is_over():
+        if not told:
+            shop.note(beginning[0].id, f"{beginning[0].attempt} still begins; the run ends when it has")
+            told = True
+        time.sleep(POLL_S)
+    agents = "1 agent goes" if len(tasks) == 1 else f"{len(tasks)} agents go"
+    shop.note("", f"stopped; {agents} on working, and the next run takes over")
+
+
+def end_agents(shop: Workshop, tasks: Iterable[Task]) -> None:
+    """Asks the runners of the tasks to end."""
+    for task in tasks:
+        if task.state is TaskState.IN_PROGRESS and shop.spawn.look(task) is Seen.ALIVE:
+            shop.spawn.ask_to_stop(task)

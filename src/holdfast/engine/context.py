@@ -1,0 +1,166 @@
+"""What the steps of the work share: the board, the effects, the agents, the worktrees, and how a task is moved."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.backlog.sync import Report
+from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition
+from holdfast.domain.entries import MOVE_TO, ReplayCompleted
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.engine.board import Board
+from holdfast.engine.landing_thread import Finisher
+from holdfast.engine.silence import Silence
+from holdfast.engine.spawn import Spawn
+from holdfast.engine.turns import Follower
+from holdfast.errors import DefinitionLost
+from holdfast.layout import Layout
+from holdfast.ports import Agent, Effect, Ledger
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.records.blobs import Blobs
+from holdfast.worktrees import merges
+from holdfast.worktrees.worktrees import Worktrees
+
+Note = Callable[[str, str], None]
+
+# With less room on the disk nothing is journalled that can be done without.
+ROOM_MIN = 1 << 18
+
+
+def _say_nothing(task: str, text: str) -> None:
+    pass
+
+
+@dataclass
+class Workshop:
+    """`note` tells whoever watches what happens, as a task and a sentence; nothing depends on it."""
+
+    repo: Path
+    layout: Layout
+    config: Config
+    board: Board
+    blobs: Blobs
+    agents: Mapping[str, Agent]
+    effects: Mapping[str, Effect]
+    spawn: Spawn
+    worktrees: Worktrees
+    turns: Follower
+    missing_sandbox: Callable[[str], str]
+    # What `sandbox: auto` is on this machine; other words stand for themselves.
+    resolve_sandbox: Callable[[str], str]
+    # Tasks whose landing is not on its branch any more, each with what to type.
+    lost: Mapping[str, str]
+    clock: Callable[[], float]
+    note: Note = field(default=_say_nothing)
+    # What recovery did before this began, and how long that took.
+    recovered: ReplayCompleted = field(default=ReplayCompleted())
+    recovery_s: float = 0.0
+    # Takes in the files and recovers; nothing may be started, verified or landed before.
+    prepare: Callable[[], None] = field(default=lambda: None)
+    # Puts on record what the journal does not know: who was let in, and who was not.
+    put_on_record: Callable[[str, dict[str, Any]], None] = field(default=lambda event, details: None)
+    # Seals the audit log where that was not done for a day.
+    seal_daily: Callable[[], None] = field(default=lambda: None)
+    # Where there is no sandbox and nobody has said so: what people must know.
+    unconfined: str = ""
+
+    # The newest landing of this run, from which the branch must lead on.
+    last_landed: str = ""
+    # Verifies and lands beside the loop, where there is one.
+    finisher: Finisher | None = None
+
+    # What was told of the backlog's files: a problem is found again at every look, and told once.
+    heard: set[str] = field(default_factory=set)
+
+    def tell(self, report: Report) -> None:
+        """Notes what a person should hear of the backlog's files, each sentence once in a run."""
+        for task, words in report.told():
+            if (told := f"{task}: {words}") not in self.heard:
+                self.heard.add(told)
+                self.note(task, words)
+
+    @functools.cached_property
+    def branch(self) -> str:
+        """Where work lands, for the whole run: whoever checks out another branch meanwhile does not move it."""
+        return merges.target_branch(self.repo, self.config)
+
+    @functools.cached_property
+    def silence(self) -> Silence:
+        """How long each runner has given no sign of life."""
+        return Silence(self.config.heartbeat_timeout_s)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.board.ledger
+
+    def sandbox_of(self, made: Definition) -> str:
+        return self.resolve_sandbox(made.sandbox or self.config.sandbox)
+
+    def confinement(self, made: Definition) -> tuple[str, tuple[str, ...], str]:
+        """The sandbox of its gates, the paths that are open there for writing, and the network."""
+        kind = self.sandbox_of(made)
+        return (
+            (kind, (), "open") if kind == "none" else (kind, self.config.sandbox_writable, self.config.sandbox_network)
+        )
+
+    def move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> None:
+        """Journals one move of the task's state machine, after what `before` holds."""
+        self.append(self.moved(task, event, reason, **more))
+
+    def moved(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Record:
+        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, **more}
+        return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
+
+    def pause(self, task: Task, event: TaskEvent, reason: str, cause: str, not_before: float, **more: Any) -> None:
+        """Gives the task back, to be gone on with in the same attempt at that time; 0: at once. Costs no attempt.
+
+        `cause` is a sentence that is shown while the task is paused. The pause is on disk before the task is open.
+        """
+        told = {"task": task.id, "parked": task.parked, "not_before": not_before, "cause": cause}
+        flag = [Record("task_flagged", told, actor="loop")] if not_before else []
+        self.append(*flag, self.moved(task, event, reason, **more))
+
+    def held_up(self, task: Task, cause: str) -> Record:
+        """A fault of the machine, shown until the task moves on, also when the run is over."""
+        return Record("task_flagged", {"task": task.id, "parked": task.parked, "cause": cause}, actor="loop")
+
+    def note_fault(self, task: Task, cause: str) -> None:
+        """Journals what holds the task up, once, and not where an append might fail: that would end the run."""
+        if task.cause != cause and not task.not_before and shutil.disk_usage(self.layout.root).free >= ROOM_MIN:
+            self.append(self.held_up(task, cause))
+
+    def append(self, *records: Record) -> None:
+        self.ledger.append(self.ledger.epoch, records)
+
+    def park(self, task: Task, reason: str) -> None:
+        """Leaves a task to a person; one that was claimed and not started is nobody's again."""
+        if task.parked:
+            return
+        flag = Record("task_flagged", {"task": task.id, "parked": reason, "not_before": task.not_before}, actor="loop")
+        is_unstarted = task.state is TaskState.CLAIMED and not task.started
+        back = [self.moved(task, TaskEvent.UNCLAIM, AbortReason.PARKED)] if is_unstarted else []
+        self.append(*back, flag)
+        self.note(task.id, reason)
+
+    def fail(
+        self, task: Task, event: TaskEvent, reason: str, kind: str, detail: str, feedback: str = "", **more: Any
+    ) -> None:
+        """A failure with a name. Another attempt follows by itself while there are any left."""
+        most = self.config.max_attempts
+        with contextlib.suppress(DefinitionLost):
+            most = self.board.worked_on(task).max_attempts or most
+        again = task.attempts < most
+        told = self.blobs.put(feedback.encode(), content_type="text/plain") if feedback else ""
+        outcome = {"kind": kind, "detail": detail, "attempt": task.attempt}
+        self.move(task, event, reason, outcome=outcome, feedback=told, again=again, **more)
+        left = f"; attempt {task.attempts + 1} of {most} follows" if again else ""
+        self.note(task.id, detail.removesuffix(".") + left if left else detail)

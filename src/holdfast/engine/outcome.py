@@ -1,0 +1,367 @@
+"""How a start ends: taken as its runner said, or orphaned where nobody said anything.
+
+Before anything else every turn that the attempt completed is journalled. An orphan's tree as found is saved before it
+is touched, under a name of its own that is never written twice: doing this again after a crash loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast import identity
+from holdfast.domain.attempt_records import Ending, Exit
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.spend import Spend
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent
+from holdfast.domain.wording import plural
+from holdfast.engine import base_tree, budget, outages, turns
+from holdfast.engine.context import Workshop
+from holdfast.engine.salvage import salvage
+from holdfast.errors import SnapshotLost
+from holdfast.git import command as git
+from holdfast.layout import Attempt
+from holdfast.processes import starts
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records import ledger as jsonl
+from holdfast.worktrees import commit_messages, merges
+
+# How much of an agent's output is looked at for its last words, and how much of a line is told.
+TAIL_BYTES, LINE_CHARS_MAX, LINES_TOLD = 4096, 300, 3
+# What a runner says where the agent itself gave no reason.
+_WITHOUT_REASON = (
+    "The agent ended with code ",
+    "The command ended with code ",
+    "The agent was killed by ",
+    "The agent said that it has failed.",
+)
+
+# How long a start that comes to nothing is followed by none, doubled each time.
+PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
+
+_FAILED: dict[Ending, AbortReason] = {
+    Ending.FAILED: AbortReason.AGENT_FAILED,
+    Ending.REFUSED: AbortReason.AGENT_REFUSED,
+    Ending.NOT_STARTED: AbortReason.NOT_STARTED,
+    Ending.TIMEOUT: AbortReason.TIMEOUT,
+    Ending.STALLED: AbortReason.STALLED,
+    Ending.CIRCUIT_OPEN: AbortReason.CIRCUIT_OPEN,
+    Ending.WORKTREE_LOST: AbortReason.WORKTREE_LOST,
+}
+_SPOILT = {Ending.REFUSED, Ending.CIRCUIT_OPEN}
+_USED_UP = {
+    "usd": AbortReason.BUDGET_EXHAUSTED,
+    "tokens": AbortReason.TOKENS_EXHAUSTED,
+    "turns": AbortReason.TURNS_EXHAUSTED,
+    "seconds": AbortReason.TIMEOUT,
+}
+
+
+def take(shop: Workshop, task: Task, ended: Exit) -> None:
+    """What the runner said becomes the task's next state."""
+    shop.turns.follow(task)
+    match ended.ending:
+        case Ending.DONE:
+            _done(shop, task, ended)
+        case Ending.UNREACHABLE | Ending.RATE_LIMITED | Ending.QUOTA:
+            outages.pause(shop, task, ended, **_end_of(shop, task, ended))
+        case Ending.ENVIRONMENT:
+            # The machine failed, and not the task: it goes on with the same attempt, when the loop says.
+            outcome = {"kind": "environment", "detail": ended.detail, "attempt": task.attempt}
+            more = _end_of(shop, task, ended)
+            back = shop.moved(task, TaskEvent.REQUEUE, AbortReason.ENVIRONMENT, outcome=outcome, **more)
+            shop.append(back, shop.held_up(task, ended.detail))
+        case Ending.AUTH_MISSING:
+            _fail_for_good(shop, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
+        case Ending.STOPPED:
+            _give_back(shop, task, AbortReason.SHUTDOWN, ended)
+        case Ending.LIMIT:
+            _limit(shop, task, ended)
+        case Ending.OVER_LIMIT:
+            # No fault of the machine that passes: the next attempt is told, and begins with the last turn.
+            why, said = AbortReason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
+            more = _end_of(shop, task, ended)
+            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, said, **more)
+        case Ending.CRASHED | Ending.RUNNER_FAILED:
+            shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(shop, task, ended))
+            shop.note(task.id, f"{task.attempt} crashed: {_with_last_lines(shop, task, ended)}")
+        case Ending.FAILED | Ending.NOT_STARTED if _is_lost(shop, task, ended):
+            _begin_anew(shop, task, ended)
+        case failed:
+            more = _end_of(shop, task, ended)
+            # Who has refused, or goes in circles, would do so again.
+            more |= {"forget": True} if failed in _SPOILT else {}
+            detail = _with_last_lines(shop, task, ended)
+            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, detail, **more)
+
+
+def _is_lost(shop: Workshop, task: Task, ended: Exit) -> bool:
+    """Whether a start that was to go on with a conversation has come to nothing: no turn, no word, nothing spent."""
+    agent = shop.agents.get(task.worked_by)
+    if not task.session or agent is None or not agent.resumes or not task.came_to_nothing:
+        return False
+    traces = shop.layout.attempt_files(task.attempt).traces
+    told = (line.record for line in jsonl.Ledger(traces).read()) if traces.exists() else ()
+    return not (ended.spent.usd or ended.spent.tokens or any(each.get("start") == ended.start for each in told))
+
+
+def _begin_anew(shop: Workshop, task: Task, ended: Exit) -> None:
+    """The next start begins another conversation. The first time in an attempt, that is no fault of the attempt's."""
+    detail = f"The conversation {task.session} was lost: it could not be gone on with. {ended.detail.rstrip('.')}."
+    if lines := _last_lines(shop.layout.attempt_files(task.attempt), ended.start):
+        detail += f' Its last words: "{lines[-1]}".' if lines[-1] not in detail else ""
+    more: dict[str, Any] = {**_end_of(shop, task, ended), "session": "", "forget": True}
+    if task.lost_in == task.attempt:
+        shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
+        return
+    outcome = {"kind": "conversation_lost", "detail": detail, "attempt": task.attempt}
+    shop.move(task, TaskEvent.REQUEUE, AbortReason.CONVERSATION_LOST, outcome=outcome, **more)
+    shop.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
+
+
+def _with_last_lines(shop: Workshop, task: Task, ended: Exit) -> str:
+    """How it ended, with what it printed last where it gave no reason by itself."""
+    lines = _last_lines(shop.layout.attempt_files(task.attempt), ended.start)
+    if not lines or not ended.detail.startswith(_WITHOUT_REASON) or lines[-1] in ended.detail:
+        return ended.detail
+    return f'{ended.detail} It printed: "{" / ".join(lines)}".'
+
+
+def _last_lines(files: Attempt, start: int) -> list[str]:
+    """The last lines that the agent printed for people, of the end of its output; empty where it printed none."""
+    try:
+        if files.output.stat().st_mtime < files.start(start).stat().st_mtime:
+            return []
+        with files.output.open("rb") as output:
+            start_at = max(0, output.seek(0, os.SEEK_END) - TAIL_BYTES)
+            output.seek(start_at)
+            lines = output.read().decode(errors="replace").splitlines()
+            # The first one may have begun before: its rest would not be known for JSON.
+            lines = lines[1:] if start_at else lines
+    except OSError:
+        return []
+    words = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("{", "["))]
+    return [line[:LINE_CHARS_MAX] for line in words[-LINES_TOLD:]]
+
+
+def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
+    """Ends whatever is left of the attempt, then says that it is nobody's."""
+    files = shop.layout.attempt_files(task.attempt)
+    starts.end_all(files, task.attempt, task.starts, shop.config.grace_s)
+    # It may have come to its end just now, and said so.
+    ended = attempt_folder.read_exit(files, task.starts, task.intent)
+    if ended is not None and ended.ending is not Ending.STOPPED:
+        take(shop, task, ended)
+        return
+    shop.turns.follow(task)
+    reason = AbortReason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else AbortReason.CRASHED
+    shop.move(task, event, reason, session=_session(files) or task.session, rest=_rest(shop, task, None))
+    said = _last_words(shop, task.attempt)
+    shop.note(
+        task.id, f"{task.attempt} is orphaned after turn {task.turn}" + (f"; its runner said: {said}" if said else "")
+    )
+
+
+def go_on(shop: Workshop, task: Task) -> None:
+    """Saves an orphan's tree as it was found, puts it back to its last turn where that is right, and opens the task."""
+    made = shop.board.worked_on(task)
+    most = made.max_resumes if made.max_resumes is not None else shop.config.max_resumes
+    if task.resumes >= most:
+        if salvage(shop, task, made):
+            return
+        detail = f"it was continued {task.resumes} times, and was orphaned again"
+        if said := _last_words(shop, task.attempt):
+            detail += f"; the last words of its runner: {said}"
+        more: dict[str, Any] = {"forget": True} if task.session and task.came_to_nothing else {}
+        shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
+        return
+    back = shop.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED, tree=_save(shop, task))
+    if task.used.turns or not task.resumes:
+        shop.append(back)
+        return
+    # It came to nothing, and not for the first time: at once it would come to nothing again.
+    not_before = shop.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
+    shop.append(Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}), back)
+
+
+def _last_words(shop: Workshop, attempt: str) -> str:
+    """The end of what the runner printed, which is nothing unless it failed by itself."""
+    try:
+        lines = (shop.layout.logs / f"{attempt}.log").read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return lines[-1].strip() if lines else ""
+
+
+def _save(shop: Workshop, task: Task) -> str:
+    """Saves an orphan's tree as it was found; returns its commit where the next start has to go on with it.
+
+    Once: a tree that descends from what the attempt went on with was saved by whoever died before saying so.
+    """
+    if not shop.worktrees.mend(task.id, task.base):
+        return ""
+    snapshots, store = shop.worktrees.snapshots(task.id, task.base), shop.worktrees.store
+    name = f"orphan-{task.starts}"
+    saved = snapshots.names(task.attempt).get(name, "")
+    before = base_tree.tree_of(shop.layout, task)
+    if not saved or (before and not store.descends(saved, before)):
+        saved = snapshots.take(task.attempt, name, large="leave_out").commit
+    files = shop.layout.attempt_files(task.attempt)
+    return saved if _is_of_this_boot(files, task.starts) and _worked_after_last_turn(files) else ""
+
+
+def _is_of_this_boot(files: Attempt, start: int) -> bool:
+    """After a power cut a worktree lacks what the agent wrote and nobody synced, also of turns before the last."""
+    began = attempt_folder.read_start(files, start)
+    return began is not None and began.boot_id == identity.boot_id()
+
+
+def _worked_after_last_turn(files: Attempt) -> bool:
+    """Whether the stream shows a tool that ended after the last turn was saved: what it did must not be undone."""
+    lines = turns.all_turns(files)
+    last = lines[-1].ts if lines else 0.0
+    events = (line.record for line in jsonl.Ledger(files.events).read()) if files.events.exists() else ()
+    return any(event.get("type") == "tool_ended" and event["ts"] > last for event in events)
+
+
+def _end_of(shop: Workshop, task: Task, ended: Exit) -> dict[str, Any]:
+    """What the end of a start says, whatever becomes of the task: its tree is what the next start goes on with."""
+    return {"session": ended.session, "rest": _rest(shop, task, ended), "tree": ended.snapshot}
+
+
+def _rest(shop: Workshop, task: Task, ended: Exit | None) -> Spend:
+    """What the start has spent and no turn has counted: an agent pays for its last words, too."""
+    used = task.used
+    if ended is not None:
+        spent = ended.spent
+    else:
+        ledger = jsonl.Ledger(shop.layout.attempt_files(task.attempt).spend)
+        lines = [line.record for line in ledger.read() if line.record["start"] == task.starts]
+        tokens = sum(line["tokens_in"] + line["tokens_out"] for line in lines)
+        spent = Spend(sum(line["usd"] for line in lines), tokens, 0, used.seconds)
+    # Less than nothing where an agent says in the end that it cost less than was estimated.
+    usd = round(spent.usd - used.usd, 9)
+    return Spend(usd, max(spent.tokens - used.tokens, 0), 0, max(spent.seconds - used.seconds, 0.0))
+
+
+def unsettled_spend(shop: Workshop, task: Task) -> Spend:
+    """What the last start, which has ended, has spent after its last turn."""
+    if not task.starts or task.remote:
+        return Spend()
+    return _rest(
+        shop, task, attempt_folder.read_exit(shop.layout.attempt_files(task.attempt), task.starts, task.intent)
+    )
+
+
+def _session(files: Attempt) -> str:
+    """The conversation that the stream named last."""
+    found = ""
+    if files.events.exists():
+        for line in jsonl.Ledger(files.events).read():
+            if line.record.get("type") == "session":
+                found = line.record.get("id", found)
+    return found
+
+
+def _done(shop: Workshop, task: Task, ended: Exit) -> None:
+    candidate = ""
+    try:
+        base_tree.expect_result(shop.worktrees.store, task, ended.snapshot)
+    except SnapshotLost as error:
+        # Its tree is what the next start has to begin with, and that is for a person to decide.
+        flag = {"task": task.id, "parked": str(error), "not_before": task.not_before}
+        back = shop.moved(task, TaskEvent.REQUEUE, AbortReason.PARKED, **_end_of(shop, task, ended))
+        shop.append(back, Record("task_flagged", flag, actor="loop"))
+        shop.note(task.id, str(error))
+        return
+    store, modules = shop.worktrees.store, shop.worktrees.modules
+    if ended.snapshot and (inner := merges.nested(store, task.base, ended.snapshot, shop.worktrees.exclude)):
+        _refuse_nested(shop, task, ended, [git.readable(path) for path in inner])
+        return
+    if ended.snapshot and (found := merges.below_submodules(store, task.base, ended.snapshot, modules)):
+        _refuse_submodules(shop, task, ended, found)
+        return
+    if ended.snapshot:
+        who = merges.identity(shop.repo, shop.config)
+        message = commit_messages.of_candidate(shop, task, shop.board.worked_on(task))
+        made = merges.candidate(
+            store,
+            task.base,
+            ended.snapshot,
+            message,
+            who,
+            exclude=shop.worktrees.exclude,
+            modules=modules,
+            attempt=task.attempt,
+        )
+        candidate = made or task.base
+    shop.move(
+        task,
+        TaskEvent.AGENT_REPORTS_SUCCESS,
+        TransitionReason.AGENT_REPORTED,
+        candidate=candidate,
+        session=ended.session,
+        rest=_rest(shop, task, ended),
+        agent=task.agent,
+        outcome={"detail": ended.detail} if ended.detail else {},
+    )
+    shop.note(task.id, f"{task.attempt} is done after {plural(task.turn, 'turn')}")
+
+
+def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
+    """What was done elsewhere is kept in the attempt's turns, and the next attempt begins with it."""
+    paths = ", ".join([path for each in found.values() for path in each][:5])
+    if shop.worktrees.modules is None:
+        kind = "submodule"
+        detail = f"it changes {paths}, which is a submodule or below one: only its own repository has that. Agents get "
+        detail += "the files of submodules, and may move them to other commits, with `submodules: init` in "
+        detail += "config/settings.yaml; it is `keep` now"
+        way = "Leave submodules as they are, and change only this repository"
+    else:
+        kind, names, one = "submodule_ahead", ", ".join(found), next(iter(found))
+        detail = f"it leaves work in the submodule {names} ({paths}) that the repository's own copy does not have; "
+        detail += f"it is kept in the turns of {task.attempt}"
+        way = f"Leave the submodule as it was, or check out a commit that is in its repository already: `git -C {one} "
+        way += "log --all`. New work in it goes to its own repository first, and a person types `git fetch` in it here"
+    _refuse(shop, task, ended, kind, detail, f"Your work was not taken: {detail}. {way}.")
+
+
+def _refuse_nested(shop: Workshop, task: Task, ended: Exit, paths: Sequence[str]) -> None:
+    """The repositories stay in the worktree, where the next attempt finds them."""
+    one, top = paths[0], shop.worktrees.path(task.id)
+    detail = f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which at most the commit is saved. "
+    detail += f"Remove {one}/.git in {top} if its files are to land, or list {one}/ in .gitignore to keep it out"
+    _refuse(shop, task, ended, "nested_repository", detail, f"Your work was not taken: {detail}.")
+
+
+def _refuse(shop: Workshop, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
+    more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
+    reason = AbortReason.VERIFICATION_FAILED
+    shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, told, **more)
+
+
+def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
+    made = shop.board.worked_on(task)
+    cap = budget.binding(task, made, shop.config, shop.ledger.state, ended.limit)
+    if cap == "task":
+        # Another attempt would have nothing to spend, either.
+        _fail_for_good(shop, task, _USED_UP[ended.limit], "limit", ended)
+    else:
+        _give_back(shop, task, _USED_UP[ended.limit], ended)
+
+
+def _fail_for_good(shop: Workshop, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
+    """No other attempt follows by itself: a person has to change something first."""
+    outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
+    more = _end_of(shop, task, ended)
+    shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
+    shop.note(task.id, ended.detail)
+
+
+def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit) -> None:
+    """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
+    shop.move(task, TaskEvent.REQUEUE, reason, **_end_of(shop, task, ended))
+    shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")

@@ -1,0 +1,200 @@
+"""Git's lock files: whose one is, and removing one that a dead process left. Every git call of ours that takes locks is
+made inside `freed` (refs), `freed_below` (a worktree) or `freed_files`, so that this is the one place that removes any.
+
+Git makes `<file>.lock` exclusively, writes it, closes it and renames it over the file. So a lock is taken for living
+while a process has it open, while a git process is at work in one of the folders named, or while it belongs to somebody
+whose processes we cannot look into. A lock of our own says inside who made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+
+from holdfast import identity
+from holdfast.clock import monotonic
+from holdfast.errors import AlreadyExists, GitLocked
+from holdfast.storage.files import disk
+from holdfast.storage.files.modes import COMMON_FILE
+
+WAIT_S_MAX = 3.0
+POLL_S = 0.02
+
+
+def freed(
+    common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]
+) -> AbstractContextManager[None]:
+    """Around a git call that changes these refs."""
+    locks = _taken_for(common_dir, git_dir, refs)
+    return _freed(folders, lambda: locks, _unneeded(common_dir))
+
+
+def freed_below(common_dir: Path, git_dir: Path, worktree: Path) -> AbstractContextManager[None]:
+    """Around a git call that changes a worktree: its index, its HEAD and all else that its own git dir has."""
+    return _freed([worktree, git_dir], lambda: _below(git_dir), _unneeded(common_dir))
+
+
+def freed_files(locks: Sequence[Path], folders: Sequence[Path]) -> AbstractContextManager[None]:
+    """Around a git call that takes just these locks."""
+    return _freed(folders, lambda: locks, ())
+
+
+@contextlib.contextmanager
+def _freed(folders: Sequence[Path], taken: Callable[[], Sequence[Path]], unneeded: Sequence[Path]) -> Iterator[None]:
+    """What a dead process left locked is free before and after, also where our git was killed. Raises GitLocked where a
+    living process holds a lock; one that our git does not take is left to a living holder."""
+    for lock in taken():
+        if os.path.lexists(lock) and (owner := free(lock, folders, WAIT_S_MAX)):
+            raise GitLocked(path=lock, holder=owner)
+    try:
+        yield
+    finally:
+        for lock in (*taken(), *unneeded):
+            if os.path.lexists(lock):
+                free(lock, folders, wait_s=0.0)
+
+
+def _unneeded(common_dir: Path) -> list[Path]:
+    """The lock of the repository's configuration, which no git of ours takes. An agent's does in its worktree, and dies
+    with its agent; the user's own `git config` then fails until it is removed."""
+    return [common_dir / "config.lock"]
+
+
+def _below(git_dir: Path) -> list[Path]:
+    return [*git_dir.glob("*.lock"), *(lock for name in ("refs", "logs") for lock in (git_dir / name).rglob("*.lock"))]
+
+
+def _taken_for(common_dir: Path, git_dir: Path, refs: Iterable[str]) -> list[Path]:
+    """The files that git makes while it changes these refs, and that stand in the way of the next git."""
+    found = [common_dir / f"{ref}.lock" for ref in refs]
+    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is somebody's.
+    shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
+    return [*found, git_dir / "HEAD.lock", *(common_dir / name for name in shared)]
+
+
+def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
+    """Waits until the lock is gone, and removes it where nobody alive can have it. Otherwise says who has it."""
+    deadline = monotonic() + wait_s
+    while (found := _stamp(lock)) is not None:
+        owner = holder(lock, folders)
+        if owner == "" and _stamp(lock) == found:
+            disk.unlink(lock, missing_ok=True)
+            return ""
+        if monotonic() > deadline:
+            return owner
+        time.sleep(POLL_S)
+    return ""
+
+
+def free_own(lock: Path) -> None:
+    """Removes a lock that says it was made by a process of ours that is dead."""
+    if is_left_by_us(lock):
+        disk.unlink(lock, missing_ok=True)
+
+
+def is_left_by_us(lock: Path) -> bool:
+    """Whether the lock says that a process of ours made it, which is dead."""
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return not msgspec.json.decode(lock.read_bytes()[:4096], type=identity.Identity).is_alive()
+    return False
+
+
+def left_on_indexes(repo: Path) -> list[Path]:
+    """The locks that dead processes of ours left on the indexes of the repository's checkouts."""
+    common = repo / ".git"
+    if not common.is_dir():
+        from holdfast.git import command as git
+
+        common = git.discover(repo).common_dir
+    return list(filter(is_left_by_us, (common / "index.lock", *common.glob("worktrees/*/index.lock"))))
+
+
+def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
+    """Makes the lock ours, as git would; otherwise says who has it."""
+    me = msgspec.json.encode(identity.current())
+    deadline = monotonic() + wait_s
+    while True:
+        try:
+            disk.create(lock, me, COMMON_FILE)
+            return ""
+        except AlreadyExists:
+            owner = free(lock, folders, max(deadline - monotonic(), 0.0))
+            if owner or monotonic() > deadline:
+                return owner or "another process"
+
+
+def holder(lock: Path, folders: Sequence[Path]) -> str:
+    """Who may have the lock, in words; empty when nobody alive can."""
+    try:
+        content, owner = lock.read_bytes()[:4096], lock.stat()
+    except OSError:
+        return "" if not os.path.lexists(lock) else "a process that cannot be looked at"
+    try:
+        return "another Holdfast" if msgspec.json.decode(content, type=identity.Identity).is_alive() else ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    if owner.st_uid != os.geteuid() and os.geteuid() != 0:
+        return "a process of another user"
+    tops = [os.path.realpath(folder) for folder in folders]
+    for pid in _pids():
+        if _has_open(pid, owner) or (_is_git(pid) and (_works_in(pid, tops) or _is_told_of(pid, tops))):
+            return f"process {pid}"
+    return ""
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _pids() -> Iterator[int]:
+    mine = os.getpid()
+    yield from (int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != mine)
+
+
+def _has_open(pid: int, wanted: os.stat_result) -> bool:
+    folder = f"/proc/{pid}/fd"
+    try:
+        for name in os.listdir(folder):
+            try:
+                if os.path.samestat(os.stat(f"{folder}/{name}"), wanted):
+                    return True
+            except OSError:
+                continue
+    except OSError:
+        return False
+    return False
+
+
+def _is_git(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes().startswith(b"git") and identity.start_ticks(pid) is not None
+    except OSError:
+        return False
+
+
+def _works_in(pid: int, tops: Sequence[str]) -> bool:
+    try:
+        where = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return False
+    return any(where == top or where.startswith(top + "/") for top in tops)
+
+
+def _is_told_of(pid: int, tops: Sequence[str]) -> bool:
+    """Whether a git that works elsewhere was pointed to one of the folders, by its arguments or its environment."""
+    for name in ("cmdline", "environ"):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
+            if any(os.fsencode(top) in word for word in words for top in tops):
+                return True
+    return False

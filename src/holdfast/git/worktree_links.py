@@ -1,0 +1,66 @@
+"""How a worktree and its repository know each other: two files, each with the other's path.
+
+    <worktree>/.git                       gitdir: <git dir>/worktrees/<name>
+    <git dir>/worktrees/<name>/gitdir     <worktree>/.git
+
+After a repository was moved or copied, both still name the old place. `git worktree repair` is of no use then: it
+follows every such path, and in a copy rewrites the worktrees of the original. So they are tied together here, and
+nothing outside this worktree and this repository is written.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.storage.files import disk, plain
+from holdfast.storage.files.modes import COMMON_FILE
+
+PATH_BYTES_MAX = 1 << 16
+
+
+def admin_of(path: Path) -> Path | None:
+    """The git dir that a worktree's `.git` file names."""
+    try:
+        line = os.fsdecode(plain.read(path / ".git", PATH_BYTES_MAX))
+    except OSError:
+        return None
+    return Path(line.removeprefix("gitdir: ").removesuffix("\n")) if line.startswith("gitdir: ") else None
+
+
+def place_of(admin: Path) -> Path | None:
+    """Where the worktree stands that a git dir is of."""
+    try:
+        return Path(os.fsdecode(plain.read(admin / "gitdir", PATH_BYTES_MAX)).removesuffix("\n")).parent
+    except OSError:
+        return None
+
+
+def tie(path: Path, admin: Path) -> None:
+    disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"), COMMON_FILE)
+    disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"), COMMON_FILE)
+
+
+def tie_again(path: Path, common: Path) -> bool:
+    """Ties a worktree to the git dir of its old name in this repository; False where there is none that it could be."""
+    old = admin_of(path)
+    if old is None:
+        return False
+    admin = common / "worktrees" / old.name
+    if not (admin / "HEAD").is_file():
+        return False
+    place = place_of(admin)
+    holder = admin_of(place) if place is not None and place != path else None
+    if holder is not None and os.path.realpath(holder) == os.path.realpath(admin):
+        # Another worktree of this repository has it.
+        return False
+    tie(path, admin)
+    return True
+
+
+def is_ours(admin: Path, gone: Path, worktrees: Path) -> bool:
+    """The git dir of the worktree that is to go, or of one of ours whose place is empty; never of another."""
+    place = place_of(admin)
+    if place is None or place.parent.resolve() != worktrees.resolve():
+        return False
+    return admin.parent.name == "worktrees" and (place == gone or not os.path.lexists(place / ".git"))

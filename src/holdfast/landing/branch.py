@@ -1,0 +1,288 @@
+"""The landing: the target branch moves from the commit that was merged onto to the one that was verified.
+
+The order is: the commit's objects are on disk, then the branch moves if it still is where it was, then the ref and
+every folder above it are on disk. Whatever dies in between, the branch names the old commit or the new, whole. The ref
+itself tells afterwards what happened, so no landing is made twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.crashpoints import point
+from holdfast.domain.entries import LandIntended
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
+from holdfast.git import command as git
+from holdfast.git import lock_files, objects
+from holdfast.landing import rewritten
+from holdfast.layout import Layout
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+from holdfast.snapshots.store import Store
+from holdfast.storage.files import disk
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.worktrees import landed_refs, merges
+from holdfast.worktrees.pins import sync_above
+
+LAND_POINTS = tuple(f"land.{step}.{when}" for step in ("objects", "swap", "sync") for when in ("before", "after"))
+SWAPS_MAX = 5
+_SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllRefUpdates": "true"}
+
+
+class Land:
+    """The effect of landing, on one repository."""
+
+    def __init__(self, repo: Path, layout: Layout | None = None) -> None:
+        self._repo, self._layout = repo, layout
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        wanted = msgspec.convert(intent.entry.inputs, LandIntended)
+        repository = git.discover(self._repo)
+        objects.require_whole(repository, wanted.new, [_known(wanted)] if wanted.old else [])
+        point("land.objects.before")
+        self._hand_over(repository, wanted)
+        merges.make_durable(self._repo)
+        point("land.objects.after")
+        point("land.swap.before")
+        witness = self._witness(intent)
+        for _ in range(SWAPS_MAX):
+            if _swap(repository, wanted, witness, self._older(witness)):
+                break
+        else:
+            reason = "it says that the branch moved, and the branch is where it was"
+            raise GitFailed(command="update-ref", path=repository.worktree, code=0, stderr=reason)
+        point("land.swap.after")
+        # A `git prune` of the user's, between the two, finds nothing that leads to it.
+        self._hand_over(repository, wanted)
+        point("land.sync.before")
+        _sync(repository, wanted.branch, witness)
+        point("land.sync.after")
+        return _result(wanted)
+
+    def _hand_over(self, repository: git.Repository, wanted: LandIntended) -> None:
+        if self._layout is not None and (store := Store(self._layout.snapshots, repository)).exists:
+            store.hand_over(wanted.new, _known(wanted))
+
+    def _witness(self, intent: OpenIntent) -> str:
+        return landed_refs.ref_for(self._layout, intent.ref) if self._layout is not None else ""
+
+    def _older(self, witness: str) -> list[str]:
+        known = landed_refs.found(self._repo, self._layout) if self._layout is not None else {}
+        return [ref for ref in known if ref != witness]
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
+        wanted = msgspec.convert(intent.entry.inputs, LandIntended)
+        if not wanted.branch or not wanted.new:
+            return InDoubt("its intent does not say what was to land where")
+        repository = git.discover(self._repo)
+        # Whoever moved it may have died before it let go of its locks, or before the sync.
+        with _freed(repository, wanted.branch, self._witness(intent)):
+            has_moved = _reaches(repository, wanted.branch, wanted.new)
+        if not (has_moved or self._was_rewritten(repository, intent, wanted)):
+            return DidNotHappen()
+        self._hand_over(repository, wanted)
+        _sync(repository, wanted.branch, self._witness(intent))
+        return Happened(_result(wanted))
+
+    def _was_rewritten(self, repository: git.Repository, intent: OpenIntent, wanted: LandIntended) -> bool:
+        """The branch was moved, for its witness moved with it; and then somebody amended or rebased the commit.
+
+        The next start journals what it is now.
+        """
+        witness = self._witness(intent)
+        if not witness or _commit_at(repository, witness) != wanted.new:
+            return False
+        return bool(rewritten.find(repository, wanted.branch, wanted.new, wanted.task, wanted.attempt)[0])
+
+
+def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = None) -> dict[str, str]:
+    """A sentence for each task whose branch no longer leads to what it landed there, by the task's id.
+
+    Every landing is looked at, not only the last: with as many calls of git as there are branches, and one more.
+    """
+    by_branch: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.landed:
+            by_branch.setdefault(branch_of(task), []).append(task)
+    if not by_branch:
+        return {}
+    repository, landed = git.discover(repo), [task for each in by_branch.values() for task in each]
+    seen = Store(snapshots, repository).seen if snapshots is not None else repository
+    names = {*by_branch, *(task.landed for task in landed), *(task.candidate for task in landed if task.candidate)}
+    # What is landed must be in the repository itself; a candidate may be in our store alone.
+    found = _commits(repository, names)
+    found |= _commits(seen, {task.candidate for task in landed if task.candidate and not found[task.candidate]})
+    lost: dict[str, str] = {}
+    for branch, each in by_branch.items():
+        at, commits = found[branch], [task.landed for task in each if found[task.landed]]
+        missed, why = _unreached(repository, at, commits) if at else (set(commits), "")
+        place = why or (f"the branch is at {at}, which does not lead to it" if at else "the branch is gone")
+        newest = _newest(repository, commits) if commits and not at else ""
+        lost |= {
+            task.id: f"The landing of {task.id} on {branch} is lost: its commit is {task.landed}, and {place}. "
+            f"Nothing was changed; {_way_back(task, branch, found, newest)}"
+            for task in each
+            if not found[task.landed] or task.landed in missed
+        }
+    return lost
+
+
+def newest_landing(repo: Path, branch: str, tasks: Iterable[Task]) -> str:
+    """The newest commit in the repository that a task has landed on this branch; empty where there is none."""
+    commits = {task.landed for task in tasks if task.landed and branch_of(task) == branch}
+    repository = git.discover(repo)
+    there = [commit for commit in _commits(repository, commits).values() if commit] if commits else []
+    return _newest(repository, there) if there else ""
+
+
+def branch_of(task: Task) -> str:
+    """The branch that a task has landed on."""
+    return task.landed_on or str(task.outcome.get("branch", "")) or "HEAD"
+
+
+def _commits(repository: git.Repository, names: Iterable[str]) -> dict[str, str]:
+    """The commit that each name stands for; empty where there is none."""
+    asked = list(names)
+    if not asked:
+        return {}
+    text = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
+    answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
+    return {
+        name: answer.removesuffix(" commit") if answer.endswith(" commit") else ""
+        for name, answer in zip(asked, answers, strict=True)
+    }
+
+
+def _unreached(repository: git.Repository, at: str, commits: Iterable[str]) -> tuple[set[str], str]:
+    """Those of the commits that `at` does not lead to; all of them where git cannot tell, and then why."""
+    wanted = set(commits)
+    text = "".join(f"{commit}\n" for commit in (*sorted(wanted), f"^{at}")).encode()
+    asked = repository.run("rev-list", "--stdin", stdin=text, codes=(0, 128))
+    if asked.failure is not None:
+        return wanted, f"git cannot follow the branch ({asked.failure.stderr})"
+    return wanted.intersection(asked.line.split("\n")), ""
+
+
+def _newest(repository: git.Repository, commits: Iterable[str]) -> str:
+    """The one that leads to the others."""
+    text = "".join(f"{commit}\n" for commit in commits).encode()
+    return repository.run("rev-list", "--topo-order", "--max-count=1", "--stdin", stdin=text, codes=(0, 128)).line
+
+
+def _way_back(task: Task, branch: str, found: Mapping[str, str], newest: str) -> str:
+    short = branch.removeprefix("refs/heads/")
+    if not found[branch]:
+        if not newest:
+            return "neither the branch nor the commit is in the repository: fetch them from a copy of the repository."
+        return f"make the branch again with `git branch {short} {newest}`."
+    again = ""
+    if task.state is TaskState.CLOSED and found.get(task.candidate):
+        again = f"`holdfast promote {task.id}` verifies and lands it again"
+    said = settling(task.id)
+    if found[task.landed]:
+        merging = f"merge the commit into {short} with `git merge {task.landed}`"
+        return f"{again}, or {merging}. {said}" if again else f"{merging}. {said}"
+    gone = "the commit is not in the repository any more"
+    return f"{gone}: {again}. {said}" if again else f"{gone}: fetch it from a copy of the repository. {said}"
+
+
+def settling(task: str) -> str:
+    """What to type where a person has rewritten or dropped a landing, and means it."""
+    told = f"say `holdfast resolve {task} --rewritten COMMIT` if it is there as another commit"
+    return f"Or {told}, `holdfast resolve {task} --dropped` if it shall be gone."
+
+
+def _result(wanted: LandIntended) -> dict[str, Any]:
+    return {"branch": wanted.branch, "old": wanted.old, "new": wanted.new}
+
+
+def _commit_at(repository: git.Repository, branch: str) -> str:
+    return repository.run("rev-parse", "--verify", "--quiet", f"{branch}^{{commit}}", codes=(0, 1, 128)).line
+
+
+def reaches(repo: Path, branch: str, commit: str) -> bool:
+    """Whether the branch leads to the commit."""
+    return _reaches(git.discover(repo), branch, commit)
+
+
+def _reaches(repository: git.Repository, branch: str, commit: str) -> bool:
+    at = _commit_at(repository, branch)
+    # Code 128: the commit itself is not there.
+    return bool(at) and not repository.run("merge-base", "--is-ancestor", commit, at, codes=(0, 1, 128)).failure
+
+
+# -- moving the branch ------------------------------------------------------------------------------------------------
+
+
+def _known(wanted: LandIntended) -> str:
+    """A commit that the repository has: for a branch that is new, what the landing was merged onto."""
+    return wanted.old if wanted.old.strip("0") else f"{wanted.new}^"
+
+
+def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older: Sequence[str]) -> bool:
+    """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto.
+
+    False: it moved, and a `git reset` that had begun before has put it back already.
+    """
+    command = ("update-ref", "-m", f"holdfast: {wanted.task}", "--stdin")
+    changes = [f"update {wanted.branch} {wanted.new} {wanted.old}", *(f"delete {ref}" for ref in older)]
+    changes += [f"update {witness} {wanted.new}"] if witness else []
+    text = "".join(f"{line}\n" for line in ("start", *changes, "commit")).encode()
+    env = repository.env | git.environment(_SYNCED)
+    failure: GitFailed | None
+    with _freed(repository, wanted.branch, witness, *older):
+        try:
+            failure = git.run(*command, cwd=repository.worktree, env=env, stdin=text, codes=(0, 1, 128)).failure
+        except GitFault as fault:
+            # Killed, it may have moved the branch all the same.
+            failure = fault
+    at = _commit_at(repository, wanted.branch)
+    # Where git says that it moved the branch, it did, also when somebody has amended the commit since.
+    if at == wanted.new or (failure is None and at != wanted.old):
+        return True
+    # Zeros alone say that there must be no such branch yet.
+    if at != (wanted.old if wanted.old.strip("0") else ""):
+        found = f"is at {at}" if at else "is gone"
+        raise LandingLost(task=wanted.task, branch=wanted.branch, old=wanted.old, found=found)
+    if failure is not None:
+        raise failure
+    return False
+
+
+def _freed(repository: git.Repository, branch: str, *own: str) -> AbstractContextManager[None]:
+    folders = [repository.worktree, repository.common_dir]
+    refs = [_real_name(repository, branch), *filter(None, own)]
+    return lock_files.freed(repository.common_dir, repository.git_dir, folders, refs)
+
+
+def _real_name(repository: git.Repository, branch: str) -> str:
+    """A branch may be a symbolic ref, which stays; what it names is what moves."""
+    return repository.run("symbolic-ref", "--quiet", branch, codes=(0, 1, 128)).line or branch
+
+
+def _sync(repository: git.Repository, branch: str, witness: str) -> None:
+    """The ref, its log, the packed refs, and every folder from the ref up to the repository's own."""
+    if witness:
+        sync_above(repository, [witness])
+    common = repository.common_dir
+    ref = common / _real_name(repository, branch)
+    tables = common / "reftable"
+    names = [ref, common / "logs" / ref.relative_to(common), repository.git_dir / "logs" / "HEAD"]
+    names += [common / "packed-refs", *(tables.iterdir() if tables.is_dir() else ())]
+    for path in names:
+        # A ref that is packed has no file, and a log that is switched off neither.
+        with contextlib.suppress(FileMissing):
+            disk.sync_file(path)
+    for folder in (tables, ref.parent, *ref.parent.parents):
+        if folder.is_dir():
+            disk.sync_folder(folder)
+        if folder == common:
+            break

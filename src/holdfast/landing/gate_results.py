@@ -1,0 +1,94 @@
+"""Reads what an attempt's gates said, for people: the results of the last verification and the end of their output."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.domain.state import Task
+from holdfast.errors import HoldfastError
+from holdfast.landing.gates import Result, output_lines
+from holdfast.landing.verify import Verdict, read_verdict, shown_command
+from holdfast.layout import Layout
+from holdfast.storage.records.blobs import Blobs
+
+# How many of the last lines of a failed gate's output are told where something else is told, too.
+TOLD_LINES = 6
+# How many where the gates themselves are shown.
+SHOWN_LINES = 20
+LINE_CHARS_MAX = 300
+# How a note begins that is a line of output.
+OUTPUT = "  | "
+_NOT_PASSED = ("failed", "timed_out")
+
+
+class GateFacts(msgspec.Struct, frozen=True):
+    """How one gate came out. `blob` has all that it printed, `output` the lines that are shown. `told`: it was not
+    run again, because a person said that it had passed."""
+
+    name: str
+    outcome: str
+    required: bool
+    seconds: float
+    code: int | None
+    command: str
+    told: bool
+    blob: str
+    output: list[str]
+
+
+def facts(result: Result, output: list[str]) -> GateFacts:
+    command = shown_command(result.command)
+    return GateFacts(
+        result.name, result.outcome, result.required, result.seconds, result.code, command, result.told, result.output,
+        output,
+    )  # fmt: skip
+
+
+def shown_output(blobs: Blobs, result: Result) -> list[str]:
+    """What is shown of a gate's output unasked: the last lines of one that did not pass."""
+    return last_lines(blobs, result, SHOWN_LINES) if result.outcome in _NOT_PASSED else []
+
+
+def last_verdict(layout: Layout, task: Task) -> tuple[str, Verdict] | None:
+    """The newest attempt of the task that was judged, and its verdict."""
+    attempts = (f"{task.id}.{number}" for number in range(task.attempts, 0, -1))
+    return next(((attempt, found) for attempt in attempts if (found := verdict_of(layout, attempt))), None)
+
+
+def verdict_of(layout: Layout, attempt: str) -> Verdict | None:
+    try:
+        return msgspec.json.decode(layout.attempt_files(attempt).verdict.read_bytes(), type=Verdict)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def failed_output(blobs: Blobs, verdict: Verdict, most: int = TOLD_LINES) -> list[str]:
+    """The last lines with words that the gate printed which stopped the landing; empty where none did."""
+    broken = [each for each in verdict.results if each.required and each.outcome in _NOT_PASSED]
+    return last_lines(blobs, broken[0], most, with_words=True) if broken and not verdict.passed else []
+
+
+def output_of_verdict(blobs: Blobs, digest: str) -> list[str]:
+    """The same for a verdict that is known by its blob; empty where that, or the output, is gone."""
+    try:
+        return failed_output(blobs, read_verdict(blobs, digest))
+    except (HoldfastError, msgspec.MsgspecError):
+        return []
+
+
+def output_of_task(layout: Layout, blobs: Blobs, task: Task) -> list[str]:
+    """The same for a task that failed because a gate did."""
+    if task.outcome.get("kind") not in ("gate_failed", "gate_timed_out"):
+        return []
+    found = last_verdict(layout, task)
+    return failed_output(blobs, found[1]) if found and found[0] == task.outcome.get("attempt") else []
+
+
+def last_lines(blobs: Blobs, result: Result, most: int, *, with_words: bool = False) -> list[str]:
+    """Of its output, without empty ones at the end; `with_words` leaves out all that are empty or only drawn."""
+    lines = output_lines(blobs, result)
+    if with_words:
+        lines = [line for line in lines if any(map(str.isalnum, line))]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return [line.rstrip()[:LINE_CHARS_MAX] for line in lines[-most:]]

@@ -1,0 +1,293 @@
+"""Running one gate, and ending all of it.
+
+A gate is a command in the scratch worktree, in a process group of its own, at the `limits.nice` of the settings, with
+nothing to read and only a few variables of ours. It inherits a flock on the attempt's `gates.lock`, so that after a
+crash the next orchestrator knows of it. When it has ended, or its time is over, everything that it started is ended
+too: a process is of the gate when it is in its control group, which `gates.lock` names, or in its process group, when
+its environment says so (`HOLDFAST_GATE`, and the scratch worktree of this data root), or when it holds the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.clock import Deadline, monotonic
+from holdfast.domain.attempt_records import Resources
+from holdfast.errors import BlobCorrupt, BlobMissing, GateStuck, NotABlobId, SandboxFailed
+from holdfast.layout import Attempt
+from holdfast.processes import bwrap, cgroups, members
+from holdfast.processes.resources import reached
+from holdfast.storage.files import disk, plain
+from holdfast.storage.records import attempt_folder, redact
+from holdfast.storage.records.blobs import Blobs
+
+Outcome = Literal["passed", "failed", "timed_out", "not_run"]
+
+OUTPUT_BYTES_MAX = 4 << 20
+# How much of the end of it is told.
+TAIL_BYTES_MAX = 64 << 10
+TIMEOUT_S = 600.0
+GRACE_S = 5.0
+KILL_WAIT_S_MAX = 30.0
+POLL_S = 0.02
+# How often is looked at the clock while a gate runs, so that a gap of our own is seen.
+LOOK_S = 1.0
+PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
+# Joins the control group, if it can, and becomes the gate: before exec nothing else can be done beside other threads.
+_JOIN = 'while [ "$1" != -- ]; do { echo 0 > "$1"; } 2>/dev/null; shift; done; shift; exec "$@"'
+_NOT_FOUND = 127
+PATH_BYTES_MAX = 1 << 16
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """A command that judges. `required`: its failure stops the landing. `repeatable`: a crash may make it run again."""
+
+    name: str
+    command: str | tuple[str, ...]
+    timeout_s: float = TIMEOUT_S
+    required: bool = True
+    repeatable: bool = True
+
+
+class Result(msgspec.Struct, frozen=True):
+    """`output` is a blob: stdout and stderr as they came. `code` is as a shell counts it, None where it has none.
+    `told`: it did not run, and counts as passed because a person said so."""
+
+    name: str
+    outcome: Outcome
+    command: str | tuple[str, ...]
+    code: int | None = None
+    output: str = ""
+    seconds: float = 0.0
+    required: bool = True
+    told: bool = False
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where and for whom the gates run. `lock` is the descriptor that they inherit. `confine`: makes of a command line
+    the one that is run, where a sandbox is wanted. `cgroup`: the control group that they run in. `resources`: what they
+    may use together."""
+
+    task: str
+    attempt: str
+    files: Attempt
+    folder: Path
+    lock: int = -1
+    grace_s: float = GRACE_S
+    confine: Callable[[Sequence[str]], Sequence[str]] | None = None
+    cgroup: cgroups.Group | None = None
+    resources: Resources = cgroups.NO_LIMITS
+
+    def environment(self, passed_on: tuple[str, ...]) -> dict[str, str]:
+        names = {*PASSED_ON, *passed_on, *(name for name in os.environ if name.startswith("LC_"))}
+        kept = {name: os.environ[name] for name in sorted(names) if name in os.environ}
+        ours = {"TASK": self.task, "ATTEMPT": self.attempt, "GATE": self.attempt, "WORKTREE": str(self.folder)}
+        return {**kept, **{f"HOLDFAST_{name}": value for name, value in ours.items()}}
+
+
+def output_lines(blobs: Blobs, result: Result) -> list[str]:
+    """The end of what the gate printed; empty where it printed nothing, or where that is no longer there."""
+    try:
+        return blobs.get(result.output)[-TAIL_BYTES_MAX:].decode(errors="replace").splitlines() if result.output else []
+    except (BlobMissing, BlobCorrupt, NotABlobId):
+        return []
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ()) -> Result:
+    """Runs the gate to its end, and everything that it started to theirs."""
+    began = monotonic()
+    argv: Sequence[str] = ["sh", "-c", gate.command] if isinstance(gate.command, str) else list(gate.command)
+    argv = place.confine(argv) if place.confine is not None else argv
+    kept = _Kept()
+    code: int | None
+    try:
+        child = _start(argv, place, place.environment(passed_on))
+    except OSError as error:
+        kept.add(f"{argv[0]} cannot be run: {error.strerror or error}\n".encode())
+        code, in_time = _NOT_FOUND, True
+    else:
+        in_time, code = _see_through(child, place, Deadline(gate.timeout_s, LOOK_S), kept)
+        if place.confine is not None and (why := bwrap.own_failure(code if in_time else None, kept.content())):
+            raise SandboxFailed(reason=why)
+    seconds = round(monotonic() - began, 3)
+    output = blobs.put(kept.content(), content_type="text/plain", metadata={"gate": gate.name[:100]})
+    outcome: Outcome = "timed_out" if not in_time else "passed" if code == 0 else "failed"
+    return Result(gate.name, outcome, gate.command, code if in_time else None, output, seconds, gate.required)
+
+
+def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen(
+        _joining(argv, place, env),
+        cwd=place.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        pass_fds=(place.lock,),
+        process_group=0,
+    )
+    # Beside agents and gates that take every core, the journal's sync must not wait.
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, child.pid, place.resources.nice)
+    return child
+
+
+def _joining(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> Sequence[str]:
+    """The command line that has the gate join its control group first. What cannot be run is told as it is without."""
+    program = str(place.folder / argv[0]) if "/" in argv[0] else argv[0]
+    if place.cgroup is None or shutil.which(program, path=env.get("PATH")) is None:
+        return argv
+    # The gate before this one was ended, and the group with it.
+    group = cgroups.make(place.files, place.attempt, cgroups.GATES, place.resources)
+    doors = group.doors(cgroups.GATES) if group is not None else []
+    return ["/bin/sh", "-c", _JOIN, "sh", *map(str, doors), "--", *argv]
+
+
+def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
+    """Whether it ended by itself in time, and its code. It is reaped last: until then its group's number is its own."""
+    assert child.stdout is not None
+    pipe = child.stdout.fileno()
+    os.set_blocking(pipe, False)
+    with child.stdout:
+        in_time = _watch(child.pid, pipe, deadline, kept)
+        over = reached(place.cgroup, place.resources)
+        end(place, child.pid)
+        kept.drain(pipe)
+        if over is not None:
+            kept.add(f"\n[holdfast: over a limit: {over.told}]\n".encode())
+    code = child.wait()
+    return in_time, code if code >= 0 else 128 - code
+
+
+def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept) -> bool:
+    """Reads what the gate prints until it has ended; False when its time was over before."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.register(pipe, select.POLLIN)
+        while left_s := deadline.left_s():
+            ready = {fd for fd, _ in poll.poll(min(left_s, LOOK_S) * 1000)}
+            if pipe in ready and not kept.drain(pipe, once=True):
+                poll.unregister(pipe)
+            if pidfd in ready:
+                return True
+        return False
+    finally:
+        os.close(pidfd)
+
+
+class _Kept:
+    """The output's first and last part; what is between them is counted."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = 0
+        self._flow = redact.Flow(redact.usual())
+
+    def add(self, data: bytes) -> None:
+        """Secrets leave it before it is cut: half of one looks like none."""
+        self._keep(self._flow.feed(data))
+
+    def _keep(self, data: bytes) -> None:
+        half = OUTPUT_BYTES_MAX // 2
+        room = half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:] if room > 0 else data
+        # Cut seldom: each cut moves all that stays.
+        if len(self._tail) > 2 * half:
+            self._cut(half)
+
+    def drain(self, pipe: int, *, once: bool = False) -> bool:
+        """Takes what is there; False at its end."""
+        while True:
+            try:
+                data = os.read(pipe, 1 << 16)
+            except BlockingIOError:
+                return True
+            self.add(data)
+            if once or not data:
+                return bool(data)
+
+    def content(self) -> bytes:
+        self._keep(self._flow.rest())
+        self._cut(OUTPUT_BYTES_MAX // 2)
+        gap = f"\n[holdfast: {self._dropped} bytes are left out here]\n".encode() if self._dropped else b""
+        return bytes(self._head) + gap + bytes(self._tail)
+
+    def _cut(self, size: int) -> None:
+        surplus = max(len(self._tail) - size, 0)
+        del self._tail[:surplus]
+        self._dropped += surplus
+
+
+# -- ending -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(place: Place) -> Iterator[Place]:
+    """The place with the lock in hand. What an earlier orchestrator left running there is ended first."""
+    path = place.files.gates_lock
+    attempt_folder.make_folder(place.files)
+    fd = disk.open_lock_file(path, attempt_folder.PRIVATE)
+    try:
+        end(place)
+        deadline = Deadline(KILL_WAIT_S_MAX, POLL_S + place.grace_s)
+        while not _try_lock(fd):
+            end(place)
+            if deadline.is_over():
+                raise GateStuck(attempt=place.attempt, processes="a process that cannot be seen from here")
+            time.sleep(POLL_S)
+        cgroup = cgroups.make(place.files, place.attempt, cgroups.GATES, place.resources)
+        try:
+            disk.rewrite(fd, os.fsencode(cgroup.path) + b"\n" if cgroup is not None else b"", path)
+            yield msgspec.structs.replace(place, lock=fd, cgroup=cgroup)
+        finally:
+            if cgroup is not None:
+                cgroup.remove()
+    finally:
+        disk.close_lock_file(fd, path)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def end(place: Place, group: int = 0) -> None:
+    """Ends every process of the gate, and returns when none is found."""
+    # Two data roots may each have an attempt of this name, but not this folder.
+    wanted = {b"HOLDFAST_GATE": os.fsencode(place.attempt), b"HOLDFAST_WORKTREE": os.fsencode(place.folder)}
+
+    def marked(variables: Mapping[bytes, bytes]) -> bool:
+        return all(variables.get(name) == value for name, value in wanted.items())
+
+    def cgroup() -> cgroups.Group | None:
+        try:
+            named = plain.read(place.files.gates_lock, PATH_BYTES_MAX)
+        except OSError:
+            return None
+        return cgroups.own(place.files, os.fsdecode(named).removesuffix("\n"), cgroups.GATES)
+
+    signs = members.Signs(marked, place.files.gates_lock, lambda: group or None, cgroup, spares_children=True)
+    if left := members.end(signs, place.grace_s, KILL_WAIT_S_MAX):
+        raise GateStuck(attempt=place.attempt, processes=", ".join(f"process {pid}" for pid in left))

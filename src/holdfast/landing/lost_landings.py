@@ -1,0 +1,108 @@
+"""Landings that are not on their branch any more: which were rewritten, and which were undone though nobody meant it.
+
+`git reset --hard`, which `git stash` runs too, reads where the branch is, and at its end puts it there, without a look
+at whether it has moved meanwhile. A landing in between is undone. Git's log of the branch tells such a move from one
+that was meant: it says "moving to HEAD", and yet the branch moved. Such a landing is made again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.entries import LandingSettled
+from holdfast.domain.state import Task
+from holdfast.git import command as git
+from holdfast.landing import rewritten
+from holdfast.landing.branch import branch_of, lost_landings
+from holdfast.layout import Layout
+from holdfast.ports import Ledger
+from holdfast.storage.journal.entry import Record
+
+UNASKED = "reset: moving to HEAD"
+# So far back the log is read: a race is noticed by the next landing, or the next start.
+MOVES_MAX = 200
+TRIES = 5
+
+
+def recognised(repo: Path, task: Task) -> tuple[str, str]:
+    """The commit on the task's branch that its landing was rewritten as, and how that shows; empty where none is."""
+    return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
+
+
+def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> dict[str, str]:
+    """Journals every lost landing that is recognised in a rewritten history; returns a sentence for each other."""
+    for _ in range(TRIES):
+        tasks = list(ledger.state.tasks.values())
+        lost, is_settled = lost_landings(repo, tasks, layout.snapshots), False
+        for name in lost:
+            task = ledger.state.tasks[name]
+            commit, how = recognised(repo, task)
+            if commit:
+                settled = LandingSettled(name, task.attempt, branch_of(task), task.landed, commit, how)
+                ledger.append(ledger.epoch, [Record("landing_settled", msgspec.to_builtins(settled), actor="recover")])
+                note(name, f"its landing {settled.commit[:12]} was rewritten as {commit[:12]}: {how}")
+                is_settled = True
+        if not is_settled:
+            break
+        # Who amends a commit may amend it once more meanwhile.
+    return lost
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A lost landing as it is shown: what is the matter, and what to type."""
+
+    why: str
+    next_step: str
+
+
+def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, Told]:
+    """The landings that are not on their branch any more, but for those that the next run recognises as rewritten."""
+    by_name, found = {task.id: task for task in tasks}, {}
+    lost = lost_landings(repo, tasks, layout.snapshots)
+    again = {task.id for task in undone(repo, [by_name[name] for name in lost])} if lost else set()
+    for name, sentence in lost.items():
+        task = by_name[name]
+        if recognised(repo, task)[0]:
+            continue
+        why = f"its landing {task.landed[:12]} is not on {branch_of(task).removeprefix('refs/heads/')} any more"
+        found[name] = Told(why, "holdfast run" if name in again else next_step(name, sentence))
+    return found
+
+
+def next_step(name: str, sentence: str) -> str:
+    """What to type, of what the sentence about a lost landing offers."""
+    first = (sentence.split("`")[1::2] or ["git fetch --all"])[0]
+    settles = f"holdfast resolve {name} --rewritten COMMIT | --dropped"
+    return settles if first.startswith(f"holdfast resolve {name}") else f"{first} | {settles}"
+
+
+def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
+    """Those whose landing went with a move that nobody asked for, in the order in which they landed."""
+    found: list[Task] = []
+    repository = git.discover(repo)
+    for branch in dict.fromkeys(branch_of(task) for task in lost):
+        by_commit = {task.landed: task for task in lost if branch_of(task) == branch}
+        for old, new, words in _moves(repository, branch):
+            taken = _between(repository, new, old)
+            found += [by_commit.pop(commit) for commit in taken if commit in by_commit and words == UNASKED]
+            # What went with a move that was meant is for a person to say.
+            by_commit = {commit: task for commit, task in by_commit.items() if commit not in taken}
+            if not by_commit:
+                break
+    return found
+
+
+def _moves(repository: git.Repository, branch: str) -> Sequence[tuple[str, str, str]]:
+    """From where to where the branch was moved, and by what, the newest first."""
+    asked = ("log", "--walk-reflogs", f"--max-count={MOVES_MAX}", "-z", "--format=%H%x01%gs", branch, "--")
+    entries = [field.split("\x01", 1) for field in repository.run(*asked, codes=(0, 128)).fields() if field]
+    return [(old[0], new, words) for (new, words), old in itertools.pairwise(entries)]
+
+
+def _between(repository: git.Repository, new: str, old: str) -> list[str]:
+    """The commits that the branch no longer leads to after the move, the oldest first."""
+    return repository.run("rev-list", "--reverse", old, f"^{new}", codes=(0, 128)).line.splitlines()

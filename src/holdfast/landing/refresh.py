@@ -1,0 +1,386 @@
+"""The user's checkout follows its branch after a landing, path by path.
+
+A path that still holds the old commit's content is given the new one's; what holds the new one's is done; all else is
+the user's own, is left as it is, and reported. The content alone decides, so what a crash left half done is finished by
+doing it again. Nothing else in the checkout is looked at or touched.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.crashpoints import point
+from holdfast.domain.entries import RefreshIntended
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.errors import LandingReverted
+from holdfast.git import command as git
+from holdfast.git import lock_files
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.worktrees.checkout import Change, Checkout, Indexed, Slot, Stamp, changes
+
+REFRESH_POINTS = tuple(
+    f"refresh.{step}.{when}"
+    for step in ("lock", "stage", "remove", "write", "index", "unlock")
+    for when in ("before", "after")
+)
+HOLD_POINTS = ("refresh.hold.before", "refresh.hold.after")
+
+# How many paths are named one by one.
+NAMED_MAX = 20
+
+
+class Holds(StrEnum):
+    """What stands in a place."""
+
+    OLD = "old"
+    NEW = "new"
+    OWN = "own"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One path: what its file and its index entry hold. `skipped`: a sparse checkout keeps the file out."""
+
+    change: Change
+    file: Holds
+    entry: Holds
+    stamp: Stamp
+    skipped: bool = False
+    assumed: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.change.path
+
+    @property
+    def is_submodule(self) -> bool:
+        """Its commit is noted in the index; what stands in its folder is left."""
+        return any(slot is not None and slot.is_link_to_repository for slot in (self.change.old, self.change.new))
+
+    @property
+    def is_left(self) -> bool:
+        # What is staged as the new commit has it, over a file as the old one had it, was done by a person: here the
+        # file always comes first.
+        return Holds.OWN in (self.file, self.entry) or (self.file, self.entry) == (Holds.OLD, Holds.NEW)
+
+    @property
+    def is_done(self) -> bool:
+        return self.file is self.entry is Holds.NEW
+
+
+class Refresh:
+    """The effect of refreshing the checkout that the intent names."""
+
+    def __init__(self) -> None:
+        self._held: set[Path] = set()
+
+    @contextlib.contextmanager
+    def holding(self, paths: Iterable[Path]) -> Iterator[None]:
+        """Holds the indexes of these checkouts: from before the branch moves until they have followed. Whoever dies
+        meanwhile leaves locks that say whose they were, and keep the user's git from going on until `free_left`."""
+        with contextlib.ExitStack() as held:
+            for checkout in map(Checkout, paths):
+                point("refresh.hold.before")
+                held.enter_context(checkout.locked())
+                point("refresh.hold.after")
+                self._held.add(checkout.top)
+                held.callback(self._held.discard, checkout.top)
+            yield
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        wanted = msgspec.convert(intent.entry.inputs, RefreshIntended)
+        checkout = _open(wanted)
+        if checkout is None:
+            return _result([])
+        expect_not_reverted(checkout.repository, wanted.task, "HEAD", wanted.old, wanted.new)
+        point("refresh.lock.before")
+        with contextlib.nullcontext() if checkout.top in self._held else checkout.locked():
+            point("refresh.lock.after")
+            with checkout.private() as private, checkout.private(for_files=True) as staging:
+                steps = _carry_out(checkout, private, staging, wanted)
+            point("refresh.unlock.before")
+        point("refresh.unlock.after")
+        return _result(steps)
+
+    def reconcile(self, intent: OpenIntent) -> Verdict:
+        wanted = msgspec.convert(intent.entry.inputs, RefreshIntended)
+        checkout = _open(wanted)
+        if checkout is None:
+            return Happened(_result([]))
+        try:
+            expect_not_reverted(checkout.repository, wanted.task, "HEAD", wanted.old, wanted.new)
+        except LandingReverted as error:
+            return InDoubt(str(error))
+        steps = look(checkout, wanted.old, wanted.new)
+        if not all(step.is_done or step.is_left for step in steps):
+            return DidNotHappen()
+        _settle(checkout, steps)
+        return Happened(_result(steps))
+
+
+def expect_not_reverted(repository: git.Repository, task: str, branch: str, old: str, new: str) -> None:
+    """Raises LandingReverted where a commit on top of a landing has the old content of what it changed.
+
+    Before the checkout has followed, its index is that of the commit before: `git commit` there records the old files,
+    and a person hardly means that.
+    """
+    landed = {change.path: change.old for change in changes(repository, old, new)}
+    since = changes(repository, new, branch)
+    paths = [each.path for each in since if each.path in landed and landed[each.path] == each.new]
+    if not paths:
+        return
+    told = [git.readable(path) for path in paths]
+    literal = ("--literal-pathspecs", "log", "-1", "--format=%H", f"{new}..{branch}", "--", *paths[:NAMED_MAX])
+    restore = shlex.join(["git", "restore", f"--source={new}", "--staged", "--worktree", "--", *paths])
+    raise LandingReverted(
+        task=task,
+        commit=repository.run(*literal).line[:12],
+        branch=repository.run("rev-parse", "--symbolic-full-name", branch).line.removeprefix("refs/heads/"),
+        landed=new[:12],
+        paths=", ".join(told[:NAMED_MAX]) + (f" and {len(told) - NAMED_MAX} more" if len(told) > NAMED_MAX else ""),
+        restore=restore if len(paths) <= NAMED_MAX else f"git revert {repository.run(*literal).line}",
+    )
+
+
+def checkouts(repo: Path, branch: str) -> list[Path]:
+    """Every worktree of the repository that has the branch checked out, the main one first."""
+    listed = git.discover(repo).run("worktree", "list", "--porcelain", "-z").fields()
+    found, path = [], Path()
+    for field in listed:
+        if field.startswith("worktree "):
+            path = Path(field.removeprefix("worktree "))
+        elif field == f"branch {branch}" and path.is_dir():
+            found.append(path)
+    return found
+
+
+def free_left(repo: Path, tasks: Iterable[Task]) -> None:
+    """Removes the locks that dead owners of ours left on the indexes of the repository's checkouts.
+
+    Not while a checkout has yet to follow a landing: nobody should commit there before, and its refresh takes them.
+    """
+    if any(task.state is TaskState.DONE and task.landed and not task.parked for task in tasks):
+        return
+    for lock in lock_files.left_on_indexes(repo):
+        lock_files.free_own(lock)
+
+
+def left_words(lock: Path) -> str:
+    """Not for a person to remove: a `git commit` before the checkout has followed would undo the landing."""
+    return f"{lock} keeps git from committing here: a run died while it landed. Do not remove it; a run finishes that"
+
+
+def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
+    """The paths that a landing would change and that are modified, staged or in the way there: it has to wait."""
+    opened = Checkout(checkout)
+    if opened.branch() != branch:
+        return []
+    return [git.readable(step.path) for step in look(opened, old, new, landed=False) if _blocks(step)]
+
+
+def _blocks(step: Step) -> bool:
+    """A submodule's folder is left in any case, so only what is staged for it counts."""
+    return step.entry is Holds.OWN if step.is_submodule else step.is_left
+
+
+def _open(wanted: RefreshIntended) -> Checkout | None:
+    """None where there is nothing to do: it is gone, or something else is checked out there by now."""
+    if not Path(wanted.checkout).is_dir():
+        return None
+    checkout = Checkout(Path(wanted.checkout))
+    return checkout if checkout.head_has(wanted.new) else None
+
+
+def _result(steps: Collection[Step]) -> dict[str, Any]:
+    left = [git.readable(step.path) for step in steps if step.is_left or step.is_submodule]
+    return {"left": left, "updated": len(steps) - len(left)}
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+def look(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> list[Step]:
+    with checkout.private() as private:
+        return _look(checkout, private, old, new, landed)
+
+
+def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -> list[Step]:
+    changes = checkout.changes(old, new)
+    # Before the files are read, so that a later change is seen.
+    stamps = {change.path: checkout.stamp(change.path) for change in changes}
+    sight = _Sight(checkout, private, changes, old, new)
+    # What the user has committed on top since is theirs.
+    committed = {change.path for change in checkout.changes(new, "HEAD")} if landed else set()
+    # What goes makes room for what comes: a folder becomes a file, or a file a folder.
+    ordered = sorted(changes, key=lambda change: change.new is not None)
+    steps = []
+    for change in ordered:
+        file, entry = sight.file(change), sight.entry(change)
+        if change.path in committed:
+            file = Holds.OWN
+        indexed = sight.index.get(change.path)
+        skipped = change.path in sight.skipped
+        step = Step(change, file, entry, stamps[change.path], skipped, indexed is not None and indexed.assumed)
+        if change.new is None and not step.is_left:
+            sight.gone.add(change.path)
+        steps.append(step)
+    return steps
+
+
+class _Sight:
+    """What stands where. `gone` are the paths that will have made room."""
+
+    def __init__(self, checkout: Checkout, private: Path, changes: list[Change], old: str, new: str) -> None:
+        self._checkout = checkout
+        self.index: dict[str, Indexed] = checkout.index()
+        self._names = sorted(self.index)
+        self.gone: set[str] = set()
+        self._old = _matching(checkout, private, {change.path: change.old for change in changes}, old)
+        self._new = _matching(checkout, private, {change.path: change.new for change in changes}, new)
+        added = {change.path: change.new for change in changes if change.new is not None and change.old is None}
+        out = checkout.outside(private, added)
+        out |= {change.path for change in changes if change.path in self.index and self.index[change.path].skipped}
+        # A file that is there all the same is looked at like any other.
+        self.skipped = {path for path in out if not checkout.stands(path)}
+
+    def file(self, change: Change) -> Holds:
+        path = change.path
+        if path in self.skipped:
+            # There is nothing to write: the file follows its entry.
+            return self.entry(change)
+        if any(slot is not None and slot.is_link_to_repository for slot in (change.old, change.new)):
+            return self._submodule(change)
+        if path in self._new:
+            return Holds.NEW
+        if path in self._old:
+            return Holds.OLD
+        if change.new is None:
+            # A folder in its place is where other files are, and not this one.
+            return Holds.NEW if self._checkout.stamp(path) is None else Holds.OWN
+        return Holds.OLD if change.old is None and self._is_free(path) else Holds.OWN
+
+    def entry(self, change: Change) -> Holds:
+        found = self.index.get(change.path)
+        slot = found.slot if found else None
+        if slot == change.new:
+            return Holds.NEW
+        if slot != change.old or (slot is None and not self._is_free_in_index(change.path)):
+            return Holds.OWN
+        return Holds.OLD
+
+    def _submodule(self, change: Change) -> Holds:
+        """Its folder is never touched, so it holds whatever its entry holds; a file has to stand there for none."""
+        plain = any(slot is not None and not slot.is_link_to_repository for slot in (change.old, change.new))
+        target = self._checkout.top / change.path
+        in_the_way = os.path.lexists(target) and (target.is_symlink() or not target.is_dir())
+        return Holds.OWN if plain or in_the_way else self.entry(change)
+
+    def _is_free(self, path: str) -> bool:
+        """Whether a file can be put there without touching anything of the user's."""
+        if obstacle := self._checkout.obstacle(path):
+            return obstacle in self.gone
+        target = self._checkout.top / path
+        if not self._checkout.stands(path):
+            return True
+        if target.is_symlink() or not target.is_dir():
+            return False
+        below = (
+            os.path.join(parent, name)
+            for parent, folders, files in os.walk(target)
+            for name in _leaves(parent, folders, files)
+        )
+        return all(os.path.relpath(name, self._checkout.top) in self.gone for name in below)
+
+    def _is_free_in_index(self, path: str) -> bool:
+        parents = {str(parent) for parent in list(Path(path).parents)[:-1]}
+        at = bisect.bisect_left(self._names, path + "/")
+        while at < len(self._names) and self._names[at].startswith(path + "/"):
+            if self._names[at] not in self.gone:
+                return False
+            at += 1
+        return not any(parent in self.index and parent not in self.gone for parent in parents)
+
+
+def _leaves(parent: str, folders: list[str], files: list[str]) -> list[str]:
+    return files + [name for name in folders if os.path.islink(os.path.join(parent, name))]
+
+
+def _matching(checkout: Checkout, private: Path, slots: Mapping[str, Slot | None], commit: str) -> set[str]:
+    wanted = {path: slot for path, slot in slots.items() if slot is not None and not slot.is_link_to_repository}
+    found = checkout.same(private, wanted)
+    if any(os.path.basename(path) == ".gitattributes" for path in slots):
+        found |= checkout.same_as_made(private, commit, wanted.keys() - found)
+    return found
+
+
+# -- doing ------------------------------------------------------------------------------------------------------------
+
+
+def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: RefreshIntended) -> list[Step]:
+    steps = _look(checkout, private, wanted.old, wanted.new, landed=True)
+    todo = [step for step in steps if step.file is Holds.OLD and not step.is_left and not step.skipped]
+    writes = [step for step in todo if step.change.new is not None and not step.is_submodule]
+    point("refresh.stage.before")
+    made = checkout.make(staging, wanted.new, [step.path for step in writes]) if writes else staging
+    point("refresh.stage.after")
+    late = set()
+    for step in (each for each in steps if each.change.new is None and not each.is_left and not each.is_submodule):
+        point("refresh.remove.before")
+        if not _is_unchanged(checkout, step):
+            late.add(step.path)
+        elif step.file is Holds.OLD and not step.skipped:
+            checkout.remove(step.path)
+        checkout.prune(step.path)
+        point("refresh.remove.after")
+    for step in writes:
+        point("refresh.write.before")
+        if _is_unchanged(checkout, step) and os.path.lexists(made / step.path):
+            checkout.put(made / step.path, step.path)
+        else:
+            late.add(step.path)
+        point("refresh.write.after")
+    for step in steps:
+        if step.is_submodule and step.change.new is not None and not step.is_left and not step.skipped:
+            checkout.put_folder(step.path)
+    steps = [msgspec.structs.replace(step, file=Holds.OWN) if step.path in late else step for step in steps]
+    point("refresh.index.before")
+    _set_index(checkout, private, [step for step in steps if step.entry is Holds.OLD and not step.is_left])
+    point("refresh.index.after")
+    # A `git stash -u` that began before us cleans away what the index did not have yet, and cannot reset meanwhile.
+    gone = [step for step in writes if step.path not in late and not checkout.stands(step.path)]
+    made = checkout.make(staging, wanted.new, [step.path for step in gone]) if gone else staging
+    for step in gone:
+        if os.path.lexists(made / step.path):
+            checkout.put(made / step.path, step.path)
+    _settle(checkout, steps)
+    return steps
+
+
+def _settle(checkout: Checkout, steps: Collection[Step]) -> None:
+    """What is done may have been done by a process that died before it could sync."""
+    checkout.settle([step.path for step in steps if not step.is_left])
+
+
+def _is_unchanged(checkout: Checkout, step: Step) -> bool:
+    """The user may have written to the file since it was looked at."""
+    return step.stamp == checkout.stamp(step.path)
+
+
+def _set_index(checkout: Checkout, private: Path, steps: list[Step]) -> None:
+    if not steps:
+        return
+    flags = {
+        "--skip-worktree": [step.path for step in steps if step.skipped and step.change.new is not None],
+        "--assume-unchanged": [step.path for step in steps if step.assumed and step.change.new is not None],
+    }
+    checkout.set_index(private, {step.path: step.change.new for step in steps}, flags)

@@ -1,0 +1,393 @@
+"""The verdict: whether the very commit that would land may land.
+
+    attempts/<id>/verdict.json       the last verdict, for exactly the commits and gates that it names
+    attempts/<id>/gates-begun.json   which gates that must not run twice have begun, for which commit and gates
+    attempts/<id>/gates.lock         held by the gates that run
+
+The gates and the path rules are pinned as a blob, whose digest is in the intent: what was decided to judge by is what
+judges, whatever the files say by then. They are asked in this order: there is a candidate, it merges, it changes
+something, only what it may, and then every gate, until one that is required has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.config.settings import Config
+from holdfast.crashpoints import point
+from holdfast.domain import path_rules, reserved_paths
+from holdfast.domain.attempt_records import Resources
+from holdfast.domain.definition import Definition
+from holdfast.git import command as git
+from holdfast.git import objects
+from holdfast.landing import gates as running
+from holdfast.landing.gates import Gate, Place, Result
+from holdfast.layout import Attempt, Layout
+from holdfast.ports import DidNotHappen, Happened, InDoubt
+from holdfast.ports import Verdict as Answer
+from holdfast.processes.cgroups import NO_LIMITS
+from holdfast.snapshots.store import CANDIDATES, MERGED
+from holdfast.storage.files import disk
+from holdfast.storage.journal.intents import OpenIntent
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.blobs import Blobs
+from holdfast.worktrees import merges
+from holdfast.worktrees.worktrees import Worktrees
+
+Kind = Literal[
+    "passed", "no_candidate", "conflict", "conflict_markers", "empty_change", "paths_violated", "gate_failed",
+    "gate_timed_out",
+]  # fmt: skip
+
+VERIFY_POINTS = tuple(
+    f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
+)
+Confine = Callable[[Sequence[str], Path, Path, Sequence[str], str], Sequence[str]]
+TAIL_LINES, FILES_TOLD_MAX = 200, 100
+_JSON = "application/json"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """verdict.json. `files`: those that the kind is about, in conflict or out of the task's paths."""
+
+    candidate: str
+    target: str
+    merged: str
+    gates: str
+    passed: bool
+    kind: Kind
+    detail: str
+    results: list[Result] = []
+    files: list[str] = []
+
+
+class _Pinned(msgspec.Struct, frozen=True, omit_defaults=True):
+    gates: tuple[Gate, ...]
+    paths: tuple[str, ...]
+    sandbox: str = "none"
+    writable: tuple[str, ...] = ()
+    network: str = "open"
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    merged: str
+    gates: str
+    names: list[str]
+
+
+# -- what judges ------------------------------------------------------------------------------------------------------
+
+
+def gates_of(definition: Definition, config: Config) -> tuple[Gate, ...]:
+    """The task's own checks, then the gates of the settings; each under a name of its own."""
+    found: dict[str, Gate] = {}
+    for number, check in enumerate(definition.verify, 1):
+        name = _unused(check.name or f"verify-{number}", found)
+        found[name] = Gate(name, check.command, check.timeout_s or running.TIMEOUT_S, True, check.repeatable)
+    for gate in config.gates:
+        name = _unused(gate.name, found)
+        found[name] = Gate(name, gate.command, gate.timeout_s, gate.required, gate.repeatable)
+    return tuple(found.values())
+
+
+def _unused(name: str, taken: dict[str, Gate]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, *confined: Any) -> str:
+    """Keeps what judges, and what confines it (sandbox, writable, network), as a blob; an intent names its digest."""
+    return blobs.put(msgspec.json.encode(_Pinned(tuple(gates), tuple(paths), *confined)), content_type=_JSON)
+
+
+# -- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def no_candidate(candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> Verdict:
+    detail = "the agent ended without anything that could be judged"
+    return Verdict(candidate, target, merged, gates, False, "no_candidate", detail)
+
+
+def conflict(files: Sequence[str], candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> Verdict:
+    names = [git.readable(name) for name in files]
+    detail = f"it conflicts with what landed meanwhile in {_listed(names)}"
+    return Verdict(candidate, target, merged, gates, False, "conflict", detail, [], names)
+
+
+def read_verdict(blobs: Blobs, digest: str) -> Verdict:
+    return msgspec.json.decode(blobs.get(digest), type=Verdict)
+
+
+class Verify:
+    """The effect. `passed_on`: names of variables that reach the gates beside the usual ones. `confine` makes of a
+    gate's command line one that is confined to a worktree, given that, the data root, the paths left open and the
+    network."""
+
+    def __init__(
+        self,
+        repo: Path,
+        layout: Layout,
+        blobs: Blobs,
+        worktrees: Worktrees | None = None,
+        *,
+        passed_on: Sequence[str] = (),
+        grace_s: float = running.GRACE_S,
+        confine: Confine | None = None,
+        resources: Resources = NO_LIMITS,
+    ) -> None:
+        self._confine, self._resources = confine, resources
+        self._repo, self._layout, self._blobs = repo, layout, blobs
+        self._worktrees = worktrees or Worktrees(repo, layout)
+        self._passed_on, self._grace_s = tuple(passed_on), grace_s
+
+    def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        wanted = intent.entry.inputs
+        files = self._layout.attempt_files(wanted["attempt"])
+        attempt_folder.make_folder(files)
+        point("verify.begin.before")
+        # A verdict of an earlier try must not be taken for that of this one.
+        disk.unlink(files.gates_begun, missing_ok=True)
+        disk.unlink(files.verdict, missing_ok=True)
+        point("verify.begin.after")
+        verdict = self._judge(wanted, files)
+        content = msgspec.json.encode(verdict)
+        point("verify.verdict.before")
+        digest = self._blobs.put(content, content_type=_JSON)
+        disk.replace(files.verdict, content, attempt_folder.PRIVATE)
+        point("verify.verdict.after")
+        return _result(verdict, digest)
+
+    def reconcile(self, intent: OpenIntent) -> Answer:
+        """Ends what is left of the gates, then answers by what was written."""
+        wanted = intent.entry.inputs
+        files = self._layout.attempt_files(wanted["attempt"])
+        if files.root.is_dir():
+            with running.locked(self._place(wanted)):
+                pass
+        verdict, content = _read(files)
+        if verdict is not None and _names(verdict) == _wanted(wanted):
+            return Happened(_result(verdict, self._blobs.put(content, content_type=_JSON)))
+        begun = _begun(files, wanted)
+        if not begun:
+            return DidNotHappen()
+        return InDoubt(
+            f"{begun} must not run twice, had begun to judge {wanted['merged'][:12]}, and left no verdict: look at "
+            "what it did, then say that it has passed with --happened, let it run again with --retry, or give the "
+            "attempt up with --abandon"
+        )
+
+    # -- judging ------------------------------------------------------------------------------------------------------
+
+    def _judge(self, wanted: dict[str, Any], files: Attempt) -> Verdict:
+        names = _wanted(wanted)
+        candidate, target, merged, _ = names
+        if not candidate:
+            return no_candidate(*names)
+        if not merged:
+            who = merges.Identity("holdfast", "holdfast@localhost")
+            found = merges.merge(self._worktrees.store, target, candidate, "merge", who)
+            return conflict(found.conflicts, *names)
+        for kind, commit in ((CANDIDATES, candidate), (MERGED, merged)):
+            merges.keep(self._worktrees.store, kind, wanted["attempt"], commit)
+        store = self._worktrees.store
+        store.hand_over(merged, target)
+        # In both stores: a `git gc` of the user's may take the commit out of theirs at any moment.
+        objects.require_whole(store.seen, merged, [target])
+        changed = merges.changed(store.seen, target, merged)
+        if not changed:
+            detail = "it changes nothing: the target is already so"
+            return Verdict(*names, False, "empty_change", detail)
+        if told := [git.readable(name) for name in reserved_paths.among(changed, self._layout.within(self._repo))]:
+            detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
+            return Verdict(*names, False, "paths_violated", detail, [], told)
+        pinned = self._pinned(wanted["gates"])
+        if outside := path_rules.outside(changed, pinned.paths):
+            told = [git.readable(name) for name in outside]
+            detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
+            return Verdict(*names, False, "paths_violated", detail, [], told)
+        if marked := merges.conflict_markers(store.seen, target, merged):
+            told = [git.readable(name) for name in marked]
+            detail = f"it leaves conflict markers in {_listed(told)}"
+            return Verdict(*names, False, "conflict_markers", detail, [], told)
+        return self._run(wanted, files, pinned)
+
+    def _pinned(self, digest: str) -> _Pinned:
+        return msgspec.json.decode(self._blobs.get(digest), type=_Pinned)
+
+    def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> Verdict:
+        names, gates = _wanted(wanted), pinned.gates
+        results: list[Result] = []
+        broken: Result | None = None
+        if gates:
+            with running.locked(self._place(wanted)) as place:
+                point("verify.scratch.before")
+                self._worktrees.scratch(wanted["merged"], is_confined=pinned.sandbox != "none")
+                # The worktree's HEAD keeps it from here on; a `git gc` before may have taken it.
+                self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
+                point("verify.scratch.after")
+                place = self._confined(place, pinned)
+                begun: list[str] = []
+                for gate in gates:
+                    if broken is not None:
+                        results.append(Result(gate.name, "not_run", gate.command, required=gate.required))
+                        continue
+                    if gate.name in wanted.get("happened", ()):
+                        results.append(Result(gate.name, "passed", gate.command, required=gate.required, told=True))
+                        continue
+                    self._note_begin(wanted, files, gate, begun)
+                    point("verify.gate.before")
+                    result = running.run(gate, place, self._blobs, self._passed_on)
+                    point("verify.gate.after")
+                    results.append(result)
+                    broken = result if gate.required and result.outcome != "passed" else None
+        if broken is None:
+            return Verdict(*names, True, "passed", _passed_detail(results), results)
+        kind: Kind = "gate_timed_out" if broken.outcome == "timed_out" else "gate_failed"
+        return Verdict(*names, False, kind, _broken_detail(broken), results)
+
+    def _confined(self, place: Place, pinned: _Pinned) -> Place:
+        if pinned.sandbox == "none":
+            return place
+        confine = self._confine
+        assert confine is not None, "who wires this effect gives it the sandbox"
+        root, writable, network = self._layout.root, pinned.writable, pinned.network
+        return msgspec.structs.replace(place, confine=lambda argv: confine(argv, place.folder, root, writable, network))
+
+    def _note_begin(self, wanted: dict[str, Any], files: Attempt, gate: Gate, begun: list[str]) -> None:
+        """On disk before the gate begins, so that no crash makes it run twice without anybody knowing."""
+        if not gate.repeatable:
+            begun.append(gate.name)
+            begun_now = msgspec.json.encode(_Begun(wanted["merged"], wanted["gates"], begun))
+            point("verify.begun.before")
+            disk.replace(files.gates_begun, begun_now, attempt_folder.PRIVATE)
+            point("verify.begun.after")
+
+    def _place(self, wanted: dict[str, Any]) -> Place:
+        attempt, folder = wanted["attempt"], self._worktrees.scratch_path
+        files = self._layout.attempt_files(attempt)
+        return Place(wanted["task"], attempt, files, folder, grace_s=self._grace_s, resources=self._resources)
+
+
+def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:
+    """The commits and gates that an intent is about: a verdict counts for exactly these."""
+    return inputs["candidate"], inputs["target"], inputs["merged"], inputs["gates"]
+
+
+def _names(verdict: Verdict) -> tuple[str, str, str, str]:
+    return verdict.candidate, verdict.target, verdict.merged, verdict.gates
+
+
+def _result(verdict: Verdict, digest: str) -> dict[str, Any]:
+    named = {name: getattr(verdict, name) for name in ("passed", "merged", "target", "kind", "detail")}
+    return {**named, "verdict": digest}
+
+
+def _read(files: Attempt) -> tuple[Verdict | None, bytes]:
+    """It appears whole or not at all; one that cannot be read was damaged, and says nothing."""
+    try:
+        content = files.verdict.read_bytes()
+        return msgspec.json.decode(content, type=Verdict), content
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None, b""
+
+
+def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
+    """What is not performed again once a person said that it happened, as `Task.happened` names it.
+
+    Of the gates it is those that had begun and must not run twice, as far as that is known.
+    """
+    if parked.startswith("task_refresh_"):
+        return ["refresh"]
+    if not parked.startswith("task_verify_"):
+        return []
+    try:
+        names = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun).names
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        names = [gate.name for gate in gates if not gate.repeatable]
+    return [f"gate:{name}" for name in names]
+
+
+def _begun(files: Attempt, wanted: dict[str, Any]) -> str:
+    """Which gates that must not run twice have begun to judge this; in words, empty where none has."""
+    try:
+        begun = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun)
+    except FileNotFoundError:
+        return ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return f"a gate whose name in {files.gates_begun} cannot be read"
+    is_this = (begun.merged, begun.gates) == (wanted["merged"], wanted["gates"])
+    return " and ".join(begun.names) if is_this else ""
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def shown_command(command: str | tuple[str, ...]) -> str:
+    import shlex
+
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def _passed_detail(results: Sequence[Result]) -> str:
+    passed = sum(result.outcome == "passed" for result in results)
+    failed = [result.name for result in results if result.outcome != "passed"]
+    told = f"{passed} of {len(results)} gates passed" if results else "there is no gate"
+    if by_word := [result.name for result in results if result.told]:
+        told += f"; not run again, because a person said that it happened: {', '.join(by_word)}"
+    return f"{told}; advisory, and failed: {', '.join(failed)}" if failed else told
+
+
+def _broken_detail(broken: Result) -> str:
+    if broken.outcome == "timed_out":
+        return f"the gate {broken.name} (`{shown_command(broken.command)}`) had not ended after {broken.seconds:.0f} s"
+    return f"the gate {broken.name} (`{shown_command(broken.command)}`) ended with code {broken.code}"
+
+
+def feedback(verdict: Verdict, blobs: Blobs) -> str:
+    """What the agent is told when it is woken to go on."""
+    parts = [f"Your work was not taken: {verdict.detail}."]
+    files = "\n".join(f"  {name}" for name in verdict.files[:FILES_TOLD_MAX])
+    if len(verdict.files) > FILES_TOLD_MAX:
+        files += f"\n  … and {len(verdict.files) - FILES_TOLD_MAX} more"
+    match verdict.kind:
+        case "conflict":
+            parts.append(f"These files were changed by you and by what landed since you began:\n{files}")
+            parts.append(
+                "Your worktree is now at the newest target, with your work merged into it. Look for the conflict "
+                "markers (<<<<<<<, =======, >>>>>>>), keep what both sides meant, remove the markers, and test again."
+            )
+        case "conflict_markers":
+            parts.append(f"These files still have the markers of a conflict (<<<<<<<, =======, >>>>>>>):\n{files}")
+            parts.append("Keep what both sides meant, remove the markers, and test again.")
+        case "paths_violated":
+            parts.append(f"These files must stay as they are in the target:\n{files}")
+            parts.append("Undo your changes to them, and reach the goal within the paths that the task allows.")
+        case "empty_change" | "no_candidate":
+            parts.append("Change the files in your worktree so that the goal is reached; they are what is judged.")
+    parts += [_told(result, blobs) for result in verdict.results if result.outcome in ("failed", "timed_out")]
+    if verdict.kind in ("gate_failed", "gate_timed_out"):
+        parts.append("Mend the cause in your worktree. Do not weaken the check itself.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _told(result: Result, blobs: Blobs) -> str:
+    advisory = "" if result.required else " (advisory: it does not stop the landing)"
+    end = "was ended after" if result.outcome == "timed_out" else f"ended with code {result.code} after"
+    head = f"Gate {result.name}{advisory}: `{shown_command(result.command)}` {end} {result.seconds:.1f} s."
+    lines = running.output_lines(blobs, result)
+    if not lines:
+        is_there = not result.output or blobs.has(result.output)
+        return f"{head} {'It printed nothing.' if is_there else 'Its output is no longer there.'}"
+    return "\n".join((f"{head} The end of its output:", *lines[-TAIL_LINES:]))

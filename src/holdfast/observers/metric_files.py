@@ -1,0 +1,308 @@
+"""What came of the work, a line for each sitting, task and turn: for who counts, and reads files rather than an API.
+
+    sessions.jsonl              each sitting of an agent, when it ends
+    metrics/tasks.jsonl         each task, when it comes to its end, and when it lands once more
+    metrics/snapshots.jsonl     each turn that left a snapshot
+    metrics/position.json       how far these have followed the journal
+
+They are projections. A line is made from one journal entry and the state right behind it, and names that entry by
+`run` and `seq`: so none is missing or doubled, whoever was killed between the journal and here. Whoever owns the data
+root begins with what is missing: the position says where that is, and the lines behind it what is there already. Where
+a ledger is gone, it is made anew from the whole journal.
+
+The work waits for none of this. A thread writes what came together, since whatever is lost with a crash is made again;
+where it cannot write, that is said once, and the next owner of the data root adds what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.config.settings import Ledgers as Limits
+from holdfast.domain.entries import MOVES
+from holdfast.domain.state import State, Task
+from holdfast.domain.task import TaskState
+from holdfast.errors import HoldfastError
+from holdfast.layout import Layout
+from holdfast.storage.files import disk
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.entry import Entry, Ref
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import epoch_of, is_run_id
+from holdfast.storage.records.ledger import Ledger
+
+PAUSE_S = 1.0
+# A batch is written at once, and never cut in two by a rotation: a line is rarely longer than this.
+_LINE_BYTES = 512
+_BATCH_MAX = 1000
+_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+
+Say = Callable[[str], None]
+# Where an entry stands among all: the entries of the journal, in order, have growing places.
+Place = tuple[int, str, int]
+_START: Place = (-1, "", -1)
+
+
+class Journalled(Protocol):
+    """What this needs of who writes the journal: where that was before this run, and where and what it is now."""
+
+    @property
+    def found(self) -> checkpoint.Recovered: ...
+    @property
+    def position(self) -> Ref: ...
+    @property
+    def state(self) -> State: ...
+
+    def expect_owned(self) -> None: ...
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """All lines that follow from the entries up to `position` are there; `ends` is where each ledger ended then."""
+
+    position: Ref
+    ends: dict[str, int]
+
+
+class Lines:
+    """Makes lines of entries, which come in order. It has a state of its own, and so knows that behind each of them."""
+
+    version = State.version
+
+    def __init__(self, write: Callable[[str, Place, dict[str, Any]], None]) -> None:
+        self._state = State()
+        self._write = write
+
+    def begin_with(self, state: State) -> None:
+        self._state.tasks = {name: copy.copy(task) for name, task in state.tasks.items()}
+
+    def load(self, lines: list[bytes]) -> None:
+        self._state.load(lines)
+
+    def dump(self) -> Iterator[bytes]:
+        yield from self._state.dump()
+
+    def apply(self, run: str, entry: Entry) -> None:
+        before = self._state.tasks.get(str(entry.inputs.get("task", "")))
+        began = before.began if before is not None else 0.0
+        self._state.apply(run, entry)
+        for name, line in _lines_of(entry, before, began):
+            self._write(name, place(run, entry.seq), {"ts": entry.timestamp, "run": run, "seq": entry.seq, **line})
+
+
+def _lines_of(entry: Entry, task: Task | None, began: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """`task` is as the entry left it; `began`, when the sitting did that was under way before."""
+    kind = entry.decision_type
+    if task is None:
+        return
+    if kind == "turn_completed" and entry.inputs.get("snapshot"):
+        names = ("task", "attempt", "turn", "snapshot", "usd", "tokens", "seconds")
+        yield "snapshots", {name: entry.inputs.get(name, 0) for name in names}
+    if kind in MOVES and began and task.state not in _AT_WORK:
+        yield "sessions", {**_sitting(task), "began": began, "ended": entry.timestamp, **_ending(entry, task)}
+    if kind in MOVES and (task.state in _OVER or (task.state is TaskState.FAILED and not task.again)):
+        yield "tasks", {**_whole(task), **_ending(entry, task)}
+    if kind == "task_land_confirmed" and task.state is TaskState.CLOSED:
+        yield "tasks", {**_whole(task), "ended": entry.timestamp, **_ending(entry, task)}
+
+
+def _sitting(task: Task) -> dict[str, Any]:
+    used = task.used
+    return {
+        "task": task.id, "attempt": task.attempt, "start": task.starts, "agent": task.worked_by, "model": task.model,
+        "session": task.session, "turns": used.turns, "usd": used.usd, "tokens": used.tokens, "seconds": used.seconds,
+    }  # fmt: skip
+
+
+def _whole(task: Task) -> dict[str, Any]:
+    return {
+        "task": task.id, "attempts": task.attempts, "agent": task.worked_by, "model": task.model, "turns": task.turns,
+        "usd": task.usd, "tokens": task.tokens, "seconds": task.seconds, "added": task.added_at,
+        "ended": task.changed_at, "landed": task.landed, "landed_on": task.landed_on,
+    }  # fmt: skip
+
+
+def _ending(entry: Entry, task: Task) -> dict[str, Any]:
+    """How it ended: the state, the reason for it, and of a failure its kind."""
+    failed = task.failed if task.state is TaskState.FAILED else ""
+    return {"state": task.state, "reason": str(entry.inputs.get("reason", "")), "kind": failed}
+
+
+def place(run: str, seq: int) -> Place:
+    return epoch_of(run), run, seq
+
+
+def _places(ledger: Ledger, cursor: int) -> Iterator[Place]:
+    for line in ledger.read(cursor):
+        run, seq = line.record.get("run"), line.record.get("seq")
+        if isinstance(run, str) and is_run_id(run) and isinstance(seq, int):
+            yield place(run, seq)
+
+
+class Ledgers:
+    """Writes the ledgers of one data root, for who owns that. `say` is told once when it cannot."""
+
+    def __init__(self, layout: Layout, limits: Limits, say: Say) -> None:
+        self._layout = layout
+        self._say = say
+        self._batch = max(1, min(_BATCH_MAX, limits.rotate_bytes_max // _LINE_BYTES))
+        most = {name: getattr(limits, name) for name in ("rotate_bytes_max", "rotate_age_s_max")}
+        most |= {name: getattr(limits, name) for name in ("retain_bytes_max", "retain_age_s_max")}
+        paths = {
+            "sessions": layout.sessions,
+            "tasks": layout.metrics_tasks,
+            "snapshots": layout.metrics_snapshots,
+        }
+        self._ledgers = {name: Ledger(path, **most) for name, path in paths.items()}
+        self._ends: dict[str, int] = {}
+        # The place behind which each ledger takes lines, and those behind it that it has already.
+        self._after: dict[str, Place] = {}
+        self._there: dict[str, set[Place]] = {name: set() for name in paths}
+        self._lines = Lines(self._put)
+        self._made: dict[str, list[dict[str, Any]]] = {name: [] for name in paths}
+        self._heard: deque[tuple[str, Entry]] = deque()
+        self._position: Ref | None = None
+        self._journal: Journalled | None = None
+        self._is_usable = False
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="ledgers", daemon=True)
+
+    def open(self, journal: Journalled) -> None:
+        """Adds what is missing up to where the journal is now, and goes on from there."""
+        self._journal = journal
+        try:
+            self._begin(journal)
+        except HoldfastError as error:
+            self._give_up(str(error))
+            return
+        self._is_usable = True
+        self._thread.start()
+
+    def take(self, run: str, entry: Entry) -> None:
+        """An entry that is in the journal."""
+        if self._is_usable:
+            self._heard.append((run, entry))
+
+    def close(self) -> None:
+        self._is_ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._flush(at_end=True)
+        for ledger in self._ledgers.values():
+            ledger.close()
+
+    # -- what is missing ----------------------------------------------------------------------------------------------
+
+    def _begin(self, journal: Journalled) -> None:
+        self._position, known = journal.position, self._reached()
+        self._ends = {name: ledger.end() for name, ledger in self._ledgers.items()}
+        end = journal.found.end
+        if known is not None and end is not None and known.position == end.ref and known.ends == self._ends:
+            self._after = dict.fromkeys(self._ledgers, place(end.ref.run, end.ref.seq))
+            self._lines.begin_with(journal.state)
+            return
+        for name in self._ledgers:
+            self._look_into(name, known)
+        self._lines = self._caught_up()
+        self._write(at_end=True)
+
+    def _reached(self) -> Reached | None:
+        try:
+            return msgspec.json.decode(self._layout.metrics_position.read_bytes(), type=Reached)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def _look_into(self, name: str, known: Reached | None) -> None:
+        """Up to the position all is there. Behind it, a power cut may have left any lines, and not the others."""
+        ledger = self._ledgers[name]
+        ledger.settle()
+        if known is not None and known.ends.get(name, 0) <= self._ends[name]:
+            self._after[name] = place(known.position.run, known.position.seq)
+            self._there[name] = set(_places(ledger, known.ends.get(name, 0)))
+        else:
+            self._after[name] = max(_places(ledger, 0), default=_START)
+
+    def _caught_up(self) -> Lines:
+        """Reads the journal from the checkpoint on, where that stands before all that is missing."""
+        from holdfast.checks.projections import Projection
+
+        layout, chain = self._layout, Chain(self._layout.wal)
+        stands = Projection(layout.tasks).position
+        if stands is not None and place(stands.ref.run, stands.ref.seq) <= min(self._after.values()):
+            files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+            fold, _ = checkpoint.recover(chain, files, lambda: Lines(self._put), settle=False)
+            assert isinstance(fold, Lines)
+            return fold
+        lines = Lines(self._put)
+        for run, entry in chain.entries():
+            lines.apply(run, entry)
+        return lines
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def _put(self, name: str, at: Place, line: dict[str, Any]) -> None:
+        if at > self._after[name] and at not in self._there[name]:
+            self._made[name].append(line)
+            if len(self._made[name]) >= self._batch:
+                self._write_out(name)
+
+    def _work(self) -> None:
+        while not self._is_ending.wait(PAUSE_S):
+            self._flush()
+
+    def _flush(self, at_end: bool = False) -> None:
+        if not self._is_usable:
+            return
+        try:
+            while self._heard:
+                run, entry = self._heard.popleft()
+                if self._position is None or entry.prev_hash != self._position.entry_hash:
+                    # An interrupt came between the journal and us. A later line must not pass over one that is missing.
+                    self._give_up(f"entry {entry.seq} of run {run} does not follow the one that was heard before it.")
+                    return
+                self._lines.apply(run, entry)
+                self._position = Ref(run, entry.seq, entry.entry_hash)
+            self._write(at_end)
+        except HoldfastError as error:
+            self._give_up(str(error))
+
+    def _write(self, at_end: bool) -> None:
+        """Writes what there is, and then how far that goes."""
+        if self._journal is not None:
+            self._journal.expect_owned()
+        made = [name for name, lines in self._made.items() if lines]
+        for name in made:
+            self._write_out(name)
+        if self._position is not None and (made or at_end):
+            reached = Reached(self._position, self._ends)
+            disk.replace(self._layout.metrics_position, msgspec.json.encode(reached) + b"\n")
+
+    def _write_out(self, name: str) -> None:
+        lines, self._made[name] = self._made[name], []
+        self._ends[name] = self._ledgers[name].append_many(lines)
+
+    def _give_up(self, reason: str) -> None:
+        self._is_usable = False
+        self._heard.clear()
+        self._say(
+            f"nothing is written to sessions.jsonl and metrics/ for now: {reason} The work goes on; what is missing "
+            "there is added by the next command that can"
+        )
+
+
+@contextlib.contextmanager
+def following(layout: Layout, limits: Limits, journal: Journalled, say: Say) -> Iterator[Ledgers]:
+    """The ledgers, from a run's first entry to its last."""
+    ledgers = Ledgers(layout, limits, say)
+    ledgers.open(journal)
+    try:
+        yield ledgers
+    finally:
+        ledgers.close()

@@ -1,0 +1,5 @@
+"""The loop: plan, perform, plan again; and sleep until something happens.
+
+Enters: a context that owns the data root. Leaves: nothing but what its steps journalled.
+Read `loop.py` first.
+"""

@@ -1,0 +1,373 @@
+"""The loop: plan, perform, plan again; and sleep until something happens.
+
+One thread does everything but verifying and landing, which has its own, one task at a time. Both write to the same
+ledger. The loop ends when nothing is left to do, or when it is asked to; agents that work then go on working, and the
+next loop follows them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import queue
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from holdfast.backlog.restore import put_back_config
+from holdfast.clock import monotonic
+from holdfast.decisions.mailbox import Requests
+from holdfast.decisions.stop import end_agents, leave, tell_adopted
+from holdfast.decisions.tasks import Later
+from holdfast.domain.attempt_records import Ending
+from holdfast.domain.entries import STOPPED
+from holdfast.domain.fsm import AbortReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.engine import leftovers
+from holdfast.engine.context import Workshop
+from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, Holds, take_foreign
+from holdfast.engine.landing import finish, see_to_lost
+from holdfast.engine.landing_thread import Finisher
+from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Orphan, Sight, Start, Take, is_at_work, plan
+from holdfast.engine.silence import LOOK_S, Waits
+from holdfast.engine.start import Held, start
+from holdfast.errors import (
+    ClaimRefused,
+    HoldfastError,
+    is_fatal,
+)
+from holdfast.orchestrator.steps import perform
+from holdfast.orchestrator.wakeup import AGENTS, Signals, Watch
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Seen
+from holdfast.worktrees import pins
+
+BEAT_S = 10.0
+
+# Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
+Work = Callable[["Loop"], list[str]]
+
+
+class Loop:
+    """`only`: the tasks to start, where not all of them are wanted. `show` is called after each round.
+
+    `stays`: it goes on when nothing is left to do, until it is asked to stop. `works`: it starts, verifies and lands;
+    where it does not, it follows what others have begun, and does what it is asked.
+    """
+
+    def __init__(
+        self,
+        shop: Workshop,
+        *,
+        only: Collection[str] | None = None,
+        show: Callable[[Loop], None] = lambda loop: None,
+        stays: bool = False,
+        works: bool = True,
+    ) -> None:
+        self.shop = shop
+        self.only = only
+        self.board = shop.board
+        self.signals = Signals(shop.layout)
+        self.requests = Requests(shop.layout)
+        self.stopping = self.full = ""
+        self._finisher = shop.finisher = Finisher(self.wake)
+        self.holds = Holds(lambda task, text: shop.note(task, text), shop.clock)
+        self.stays, self.works = stays, works
+        self._show = show
+        self._asked: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._files_changed = False
+        self._watch: Watch | None = None
+        self._waits = Waits(BEAT_S)
+        self._beat_at = self.ticked_at = 0.0
+        self._lost: set[str] = set(shop.lost)
+        # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
+        self.seen_at_work: tuple[Task, ...] = ()
+
+    # -- the outer circle ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Works until nothing is left to do, or until asked to stop."""
+        self.board.keep_up()
+        tell_adopted(self.shop, self.at_work)
+        if self.works and self.shop.lost:
+            self._finisher.begin(next(iter(self.shop.lost)), lambda: see_to_lost(self.shop))
+        with self._awake():
+            while True:
+                self._tick()
+                if self._is_over():
+                    break
+                self._sleep()
+            # Who asked just before the end is answered, too.
+            self._do_asked()
+        if self.at_work:
+            leave(self.shop, self.at_work)
+
+    def wake(self) -> None:
+        """Has the loop look again, from any thread."""
+        self._wakes.put(None)
+
+    def _sleep(self) -> None:
+        """Until somebody wakes the loop, or something is due by itself."""
+        with contextlib.suppress(queue.Empty):
+            self._wakes.get(timeout=self._patience())
+            while True:
+                self._wakes.get_nowait()
+
+    def stop(self, how: str) -> None:
+        """Ends the loop; `agents`: those who work are ended first."""
+        self.stopping = how
+        self.wake()
+
+    def ask(self, work: Work) -> None:
+        """Has something done in the loop's thread, from any other."""
+        self._asked.put(work)
+        self.wake()
+
+    @property
+    def at_work(self) -> list[Task]:
+        """The tasks of the agents that we have started. Only for the loop's own thread."""
+        return [task for task in self._held() if not task.remote]
+
+    def _held(self) -> list[Task]:
+        tasks = (self.board.task(name) for name in sorted(self.board.active))
+        return [task for task in tasks if task.state in AT_WORK and self._is_at_work(task)]
+
+    def _is_at_work(self, task: Task) -> bool:
+        # One whose step could not be done is left to the next run: it is nobody's once its process is gone.
+        is_left = not task.remote and self.holds.is_left(task.id)
+        # Looked for only where it counts.
+        seen = self.shop.spawn.look(task) if task.parked or is_left else None
+        return is_at_work(task, seen) and (not is_left or seen is Seen.ALIVE)
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """While here, what happens outside wakes the loop."""
+        folders = [self.board.folder, self.signals.folder]
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
+        try:
+            with Watch(folders, self._notice) as self._watch:
+                yield
+        finally:
+            if is_main:
+                signal.signal(signal.SIGCHLD, before)
+
+    def _look_again(self) -> None:
+        self._files_changed = True
+        self.wake()
+
+    def _notice(self, paths: set[Path]) -> None:
+        strange = [path for path in paths if not self.board.backlog.is_own(path)]
+        self._files_changed = self._files_changed or any(path.parent != self.signals.folder for path in strange)
+        if strange:
+            self.wake()
+
+    # -- one round ----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        # Much is written in a round beside the journal: signals, files of tasks, answers.
+        self.shop.ledger.expect_owned()
+        self.ticked_at = self.shop.clock()
+        self._beat()
+        # Asked first and set then: a signal that comes while the file is looked for must not be overwritten.
+        if asked := self.signals.asked_to_stop(self.shop.ledger.run):
+            self.stopping = self.stopping or asked
+        self._take_results()
+        self.holds.release()
+        if self._files_changed or not self._beat_at:
+            self._files_changed = False
+            self._take_in()
+        self.holds.drop(self.requests.answer(self.shop, is_run=self.works, is_busy=bool(self.finishing)))
+        self._do_asked()
+        if self._watch is not None and self._watch.renew():
+            self._look_again()
+        self._beat_at = self._beat_at or monotonic()
+        while self._round():
+            pass
+        leftovers.remove(self.shop.layout)
+        if not self.board.file_new():
+            self._look_again()
+        for error in self.board.project():
+            self.shop.note("", str(error))
+        self._show(self)
+
+    def _do_asked(self) -> None:
+        later = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                work = self._asked.get_nowait()
+                try:
+                    self.holds.drop(work(self))
+                except Later:
+                    later.append(work)
+        for work in later:
+            # Not woken for: what it waits for is a landing, and that wakes.
+            self._asked.put(work)
+
+    def _take_in(self) -> None:
+        put_back_config(self.shop.layout, self.shop.note)
+        report = self.board.take_in()
+        self.holds.drop(report.edited)
+        pins.release(self.shop.repo, self.shop.layout, map(self.board.task, report.cancelled))
+        self.shop.tell(report)
+
+    def _round(self) -> bool:
+        """One plan, performed; False when there was nothing to do."""
+        self.board.keep_up()
+        # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
+        end_agents(self.shop, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
+        active = sorted(self.board.active)
+        sights = {name: sight for name in active if (sight := self._look(name)) is not None}
+        # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
+        lapsed = [claim.task for claim in self.shop.ledger.expired()]
+        with self.board.lock:
+            commands = plan(
+                self.shop.ledger.state,
+                self.board.graph,
+                active,
+                sights,
+                self.shop.clock(),
+                self.shop.config,
+                finishing=self.finishing,
+                held=self.holds.keys(),
+                failing={name for name in self.holds if self.holds.failures[name]},
+                stopping=bool(self.stopping) or not self.works,
+                only=self.only,
+                lapsed=lapsed,
+                overdue=self._waits.overdue(self.board.graph.subtask_timeouts()),
+            )
+        for command in commands:
+            try:
+                self._perform(command)
+            except HoldfastError as error:
+                if is_fatal(error):
+                    raise
+                self._take_failure(command, error)
+        self.board.keep_up()
+        self.seen_at_work = tuple(self._held())
+        return bool(commands)
+
+    def _take_failure(self, command: Command, error: HoldfastError) -> None:
+        """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
+        if take_foreign(self.shop, self.holds, command.task, error, stays=self.stays):
+            return
+        self.holds.failures[command.task] += 1
+        task = self.board.task(command.task)
+        event = GIVEN_UP.get(task.state)
+        if event is None or self.holds.failures[command.task] < FAILURES_MAX:
+            self.holds.hold(command.task, str(error), soon=self.holds.failures[command.task] < FAILURES_MAX)
+            return
+        del self.holds.failures[command.task]
+        self.shop.fail(task, event, AbortReason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
+
+    def _perform(self, command: Command) -> None:
+        task = self.board.task(command.task)
+        match command:
+            case Finish():
+                self._finisher.begin(task.id, lambda: finish(self.shop, task))
+            case Start():
+                self._start(task)
+            case step:
+                perform(self.shop, task, step)
+                if isinstance(step, Take) and step.exit.ending is Ending.ENVIRONMENT:
+                    self.holds.pause(task.id, step.exit.detail, stays=self.stays)
+                elif isinstance(step, Take | Orphan):
+                    del self.holds.failures[task.id]
+
+    def _look(self, name: str) -> Sight | None:
+        """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
+        task = self.board.task(name)
+        if task.state is not TaskState.IN_PROGRESS or task.remote:
+            return None
+        files = self.shop.layout.attempt_files(task.attempt)
+        seen = self.shop.spawn.look(task)
+        self.shop.turns.follow(task)
+        if seen is not Seen.ALIVE:
+            self.shop.silence.forget(task.attempt)
+        if seen is Seen.ENDED:
+            return Sight(seen, attempt_folder.read_exit(files, task.starts, task.intent))
+        if seen is not Seen.ALIVE:
+            return Sight(seen)
+        sign = attempt_folder.last_sign(files, task.starts)
+        return Sight(seen, silent_s=self.shop.silence.look(task.attempt, task.starts, sign))
+
+    def _start(self, task: Task) -> None:
+        if self.full:
+            self.holds.hold(task.id, self.full, soon=False)
+            return
+        free = max(1, self.shop.config.max_agents - len(self.at_work))
+        with self.board.lock:
+            sharing = sum(1 for _ in itertools.islice(self.board.graph.ready(self.shop.clock()), free))
+        try:
+            held = start(self.shop, task, max(1, sharing))
+        except ClaimRefused as error:
+            held = Held(str(error), soon=True)
+        if held is None:
+            # Whether the machine is well again is seen when its runner has ended.
+            return
+        if held.fault:
+            self.holds.pause(task.id, held.reason, stays=self.stays)
+        else:
+            self.full = held.reason if held.for_all else ""
+            # An agent's outage is told once, and not again for each task that waits for it.
+            wait_s = max(held.until - self.shop.clock(), 0.0) if 0.0 < held.until < math.inf else TRY_AGAIN_S
+            soon = held.soon or held.until > 0.0
+            self.holds.hold(task.id, held.reason, soon=soon, wait_s=wait_s, is_quiet=held.of_agent)
+
+    # -- the other thread ---------------------------------------------------------------------------------------------
+
+    @property
+    def finishing(self) -> str:
+        """The task that is being verified or landed, or empty."""
+        return self._finisher.task
+
+    def _take_results(self) -> None:
+        while (ended := self._finisher.take()) is not None:
+            if self._lost - self.shop.lost.keys():
+                # What builds on a landing that is there again waits no longer.
+                self.holds.drop(list(self.holds))
+            self._lost = set(self.shop.lost)
+            error = ended.error
+            if error is not None and (not isinstance(error, HoldfastError) or is_fatal(error)):
+                raise error
+            # What was asked for is told to who asked.
+            if error is None or ended.key:
+                del self.holds.failures[ended.task]
+            elif not take_foreign(self.shop, self.holds, ended.task, error, stays=self.stays):
+                self.holds.hold(ended.task, str(error), soon=False)
+
+    # -- upkeep -------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        now = monotonic()
+        if self._beat_at and now - self._beat_at >= BEAT_S:
+            self.signals.beat()
+            self.shop.seal_daily()
+            self._beat_at = now
+
+    def _is_over(self) -> bool:
+        if self.finishing:
+            return False
+        if self.stopping:
+            return self.stopping != AGENTS or not self.at_work
+        if self.stays:
+            return False
+        waits = [hold for hold in self.holds.values() if hold.until is not None]
+        with self.board.lock:
+            return not self._held() and not waits and self.board.graph.next_moment() is None
+
+    def _patience(self) -> float:
+        """How long nothing can become due by itself."""
+        now = monotonic()
+        waits = [BEAT_S, *(hold.due - now for hold in self.holds.values() if hold.until is not None)]
+        with self.board.lock:
+            if (moment := self.board.graph.next_moment()) is not None:
+                waits.append(moment - self.shop.clock())
+        if self._held():
+            waits.append(LOOK_S)
+        return max(0.01, min(waits))

@@ -1,0 +1,39 @@
+"""Performs one step of a plan: what the loop's own thread does to one task, but for starting and finishing it."""
+
+from __future__ import annotations
+
+from holdfast.decisions.cancel_chain import cancel_with, words_for
+from holdfast.decisions.tasks import Desk
+from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.engine import outcome
+from holdfast.engine.context import Workshop
+from holdfast.engine.plan import REASONS, Begin, Cancel, Continue, Follow, Lapse, Orphan, Retry, Take
+from holdfast.worktrees import pins
+
+Step = Begin | Take | Orphan | Continue | Retry | Follow | Cancel | Lapse
+
+
+def perform(shop: Workshop, task: Task, step: Step) -> None:
+    match step:
+        case Begin():
+            shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
+        case Take(_, exit):
+            outcome.take(shop, task, exit)
+        case Orphan(_, event):
+            outcome.orphan(shop, task, event)
+        case Continue():
+            outcome.go_on(shop, task)
+        case Retry():
+            shop.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, outcome=task.outcome)
+        case Follow(_, event):
+            shop.move(task, event, REASONS[event])
+        case Cancel(_, reason, cause):
+            cancel_with(Desk.of(shop, ""), task, reason, cause)
+            pins.release(shop.repo, shop.layout, [task])
+            shop.note(task.id, f"cancelled: {words_for(reason, cause)}")
+        case Lapse():
+            event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
+            shop.move(task, event, AbortReason.HEARTBEAT_LOST)
+            shop.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")

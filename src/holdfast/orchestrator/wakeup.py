@@ -1,0 +1,109 @@
+"""How the loop is woken: the signal files in `runtime/signals/`, and a watch on them and on the backlog.
+
+- `WAKEUP`: touched by runners at the end of a turn, and by anybody who wants the loop to look again.
+- `SHUTDOWN`: asks a run to end; its content is `leave` (agents go on working) or `agents` (they are ended, too), and
+  the run's name: what another run was asked is nothing to this one.
+- `HEARTBEAT`: touched by the loop while it lives.
+
+They wake and ask, and nothing more: what is so, the journal and the attempts' folders say.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.layout import Layout
+from holdfast.storage.files import disk
+
+WAKEUP, SHUTDOWN, HEARTBEAT = "WAKEUP", "SHUTDOWN", "HEARTBEAT"
+LEAVE, AGENTS = "leave", "agents"
+WATCH_STEP_MS = 50
+
+
+class Signals:
+    def __init__(self, layout: Layout) -> None:
+        self.folder = layout.signals
+
+    def wake(self) -> None:
+        disk.touch(self.folder / WAKEUP)
+
+    def beat(self) -> None:
+        disk.touch(self.folder / HEARTBEAT)
+
+    def ask_to_stop(self, run: str, how: str) -> None:
+        disk.replace(self.folder / SHUTDOWN, f"{how} {run}\n".encode())
+
+    def asked_to_stop(self, run: str) -> str:
+        """How the run was asked to end; empty while it was not."""
+        try:
+            how, _, asked = (self.folder / SHUTDOWN).read_text().strip().partition(" ")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return ""
+        return how if asked == run and how in (LEAVE, AGENTS) else ""
+
+
+class Watch:
+    """Tells of changes below some folders, from a thread of its own, while it is open."""
+
+    def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None]) -> None:
+        self._folders = folders
+        self._changed = changed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._seen = self._identities()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(self._stop,), name="watch", daemon=True)
+
+    def _identities(self) -> list[tuple[int, int]]:
+        """The kernel watches inodes: a folder that is removed and made again is another one. Empty: one is missing."""
+        try:
+            below = [each for folder in self._folders for each in (folder, *sorted(folder.iterdir())) if each.is_dir()]
+            return [(found.st_dev, found.st_ino) for found in map(os.stat, below)]
+        except OSError:
+            return []
+
+    def renew(self) -> bool:
+        """Watches anew where a folder was replaced. True: it did, and what happened in between is not told."""
+        now = self._identities()
+        if not now or now == self._seen:
+            return False
+        self.__exit__()
+        self._begin()
+        self._thread.start()
+        return True
+
+    def _watch(self, stop: threading.Event) -> None:
+        try:
+            self._tell(stop)
+        except FileNotFoundError:
+            # A folder is gone, and may come back as the one it was: `renew` begins again as soon as it is there.
+            self._seen = []
+
+    def _tell(self, stop: threading.Event) -> None:
+        from watchfiles import watch
+
+        for changes in watch(
+            *self._folders,
+            watch_filter=None,
+            debounce=WATCH_STEP_MS,
+            step=WATCH_STEP_MS,
+            rust_timeout=500,
+            stop_event=stop,
+            recursive=True,
+            raise_interrupt=False,
+        ):
+            paths = {Path(path) for _, path in changes if not path.endswith((HEARTBEAT, ".tmp"))}
+            if paths:
+                self._changed(paths)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()

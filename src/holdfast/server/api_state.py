@@ -1,0 +1,181 @@
+"""What every operation can reach: tasks and their definitions, tokens, the feed, and where changes are posted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from starlette.requests import Request
+
+from holdfast.clock import wall
+from holdfast.decisions.create import Catalogue
+from holdfast.decisions.tasks import Desk, Later, unknown
+from holdfast.domain.definition import Definition
+from holdfast.domain.state import Task
+from holdfast.engine.context import Workshop
+from holdfast.orchestrator.loop import Loop
+from holdfast.server.auth import ROLES, Tokens
+from holdfast.server.batch_writer import Answers, Counter, Job, run_in_loop
+from holdfast.server.denials import STRANGER, Denials
+from holdfast.server.event_feed import Feed, Room
+from holdfast.server.host_check import Guard
+from holdfast.server.logs import Log
+from holdfast.server.metrics import Metrics
+from holdfast.server.operations import Principal
+from holdfast.server.problems import Problem
+from holdfast.server.quotas import Quotas
+from holdfast.server.repository import RepositoryLook
+from holdfast.storage.journal.reader import Chain
+from holdfast.views.history import Chronicle
+
+ACTOR = "api"
+STOPPING = "This server is ending. Nothing was changed; ask again when it is back."
+
+
+class Api:
+    """One per server."""
+
+    def __init__(self, shop: Workshop, loop: Loop) -> None:
+        self.shop, self.loop = shop, loop
+        self.layout, self.config, self.board = shop.layout, shop.config, shop.board
+        self.tokens = Tokens(shop.layout, shop.ledger.state)
+        self.guard = Guard((shop.config.server.host, *shop.config.server.names))
+        self.catalogue = Catalogue()
+        self.chronicle = Chronicle(shop.layout.wal)
+        self.answers = Answers(Chain(shop.layout.wal))
+        self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.events_kept)
+        self.room = Room(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
+        self.quotas = Quotas()
+        self.repository = RepositoryLook(shop)
+        self.began = wall()
+        self.url = ""
+        # Set once the files are taken in and what a crash left is recovered.
+        self.prepared: Future[None] = Future()
+        # So that no request that ends while it waits takes it with it.
+        self.prepared.set_running_or_notify_cancel()
+        self._denied = Denials(self.put_on_record)
+        self.is_ending = False
+        self.metrics = Metrics(self)
+        self.logs = Log(
+            shop.layout.logs / "server.log",
+            *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
+        )
+        self.feed.on_drop = lambda: self.logs.write("follower_dropped", "warning", dropped=self.feed.dropped)
+        self.counter = Counter(self.desk, shop.ledger, loop.wake, self.fail)
+
+    # -- who asks -----------------------------------------------------------------------------------------------------
+
+    def authenticate(self, request: Request) -> Principal:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            detail = "Send `Authorization: Bearer …`; runtime/secret/server.json has the operator's token."
+            problem = Problem(401, "token_missing", detail, WWW_Authenticate="Bearer")
+            self.deny(None, request, problem)
+            raise problem
+        principal = self.tokens.principal(token.strip())
+        if principal is None:
+            problem = Problem(
+                401, "token_unknown", "This token is not, or no longer, valid.", WWW_Authenticate="Bearer"
+            )
+            self.deny(None, request, problem)
+            raise problem
+        return principal
+
+    def deny(self, principal: Principal | None, request: Request, problem: Problem) -> None:
+        who = principal.name if principal else STRANGER
+        asked, code = f"{request.method} {request.url.path}", problem.document.code
+        self.logs.write("access_denied", "warning", code=code, asked=asked, by=who)
+        self._denied.add(who, code, asked)
+
+    @property
+    def denials(self) -> int:
+        return self._denied.total
+
+    def put_on_record(self, event: str, details: dict[str, object]) -> None:
+        """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that.
+
+        Who is in that thread, and answers for it, asks the workshop itself.
+        """
+
+        def work(loop: Loop) -> list[str]:
+            self.shop.put_on_record(event, details)
+            return []
+
+        self.loop.ask(work)
+
+    # -- from the first request to the last ---------------------------------------------------------------------------
+
+    async def until_prepared(self) -> None:
+        """Returns when the files are read. No thread waits: all of the pool's would soon."""
+        if not self.prepared.done():
+            await asyncio.wrap_future(self.prepared)
+            if self.is_ending:
+                raise Problem(503, "stopping", STOPPING)
+
+    def end(self) -> None:
+        """From here on nobody would carry out what is asked. Who waits for the files is told so."""
+        self.is_ending = True
+        if not self.prepared.done():
+            self.prepared.set_result(None)
+        self.counter.close()
+
+    def tell_denials(self) -> None:
+        """Once nobody asks any more, in the loop's thread: it takes no work now."""
+        self._denied.end(self.shop.put_on_record)
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return self.shop.ledger.state.tasks
+
+    def task(self, name: str) -> Task:
+        found = self.tasks.get(name)
+        if found is None:
+            raise unknown(name, self.tasks)
+        return found
+
+    def definition(self, name: str) -> Definition | None:
+        return self.board.definition(name)
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def desk(self, key: str, by: str, kind: str = "") -> Desk:
+        busy = bool(self.loop.finishing)
+        return Desk.of(self.shop, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR)
+
+    def post(self, job: Job) -> None:
+        if self.loop.stopping or self.is_ending:
+            raise Problem(503, "stopping", STOPPING)
+        if job.operation.lane == "counter":
+            self.counter.post(job)
+        else:
+            self.loop.ask(self._in_loop(job))
+
+    def _in_loop(self, job: Job) -> Callable[[Loop], list[str]]:
+        def work(loop: Loop) -> list[str]:
+            # What came through the API has its file, and what somebody added just before is known.
+            self.board.keep_up()
+            self.board.file_new()
+            name = job.ask.path.get("task") or job.ask.path.get("attempt", "").rpartition(".")[0]
+            if name and name not in self.tasks:
+                self.board.take_in()
+                self.board.keep_up()
+            try:
+                run_in_loop(job, self.desk(job.ask.key, job.ask.principal.name, job.operation.name))
+            except Later:
+                if not loop.stopping:
+                    raise
+                job.give_up(Problem(503, "stopping", STOPPING))
+            return [name] if name else []
+
+        return work
+
+    def fail(self, error: BaseException) -> None:
+        """Somebody beside the loop met what leaves nothing to go on with: the run ends with it."""
+
+        def work(loop: Loop) -> list[str]:
+            raise error
+
+        self.loop.ask(work)

@@ -1,0 +1,260 @@
+"""The API as an ASGI application: every request goes through the same steps, in this order.
+
+Name and origin → token → rights → path, query and body by type → carried out → answered. Whatever is refused on the
+way is a problem document, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from holdfast.errors import HoldfastError
+from holdfast.server.auth import permit
+from holdfast.server.batch_writer import INTERNAL, Job, answer_of
+from holdfast.server.logs import Level
+from holdfast.server.operations import Ask, Operation, Principal, Raw
+from holdfast.server.problems import TITLES, Problem, problem_of, response
+
+if TYPE_CHECKING:
+    from holdfast.server.api_state import Api
+
+BODY_BYTES_MAX = 1 << 20
+KEY_LENGTH_MAX = 200
+# No definition needs more, and what reads and writes YAML goes down one call for each.
+DEPTH_MAX = 64
+KEY_HEADER = "idempotency-key"
+# Where a request carries the name of who asks, for the log.
+BY = "holdfast.by"
+NOBODY = Principal("reader", "nobody")
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def build(api: Api, operations: list[Operation], more: list[BaseRoute]) -> Starlette:
+    routes = [Route(each.path, _endpoint(api, each), methods=[each.method], name=each.name) for each in operations]
+    handlers: Mapping[Any, Any] = {
+        Problem: _told,
+        HTTPException: _told_http,
+        HoldfastError: _told_error,
+        Exception: _told_broken,
+    }
+    app = Starlette(routes=[*routes, *more], exception_handlers=handlers)
+    # A path has one spelling; a redirection would repeat the name in the Host header, whatever it is.
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _told(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return response(problem)
+
+
+async def _told_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HoldfastError)
+    return response(problem_of(error))
+
+
+async def _told_broken(request: Request, error: Exception) -> Response:
+    """What nobody expected is in the log; what it says may hold more than the asker should know."""
+    return response(Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__)))
+
+
+async def _told_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
+    detail = f"{request.method} {request.url.path}: {TITLES.get(error.status_code, error.detail)}. See /docs."
+    headers = {name.replace("-", "_"): value for name, value in (error.headers or {}).items()}
+    return response(Problem(error.status_code, code, detail, **headers))
+
+
+def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        began = time.perf_counter()
+        status = 500
+        error: Exception | None = None
+        try:
+            answer = await _answer(api, operation, request)
+            status = answer.status_code
+            return answer
+        except (Problem, HoldfastError) as refused:
+            error = refused if isinstance(refused, Problem) else problem_of(refused)
+            status = error.document.status
+            raise
+        except Exception as broken:
+            error = broken
+            raise
+        finally:
+            seconds = time.perf_counter() - began
+            api.metrics.answered(operation.name, status, seconds)
+            if operation.changes or status >= 400:
+                _log(api, operation, request, status, seconds, error)
+
+    return endpoint
+
+
+def _log(
+    api: Api, operation: Operation, request: Request, status: int, seconds: float, error: BaseException | None
+) -> None:
+    level: Level = "info" if status < 400 else "warning" if status < 500 else "error"
+    told = {name: str(request.path_params.get(name, "")) for name in ("task", "attempt")}
+    if isinstance(error, Problem):
+        told["code"] = error.document.code
+    elif error is not None:
+        told["error"] = f"{type(error).__name__}: {error}"
+    by = request.scope.get(BY, "nobody")
+    api.logs.write("request", level, operation=operation.name, status=status, seconds=round(seconds, 6), by=by, **told)
+
+
+async def _answer(api: Api, operation: Operation, request: Request) -> Response:
+    try:
+        api.guard.check(request)
+    except Problem as problem:
+        api.deny(None, request, problem)
+        raise
+    principal = NOBODY if operation.right == "public" else api.authenticate(request)
+    request.scope[BY] = principal.name
+    path = {name: str(value) for name, value in request.path_params.items()}
+    if operation.right != "public":
+        try:
+            permit(operation, principal, path)
+        except Problem as problem:
+            api.deny(principal, request, problem)
+            raise
+    content = await read_body(request) if operation.body is not None or operation.changes else b""
+    given = request.headers.get(KEY_HEADER, "")
+    ask = Ask(
+        principal,
+        path,
+        _decoded_query(operation, request),
+        _decoded_body(operation, content),
+        _key(principal, given) if given else secrets.token_hex(16),
+        request.headers.get("if-match", "").strip(),
+        {name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
+        request.client.host if request.client else "",
+    )
+    if not operation.early and operation.right != "public":
+        await api.until_prepared()
+    if operation.changes:
+        fingerprint = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + content).hexdigest()
+        if operation.before is not None:
+            ask = msgspec.structs.replace(ask, found=await run_in_threadpool(operation.before, api, ask))
+        job = Job(operation, ask, fingerprint, bool(given), api.answers)
+        api.post(job)
+        try:
+            done = await answer_of(job)
+        finally:
+            if job.fault is not None:
+                api.logs.write("fault", "error", operation=operation.name, error=_trace(job.fault))
+        return _response(operation, done.body, done.status)
+    if operation.lane == "aside":
+        result = await run_in_threadpool(operation.function, api, ask)
+    else:
+        result = operation.function(api, ask)
+    if operation.right != "public":
+        await api.counter.settled()
+    return _response(operation, result, operation.status)
+
+
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))[-4000:]
+
+
+def _response(operation: Operation, result: Any, status: int) -> Response:
+    if isinstance(result, Response):
+        return result
+    if isinstance(result, Raw):
+        return Response(result.content, status, media_type=result.media_type, headers=result.headers)
+    if result is None:
+        return Response(status_code=204)
+    # One that was kept under a key comes back as plain values.
+    tag = result.get("etag") if isinstance(result, dict) else getattr(result, "etag", "")
+    headers = {"etag": f'"{tag}"'} if tag else None
+    media_type = operation.media_type.partition(", ")[0]
+    return Response(_encode(result), status, media_type=media_type, headers=headers)
+
+
+async def read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:
+    """The body, as long as it is not longer than allowed; a longer one is not read to its end."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            detail = f"The body is longer than {most:,} bytes. Nothing was changed; send less at a time."
+            raise Problem(413, "body_too_large", detail, Connection="close")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _decoded_body(operation: Operation, content: bytes) -> Any:
+    if operation.body is None or operation.body is bytes:
+        return None if operation.body is None else content
+    try:
+        decoded = msgspec.json.decode(content or b"{}", type=operation.body)
+    except msgspec.ValidationError as error:
+        if explain := getattr(operation.body, "explain", None):
+            # What cannot be read to its end is told by the error that there is.
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                explain(msgspec.json.decode(content or b"{}"))
+        raise Problem(422, "body_unfit", f"The body cannot be used: {error}. Nothing was changed.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "body_unreadable", f"The body is no JSON: {error}. Nothing was changed.") from error
+    if _depth(content) > DEPTH_MAX:
+        raise Problem(422, "body_too_deep", f"The body nests deeper than {DEPTH_MAX}. Nothing was changed.")
+    return decoded
+
+
+@functools.cache
+def _lists_of(query: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields that may be given several times. Looking at a type takes longer than all the rest of a request."""
+    return frozenset(each.name for each in msgspec.structs.fields(query) if "tuple" in str(each.type))
+
+
+_NESTS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++', re.DOTALL)
+
+
+def _depth(content: bytes) -> int:
+    """How many lists and objects of a JSON text stand in one another."""
+    if content.count(b"[") + content.count(b"{") <= DEPTH_MAX:
+        return 0
+    deepest = depth = 0
+    for byte in _NESTS.sub(b"", content):
+        depth += 1 if byte in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _decoded_query(operation: Operation, request: Request) -> Any:
+    given: dict[str, Any] = {}
+    lists = _lists_of(operation.query)
+    for name, value in request.query_params.multi_items():
+        if name in lists:
+            given.setdefault(name, []).append(value)
+        else:
+            given[name] = value
+    try:
+        return msgspec.convert(given, operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "query_unfit", f"The query cannot be used: {error}.") from error
+
+
+def _key(principal: Principal, given: str) -> str:
+    """A key is its asker's own: what somebody else sends under the same one is another request."""
+    if len(given) > KEY_LENGTH_MAX or not given.isascii() or not given.isprintable():
+        detail = f"An Idempotency-Key has up to {KEY_LENGTH_MAX} printable ASCII characters. Nothing was changed."
+        raise Problem(422, "idempotency_key_unfit", detail)
+    return hashlib.sha256(f"{principal.role}\0{principal.attempt}\0{given}".encode()).hexdigest()[:32]

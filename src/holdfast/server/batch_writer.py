@@ -1,0 +1,210 @@
+"""Changes that were asked for: each is a job, carried out on a desk and answered when its records are on disk.
+
+A job's function is safe to repeat under its key: what was journalled of it before is not done again. Where the asker
+gave the key, the answer is journalled, too, so that the same question gets the same answer, also from the next run.
+
+The counter carries out what only appends. It takes all that wait, one after the other, for one sync: while the disk is
+busy with some, the next ones gather. What the run itself has to do goes to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from holdfast.decisions.mailbox import FATAL, REFUSED
+from holdfast.decisions.tasks import Desk, Later
+from holdfast.domain.entries import RequestAnswered
+from holdfast.errors import HoldfastError
+from holdfast.ports import Ledger
+from holdfast.server.operations import Ask, Operation
+from holdfast.server.problems import Problem, problem_of
+from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.reader import Chain
+
+BATCH_MAX = 256
+ANSWERS_MAX = 10_000
+# What is journalled of an answer; a longer one is made anew from what the journal knows.
+ANSWER_BYTES_MAX = 1 << 16
+
+
+INTERNAL = "{kind}: this is a fault of Holdfast's. What happened is in runtime/logs/server.log."
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    body: Any
+
+
+class Answers:
+    """What was answered under a key. The journal has all of it; the last ones are also here."""
+
+    def __init__(self, wal: Chain) -> None:
+        self._chain = wal
+        self._recent: OrderedDict[str, RequestAnswered] = OrderedDict()
+
+    def find(self, ledger: Ledger, key: str, request: str) -> Answer | None:
+        known = self._recent.get(key) or self._read(ledger, key)
+        if known is None:
+            return None
+        if known.request != request:
+            detail = "This Idempotency-Key was used for another request. Nothing was changed; use a new key for each."
+            raise Problem(422, "idempotency_key_reused", detail)
+        return Answer(known.status, known.body) if known.whole else None
+
+    def keep(self, ledger: Ledger, key: str, request: str, answer: Answer) -> None:
+        made = RequestAnswered(key, request, answer.status, msgspec.to_builtins(answer.body))
+        self._recent[key] = made
+        while len(self._recent) > ANSWERS_MAX:
+            self._recent.popitem(last=False)
+        if ledger.pairing.find_executed("request_answered", key) is None:
+            if len(msgspec.json.encode(made.body)) > ANSWER_BYTES_MAX:
+                made = msgspec.structs.replace(made, body=None, whole=False)
+            ledger.append(ledger.epoch, [Record("request_answered", msgspec.to_builtins(made), actor="api")])
+
+    def _read(self, ledger: Ledger, key: str) -> RequestAnswered | None:
+        """From the journal: rare, because a repeated request mostly follows at once."""
+        done = ledger.pairing.find_executed("request_answered", key)
+        if done is None:
+            return None
+        found = (entry for file in self._chain.runs() if file.run == done.run for entry in file.entries())
+        entry = next((each for each in found if each.seq == done.seq), None)
+        return None if entry is None else msgspec.convert(entry.inputs, RequestAnswered)
+
+
+class Job:
+    """One change, from being asked to being answered. `request` is the fingerprint of what was asked."""
+
+    def __init__(self, operation: Operation, ask: Ask, request: str, is_keyed: bool, answers: Answers) -> None:
+        self.operation = operation
+        self.ask = ask
+        self.request = request
+        self.is_keyed = is_keyed
+        self.future: Future[Answer] = Future()
+        # An asker that goes away cannot cancel it: its answer would be an error where it is told.
+        self.future.set_running_or_notify_cancel()
+        self._answers = answers
+        self._result: Answer | Problem | None = None
+        # What nobody expected. What was journalled before it is journalled; the state and the journal agree.
+        self.fault: Exception | None = None
+
+    def carry_out(self, desk: Desk) -> None:
+        """Does it, and keeps the answer back until `tell`. Raises Later, and what leaves nothing to go on with."""
+        try:
+            known = self._answers.find(desk.ledger, self.ask.key, self.request) if self.is_keyed else None
+            if known is None:
+                known = Answer(self.operation.status, self.operation.function(desk, self.ask))
+                if self.is_keyed:
+                    self._answers.keep(desk.ledger, self.ask.key, self.request, known)
+            self._result = known
+        except Problem as problem:
+            self._result = problem
+        except HoldfastError as error:
+            if isinstance(error, FATAL) and not isinstance(error, REFUSED):
+                raise
+            self._result = problem_of(error)
+        except Later:
+            raise
+        except Exception as error:  # noqa: BLE001 (told to its asker and to the log: a fault in one request ends no run)
+            self.fault = error
+            self._result = Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__))
+
+    def tell(self) -> None:
+        if isinstance(self._result, Problem):
+            self.future.set_exception(self._result)
+        else:
+            self.future.set_result(self._result or Answer(204, None))
+
+    def give_up(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Counter:
+    """The thread that carries out what only appends. `done` is called after each batch: the loop has to look at it."""
+
+    def __init__(
+        self,
+        desk: Callable[[str, str], Desk],
+        ledger: Ledger,
+        done: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._desk = desk
+        self._done = done
+        self._ledger = ledger
+        self._failed = failed
+        # The batch whose sync has not returned yet. One that failed stays: nothing follows it.
+        self._under_way: Future[None] | None = None
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="counter", daemon=True)
+        self._thread.start()
+
+    def post(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """Returns when all that was asked is answered."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    async def settled(self) -> None:
+        """Returns when all that the state knew before this call is on disk: who reads is told nothing that may go."""
+        if (under_way := self._under_way) is not None:
+            await asyncio.wrap_future(under_way)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            batch = [job]
+            is_last = False
+            with contextlib.suppress(queue.Empty):
+                while len(batch) < BATCH_MAX:
+                    more = self._jobs.get_nowait()
+                    if more is None:
+                        is_last = True
+                        break
+                    batch.append(more)
+            under_way: Future[None] = Future()
+            under_way.set_running_or_notify_cancel()
+            self._under_way = under_way
+            try:
+                with self._ledger.together():
+                    for each in batch:
+                        each.carry_out(self._desk(each.ask.key, each.ask.principal.name))
+            except BaseException as error:  # noqa: BLE001 (told to all who wait, and to the run, which ends)
+                under_way.set_exception(error)
+                for each in batch:
+                    each.give_up(error)
+                self._failed(error)
+                return
+            self._under_way = None
+            under_way.set_result(None)
+            for each in batch:
+                each.tell()
+            self._done()
+            if is_last:
+                return
+
+
+def run_in_loop(job: Job, desk: Desk) -> None:
+    """In the loop's thread; raises Later when it must wait for a landing."""
+    try:
+        job.carry_out(desk)
+    except Later:
+        raise
+    except BaseException as error:
+        job.give_up(error)
+        raise
+    job.tell()
+
+
+async def answer_of(job: Job) -> Answer:
+    return await asyncio.wrap_future(job.future)

@@ -1,0 +1,396 @@
+"""Snapshots: the working tree of an attempt as git objects, in `snapshots.git` as `refs/attempts/<attempt>/<name>`.
+
+Each snapshot is a commit by "holdfast" whose tree is the worktree byte for byte and whose parent is the attempt's
+snapshot before it. `<name>` is `turn-<n>`, `orphan-<n>`, or `start-<n>` and `end-<n>` of a start. When nothing has
+changed, the new ref names the commit before it. Any git reads them:
+`git --git-dir .sdd/snapshots.git diff attempts/T-1.1/turn-3 attempts/T-1.1/turn-4`.
+
+- What `take` returned from is on disk, in the store: every object of the tree that the attempt's base has not, whoever
+  wrote it (git leaves the loose objects of an agent's own commits unsynced, and `git gc` may take them), then its name,
+  only then the ref. Of the user's repository nothing is needed but the base.
+- Not held: files that are ignored at the time (but those tracked by the user and those on the include list), the
+  contents of submodules and of nested repositories, of which at most the commit is noted, empty folders, devices, pipes
+  and sockets, and of a file's mode all but the right to execute. Plain files in the folder of a submodule are held.
+- What a sparse checkout keeps out of the worktree is held as the user's index has it; a restore writes it only where
+  the snapshot differs from that.
+- Names in records are text: a byte that is not UTF-8 is shown as `\\xff`.
+- Not seen: a file rewritten in place to the same size within one second, whose time of change was then set back.
+- One operation at a time, of all threads and processes: the others wait. A kill at any moment leaves at worst garbage
+  objects, which `holdfast gc` takes.
+- After a failed sync this object refuses everything: what was not on disk then must not be taken for durable later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.clock import wall
+from holdfast.errors import (
+    AlreadyExists,
+    DiskError,
+    GitFailed,
+    InvalidName,
+    Poisoned,
+    RestoreIncomplete,
+    SnapshotDamaged,
+    SnapshotMissing,
+    SyncFailed,
+)
+from holdfast.git import command as git
+from holdfast.git import objects
+from holdfast.git.command import readable
+from holdfast.snapshots.shadow import Large, Shadow
+from holdfast.snapshots.shadow_parts import Excluded, Stamp, file_stamp
+from holdfast.snapshots.size_limits import Bounds
+from holdfast.snapshots.store import ATTEMPTS
+from holdfast.snapshots.submodule_state import GITLINK, State, unborn
+from holdfast.storage.files import disk
+
+ROOT = ATTEMPTS
+_PART = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(?<!\.)(?<!\.lock)")
+_REFERENCE = re.compile(r"refs/(attempts|candidates|merged)/[A-Za-z0-9._/-]+|[0-9a-f]{40}|[0-9a-f]{64}")
+
+Kind = Literal["added", "deleted", "modified", "renamed", "retyped"]
+_KINDS: dict[str, Kind] = {"A": "added", "D": "deleted", "M": "modified", "R": "renamed", "T": "retyped"}
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """`changed`: it differs from the attempt's snapshot before it. `excluded`: what it does not hold, and why."""
+
+    ref: str
+    commit: str
+    tree: str
+    changed: bool
+    excluded: list[Excluded]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One path that differs. Modes are git's octal words; `old_path` is the path itself unless it was renamed."""
+
+    kind: Kind
+    path: str
+    old_path: str
+    old_mode: str
+    new_mode: str
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    commit: str
+    tree: str
+
+
+class Snapshots:
+    """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds. `store` is
+    where they are kept. `base`: a commit that the user's repository keeps: what it has need not be in the store.
+
+    `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` and
+    `store` never get in either. Both are relative to the worktree. `index`: that of who works there, where it is
+    another than git's. `modules`: where git dirs of its submodules are looked for first. `confine`: the sandbox for
+    git that looks at files which a confined agent writes. `bounds`: how much they may hold beyond the base.
+    """
+
+    def __init__(
+        self,
+        worktree: Path,
+        private: Path,
+        store: Path,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        index: Path | None = None,
+        base: str = "",
+        modules: Path | None = None,
+        confine: git.Confine | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._shadow = Shadow(worktree, private, store, include, exclude, index, modules, confine, bounds)
+        self._repository = self._shadow.repository
+        self._store = self._shadow.store
+        self._base = base
+        self._unborn = unborn(self._repository.hash_name)
+        self._no_tree = hashlib.new(self._repository.hash_name, b"tree 0\0").hexdigest()
+        self._forget()
+
+    def _forget(self) -> None:
+        """The next `take` looks at everything again."""
+        self._last: dict[str, tuple[Stamp, _Saved]] = {}
+        # The tree whose objects are known to be kept, either here or by the base; unknown before the first look.
+        self._kept_tree = ""
+        self._gitlinks: dict[str, str] = {}
+        self._of_base: frozenset[str] = frozenset()
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+
+    def take(self, attempt: str, name: str, message: str = "", *, large: Large = "refuse") -> Snapshot:
+        """Saves the worktree as it stands. A snapshot that has this name already is replaced.
+
+        `large`: what is done about a file that is too large. Refused, it is an error, and nothing is taken; left out,
+        it stays as it stands, and the snapshot has what it held when the one before was taken.
+        """
+        ref = reference(attempt, name)
+        with self._at_work():
+            try:
+                return self._take(attempt, ref, message or f"{attempt} {name}", large)
+            except GitFailed:
+                # What is remembered may be gone: another process pruned the attempt, and git collected its objects.
+                self._forget()
+                self._shadow.forget_index()
+                return self._take(attempt, ref, message or f"{attempt} {name}", large)
+
+    def _take(self, attempt: str, ref: str, message: str, large: Large) -> Snapshot:
+        before = self._newest(attempt)
+        staged = self._shadow.stage(before.tree if before else None, large, self._began(attempt))
+        saved = before
+        if saved is None or saved.tree != staged.tree:
+            saved = self._commit(staged.tree, before, message)
+        if saved is not before or saved.tree != self._kept_tree:
+            self._keep_objects(saved)
+        self._store.name(ref, saved.commit)
+        self._last[attempt] = (self._refs_stamp(attempt), saved)
+        noted = {path: commit for path, commit in self._gitlinks.items() if commit != self._unborn}
+        links = [Excluded(path, f"only its commit {commit} is noted") for path, commit in noted.items()]
+        return Snapshot(ref, saved.commit, saved.tree, saved is not before, _public(links + staged.excluded))
+
+    def _began(self, attempt: str) -> str:
+        """What the attempt began with, which may be any size. Its files are not the base's where a filter made them."""
+        first = self._store.path / ROOT / attempt / "start-1"
+        return first.read_text().strip() if attempt and first.exists() else self._base
+
+    def _newest(self, attempt: str) -> _Saved | None:
+        """The end of the attempt's chain. Neither clocks nor names are asked: each snapshot leads to all before it."""
+        if attempt in self._last:
+            stamp, saved = self._last[attempt]
+            if stamp is not None and stamp == self._refs_stamp(attempt):
+                return saved
+            # Somebody else has been at the refs, so what was durable may be gone by now.
+            self._forget()
+        asked = ("--topo-order", "--max-count=1", "--no-commit-header", "--format=%H %T")
+        found = self._store.run("rev-list", *asked, f"--glob={ROOT}/{attempt}").line.split()
+        return _Saved(*found) if found else None
+
+    def _refs_stamp(self, attempt: str) -> Stamp:
+        """Of the folder, which changes with each ref that is written or removed."""
+        return file_stamp(self._store.path / ROOT / attempt)
+
+    def _commit(self, tree: str, parent: _Saved | None, message: str) -> _Saved:
+        now = f"@{int(wall())} +0000"
+        who = {
+            f"GIT_{role}_{what}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for what, value in (("NAME", "holdfast"), ("EMAIL", "holdfast@localhost"), ("DATE", now))
+        }
+        text = message.encode(errors="backslashreplace")
+        parents = ["-p", parent.commit] if parent else []
+        made = self._shadow.run("commit-tree", tree, *parents, "-F", "-", stdin=text, variables=who)
+        return _Saved(made.line, tree)
+
+    def _keep_objects(self, saved: _Saved) -> None:
+        """Brings into the store what `saved` has and the last tree that is kept has not, whoever wrote it."""
+        self._look_at_base()
+        new = {saved.commit, saved.tree}
+        found = self._shadow.run("diff-tree", "-r", "-t", "--no-renames", "-z", self._kept_tree, saved.tree)
+        for entry in _raw(found.fields()):
+            if entry.old_mode == GITLINK:
+                del self._gitlinks[entry.path]
+            if entry.new_mode == GITLINK:
+                self._gitlinks[entry.path] = entry.new_id
+            elif entry.kind != "deleted":
+                new.add(entry.new_id)
+        staging = self._shadow.staging
+        unwritten = (name for name in new - self._of_base if not (staging / name[:2] / name[2:]).exists())
+        if borrowed := self._store.missing(unwritten):
+            # Very large files are packed at once: those git has written, too.
+            self._store.borrow(borrowed, staging)
+        self._store.publish(staging)
+        self._kept_tree = saved.tree
+
+    def _look_at_base(self) -> None:
+        """Once: what the base has is kept by its pin in the user's repository; without one, all is brought here."""
+        if self._kept_tree:
+            return
+        self._kept_tree = self._no_tree
+        if not self._base or self._store.whole(self._base):
+            return
+        tree = self._store.run("rev-parse", "-q", "--verify", f"{self._base}^{{tree}}").line
+        listed = [entry.split("\t", 1) for entry in self._shadow.run("ls-tree", "-r", "-t", "-z", tree).fields()]
+        self._gitlinks = {name: facts.split(" ")[2] for facts, name in listed if facts.startswith(GITLINK)}
+        self._of_base = frozenset(facts.split(" ")[2] for facts, _ in listed) | {tree}
+        self._kept_tree = tree
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def names(self, attempt: str) -> dict[str, str]:
+        """The snapshots of an attempt, as name → commit; numbers in order, so that turn-10 comes after turn-9."""
+        folder = f"{ROOT}/{_checked('The attempt id', attempt)}/"
+        return {ref.removeprefix(folder): commit for ref, commit in self._store.refs(folder).items()}
+
+    def diff(self, old: str, new: str) -> bytes:
+        """A patch that `git apply` takes, binary files and renames included."""
+        trees = self._resolve(old).tree, self._resolve(new).tree
+        return self._shadow.run("diff-tree", "-r", "-p", "-M", "--binary", "--full-index", *trees).out
+
+    def changes(self, old: str, new: str) -> list[Change]:
+        trees = self._resolve(old).tree, self._resolve(new).tree
+        found = _raw(self._shadow.run("diff-tree", "-r", "-M", "-z", *trees).fields())
+        return [
+            Change(entry.kind, readable(entry.path), readable(entry.old_path), entry.old_mode, entry.new_mode)
+            for entry in found
+        ]
+
+    def _resolve(self, name: str) -> _Saved:
+        """`name` is a full ref of the store, or a full commit id."""
+        if not _REFERENCE.fullmatch(name):
+            raise InvalidName(what="The snapshot", name=name, rule="a ref under refs/attempts/ or a full commit id")
+        asked = f"{name}^{{commit}}\n{name}^{{tree}}\n".encode()
+        found = self._store.run("cat-file", "--batch-check=%(objectname)", stdin=asked).line.split("\n")
+        if any(" " in answer for answer in found):
+            raise SnapshotMissing(name=name, store=self._store.path)
+        return _Saved(*found)
+
+    # -- going back ---------------------------------------------------------------------------------------------------
+
+    def restore(self, name: str) -> list[Excluded]:
+        """Makes the worktree exactly the snapshot's; ignored files stay. Returns what stands there and is not of it.
+
+        What stood there before is lost, unless it was taken. Excluded paths are never touched, also where the snapshot
+        holds them. Done half by a crash, it is done whole by doing it again.
+        """
+        target = self._resolve(name)
+        with self._at_work():
+            self._require_whole(name, target)
+            self._forget()
+            # Only what the index knows is removed, so it has to know everything first.
+            self._shadow.stage(target.tree, "leave_out", self._base)
+            self._shadow.take_large()
+            tree, excluded = self._shadow.without_excluded(target.tree)
+            self._shadow.run("read-tree", "--reset", "-u", tree)
+            left = self._shadow.left_out("--exclude-standard")
+            wrong = [path for path in left if not os.path.lexists(self._shadow.worktree / path / ".git")]
+            if wrong:
+                paths = ", ".join(map(repr, wrong[:10]))
+                raise RestoreIncomplete(path=self._shadow.worktree, name=name, paths=paths)
+            disk.sync_filesystem(self._shadow.worktree, files_below(self._shadow.worktree))
+            nested = [Excluded(path.rstrip("/"), "it is a nested repository") for path in left]
+            return _public(nested + excluded)
+
+    def _require_whole(self, name: str, target: _Saved) -> None:
+        """Before anything is changed: what is missing would otherwise be found when half is done."""
+        found = self._shadow.run("rev-list", "--objects", "--no-object-names", "--quiet", target.tree, codes=(0, 128))
+        if found.failure:
+            raise SnapshotDamaged(name=name, path=self._store.path, reason=found.failure.stderr)
+        if unread := objects.unreadable(self._store.seen, [target.tree]):
+            reason = f"{unread[0].name}: {unread[0].reason}"
+            raise SnapshotDamaged(name=name, path=self._store.path, reason=reason)
+
+    def export(self, name: str, folder: Path) -> None:
+        """Writes the snapshot into `folder`, which must be absent or empty, and which appears whole or not at all."""
+        target, folder = self._resolve(name), folder.absolute()
+        if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+            raise AlreadyExists(operation="export to", path=folder, reason="it is not an empty folder")
+        with self._at_work():
+            self._require_whole(name, target)
+            disk.mkdir(folder.parent)
+            for leftover in (folder.parent / name for name in os.listdir(folder.parent) if disk.is_leftover(name)):
+                if leftover.is_dir() and not leftover.is_symlink():
+                    disk.remove_tree(leftover)
+            staging = folder.parent / disk.temp_name()
+            disk.mkdir(staging)
+            try:
+                here = {"GIT_INDEX_FILE": str(self._shadow.scratch_index()), "GIT_WORK_TREE": str(staging)}
+                self._shadow.run("read-tree", target.tree, variables=here)
+                self._shadow.run("checkout-index", "-a", variables=here)
+                disk.sync_filesystem(staging, files_below(staging))
+                disk.rename(staging, folder)
+            except BaseException:
+                # The first error is the one to show, and the next export removes what is left.
+                with contextlib.suppress(DiskError):
+                    disk.remove_tree(staging)
+                raise
+
+    def standing(self, attempt: str = "") -> str:
+        """The tree as the worktree stands, kept nowhere; empty where something is too large for a snapshot."""
+        with self._at_work():
+            staged = self._shadow.stage(None, "leave_out", self._began(attempt))
+            return staged.tree if staged.is_whole else ""
+
+    def submodules(self) -> dict[str, State]:
+        """What stands in each submodule that is set up in the worktree, by its path."""
+        with self._at_work():
+            return self._shadow.submodules.states()
+
+    def prune(self, attempt: str, keep: Collection[str] = ()) -> list[str]:
+        """Removes the attempt's refs but those named in `keep`, all or none, and returns the names.
+
+        The objects stay until `holdfast gc` finds that nothing leads to them. A later snapshot that is kept leads to
+        all before it, so space comes back once the whole attempt is pruned.
+        """
+        with self._at_work():
+            self._forget()
+            names = {name: commit for name, commit in self.names(attempt).items() if name not in keep}
+            self._store.forget({f"{ROOT}/{attempt}/{name}": commit for name, commit in names.items()})
+            return list(names)
+
+    _failure: SyncFailed | None = None
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        with self._shadow.locked():
+            if self._failure is not None:
+                raise Poisoned(path=self._failure.path, reason=self._failure.reason) from self._failure
+            try:
+                yield
+            except (GitFailed, DiskError) as failure:
+                if isinstance(failure, SyncFailed):
+                    self._failure = failure
+                # What is remembered would vouch for objects that are gone, or that may never have reached the disk.
+                self._forget()
+                with contextlib.suppress(DiskError):
+                    self._shadow.forget_index()
+                raise
+
+
+def reference(attempt: str, name: str) -> str:
+    return f"{ROOT}/{_checked('The attempt id', attempt)}/{_checked('The snapshot name', name)}"
+
+
+def _checked(what: str, part: str) -> str:
+    if not _PART.fullmatch(part):
+        rule = "up to 128 letters, digits, '.', '_' and '-', no '..' in it, not ending in '.' or '.lock'"
+        raise InvalidName(what=what, name=part, rule=rule)
+    return part
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    old_mode: str
+    new_mode: str
+    new_id: str
+    kind: Kind
+    old_path: str
+    path: str
+
+
+def _raw(fields: list[str]) -> Iterator[_Entry]:
+    """Reads `diff-tree --raw -z`: `:mode mode id id status`, the path, and for a rename the new path."""
+    rest = iter(fields)
+    for facts in rest:
+        old_mode, new_mode, _, new_id, status = facts.removeprefix(":").split(" ")
+        old_path = next(rest)
+        path = next(rest) if status[0] == "R" else old_path
+        yield _Entry(old_mode, new_mode, new_id, _KINDS[status[0]], old_path, path)
+
+
+def files_below(top: Path) -> Iterator[Path]:
+    for parent, _, files in os.walk(top):
+        yield from (Path(parent, name) for name in files if not os.path.islink(os.path.join(parent, name)))
+        yield Path(parent)
+
+
+def _public(excluded: list[Excluded]) -> list[Excluded]:
+    return sorted((Excluded(readable(left.path), left.reason) for left in excluded), key=lambda left: left.path)

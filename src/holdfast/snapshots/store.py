@@ -1,0 +1,313 @@
+"""The store of snapshots: a bare git repository in the data root, `snapshots.git`.
+
+    objects/                        what no other repository has to keep for us
+    objects/info/alternates         the user's repository, which has the rest
+    refs/attempts/<attempt>/<name>  keeps a snapshot alive, and lets people find it
+    refs/candidates/<attempt>       a candidate, and `refs/merged/<attempt>` the commit that was judged
+    work/                           folders of operations that are under way
+
+- An object has its name only once it is on disk. Git writes into a folder of the operation's own; `publish` syncs
+  what it wrote and only then gives it its name here. After a power cut nothing is half there.
+- Git leaves out what any store that it sees has, such as an agent's own commit in the user's repository. `borrowed`
+  finds what is not here, and `copy` brings it, so that a snapshot needs nothing of the user's repository but the commit
+  that its attempt began with, which is pinned there (`refs/holdfast/base/<root>/<attempt>`).
+- Refs are plain files, written by us. The program takes commits from the journal, never from a ref.
+
+A copy of the data root beside another clone works there: the alternates are relative where the root lies in the
+repository, and otherwise written anew by the next owner. What we run ourselves is told where the objects are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from holdfast.errors import FileMissing
+from holdfast.git import command as git
+from holdfast.git import lock_files
+from holdfast.storage.files import disk
+
+ATTEMPTS, CANDIDATES, MERGED = "refs/attempts", "refs/candidates", "refs/merged"
+WORK = "work"
+# From so many objects on a pack is copied as such.
+LOOSE_MAX = 100
+_LOOSE = re.compile(r"[0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})")
+_PACK = re.compile(r"pack/pack-[0-9a-f]+\.(pack|rev|mtimes|bitmap|idx)")
+_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
+
+class Store:
+    """`repository` is the user's. Nothing is written before `prepare`."""
+
+    def __init__(self, path: Path, repository: git.Repository) -> None:
+        self.path = path.absolute()
+        self.repository = repository
+        self.objects, self.work = self.path / "objects", self.path / WORK
+        self._packed: dict[Path, frozenset[str]] = {}
+        # Descriptors that each git process of the operation under way has to hold.
+        self.inherited: Callable[[], tuple[int, ...]] = tuple
+        # The sandbox for a git in a folder of `working` that runs filters over files of a confined agent.
+        self.confine: Callable[[Path], git.Confine | None] = lambda folder: None
+
+    # -- setting up ---------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> Store:
+        """Makes what is missing, and names the user's repository where it is now."""
+        for folder in (self.objects / "info", self.objects / "pack", self.path / "refs", self.work):
+            disk.mkdir(folder)
+        name = self.repository.hash_name
+        extension = "" if name == "sha1" else f"[extensions]\n\tobjectFormat = {name}\n"
+        config = f"[core]\n\trepositoryFormatVersion = {int(bool(extension))}\n\tbare = true\n{extension}"
+        # Nothing goes by itself: what no ref leads to may be an operation's that is under way.
+        config += "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+        keep(self.path / "HEAD", b"ref: refs/heads/none\n")
+        keep(self.path / "config", config.encode())
+        places = (self._as_alternate(store) for store in self.repository.stores)
+        keep(self.objects / "info" / "alternates", b"".join(quoted(place) + b"\n" for place in places))
+        return self
+
+    @classmethod
+    def of(cls, path: Path, repo: Path) -> Store:
+        return cls(path, git.discover(repo))
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "HEAD").exists()
+
+    def _as_alternate(self, store: Path) -> bytes:
+        """Relative to the objects where both lie in one work tree, so that they can be moved or copied together."""
+        top = self.repository.worktree
+        if self.objects.is_relative_to(top) and store.is_relative_to(top):
+            return os.path.relpath(os.fsencode(store), os.fsencode(self.objects))
+        return os.fsencode(store)
+
+    # -- running git --------------------------------------------------------------------------------------------------
+
+    def alternates(self, *more: Path) -> str:
+        """The value of GIT_ALTERNATE_OBJECT_DIRECTORIES for who has to see everything."""
+        places = (*more, self.objects, *self.repository.stores)
+        return os.fsdecode(b":".join(quoted(os.fsencode(place)) for place in places))
+
+    def run(
+        self,
+        *args: str,
+        stdin: bytes = b"",
+        codes: Collection[int] = (0,),
+        variables: Mapping[str, str] = _NO_VARIABLES,
+    ) -> git.Result:
+        """Runs git in the store, to ask or to write into the folder that `variables` name."""
+        env = {**self._env(), **variables}
+        return git.run(*args, cwd=self.path, env=env, stdin=stdin, codes=codes, inherit=self.inherited())
+
+    def _env(self) -> dict[str, str]:
+        env = git.environment({}, GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1", GIT_DIR=str(self.path))
+        return env | {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self.alternates()}
+
+    @property
+    def seen(self) -> git.Repository:
+        """The user's repository with our objects before its own: to ask, not to write.
+
+        Git reads the first copy of an object that it finds. After a power cut a copy in the user's repository may be
+        empty, one of ours is not.
+        """
+        return self.repository.seeing(self.objects, self.alternates()) if self.exists else self.repository
+
+    # -- refs ---------------------------------------------------------------------------------------------------------
+
+    def refs(self, prefix: str) -> dict[str, str]:
+        """Refs below `prefix`, numbers in order, so that turn-10 comes after turn-9."""
+        if not self.exists:
+            return {}
+        wanted = ("--sort=version:refname", "--format=%(refname) %(objectname)", prefix)
+        lines = self.run("for-each-ref", *wanted).line.splitlines()
+        return dict(line.split(" ", 1) for line in lines)
+
+    def trees(self, pattern: str) -> set[str]:
+        """The trees of all refs that a pattern of git's matches."""
+        return set(self.run("for-each-ref", "--format=%(tree)", pattern).line.split()) if self.exists else set()
+
+    def name(self, ref: str, commit: str) -> None:
+        """Lets a ref lead to a commit whose objects are on disk."""
+        path = self.path / ref
+        disk.mkdir(path.parent)
+        disk.replace(path, f"{commit}\n".encode())
+
+    def forget(self, refs: Mapping[str, str]) -> None:
+        """Removes refs; an attempt's folder of which nothing is left goes, too."""
+        for ref in refs:
+            disk.unlink(self.path / ref, missing_ok=True)
+        packed = self.path / "packed-refs"
+        if packed.exists() and any(f" {ref}\n".encode() in packed.read_bytes() for ref in refs):
+            lines = "".join(f"delete {ref}\n" for ref in refs)
+            with lock_files.freed(self.path, self.path, [self.path], refs):
+                self.run("update-ref", "--stdin", stdin=lines.encode())
+        for folder in {(self.path / ref).parent for ref in refs}:
+            if folder.is_dir() and not any(folder.iterdir()):
+                disk.rmdir(folder)
+
+    def collect(self) -> None:
+        """Removes the objects that no ref leads to, but for those of the last day: they may be about to be named."""
+        self.run("prune", "--expire=1.day.ago")
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Those of the objects that the store itself does not hold, whatever the user's repository has."""
+        return self._missing_in(self.objects, names)
+
+    def _missing_in(self, objects: Path, names: Iterable[str]) -> list[str]:
+        found = [name for name in names if not (objects / name[:2] / name[2:]).exists()]
+        if found and (packed := self._in_packs(objects)):
+            found = [name for name in found if not any(name in pack for pack in packed)]
+        return found
+
+    def _in_packs(self, objects: Path) -> list[frozenset[str]]:
+        indexes = sorted((objects / "pack").glob("pack-*.idx"))
+        for index in indexes:
+            if index not in self._packed:
+                with contextlib.suppress(FileNotFoundError):
+                    lines = self.run("show-index", stdin=index.read_bytes()).line.splitlines()
+                    self._packed[index] = frozenset(line.split(" ")[1] for line in lines)
+        return [self._packed[index] for index in indexes if index in self._packed]
+
+    def whole(self, commit: str) -> str:
+        """Why the tree of a commit cannot be read whole; empty where it can."""
+        asked = ("rev-list", "--objects", "--no-object-names", "--quiet", f"{commit}^{{tree}}")
+        failure = self._asked_of()(*asked, codes=(0, 128)).failure
+        return failure.stderr if failure is not None else ""
+
+    def _asked_of(self) -> Callable[..., git.Result]:
+        return self.run if self.exists else self.repository.run
+
+    def incomplete(self, commits: Collection[str], *, is_older: bool = False) -> dict[str, str]:
+        """Those of the commits whose tree cannot be read whole, and why. Asked at once: most share most objects.
+
+        `is_older`: the root is of the format that had no store, and the user's repository may have all.
+        """
+        if not self.exists and not is_older:
+            return dict.fromkeys(commits, f"{self.path} is missing")
+        text = "".join(f"{commit}^{{tree}}\n" for commit in commits).encode()
+        asked = ("rev-list", "--objects", "--no-object-names", "--quiet", "--stdin")
+        if not commits or not self._asked_of()(*asked, stdin=text, codes=(0, 128)).failure:
+            return {}
+        return {commit: why for commit in commits if (why := self.whole(commit))}
+
+    def descends(self, commit: str, ancestor: str) -> bool:
+        """Whether a snapshot was taken after another of its attempt; no where one of them is gone."""
+        return not self.run("merge-base", "--is-ancestor", ancestor, commit, codes=(0, 1, 128)).code
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[Path]:
+        """A folder of an operation's own, with `objects` in it for git to write into. It goes afterwards."""
+        self.prepare()
+        top = self.work
+        for name in os.listdir(top):
+            if disk.is_leftover(name):
+                disk.remove_tree(top / name)
+        folder = top / disk.temp_name()
+        disk.mkdir(folder / "objects")
+        try:
+            yield folder
+        finally:
+            disk.remove_tree(folder)
+
+    def writing(self, staging: Path) -> dict[str, str]:
+        """Variables with which git writes into `staging`, an object folder, and sees all others."""
+        return {"GIT_OBJECT_DIRECTORY": str(staging), "GIT_ALTERNATE_OBJECT_DIRECTORIES": self.alternates()}
+
+    def publish(self, staging: Path) -> None:
+        """Makes what git has written into `staging` part of the store, each object on disk before it has its name."""
+        publish(staging, self.objects)
+
+    def complete(self, tree: str, known: str, staging: Path) -> None:
+        """Copies into `staging` what `tree` has, `known` has not, and only the user's repository holds."""
+        asked = ("rev-list", "--objects", "--no-object-names", tree, f"^{known}^{{tree}}")
+        names = self.run(*asked, variables=self.writing(staging)).line.split()
+        if borrowed := self.missing(self._missing_in(staging, names)):
+            self.borrow(borrowed, staging)
+
+    def hand_over(self, commit: str, target: str) -> None:
+        """Brings a commit on top of `target` into the user's repository, with all that it lacks of it."""
+        names = self.run("rev-list", "--objects", "--no-object-names", commit, f"^{target}").line.split()
+        asked = "".join(f"{name}\n" for name in names).encode()
+        answers = self.repository.run("cat-file", "--batch-check", stdin=asked).line.split("\n")
+        missing = [answer.split(" ")[0] for answer in answers if answer.endswith(" missing")]
+        if not missing:
+            return
+        objects = self.repository.stores[0]
+        with staging_in(objects) as staging:
+            self.borrow(missing, staging)
+            publish(staging, objects)
+
+    def borrow(self, names: Collection[str], staging: Path) -> None:
+        """Copies objects that another store has into `staging`: a few by themselves, more as a pack."""
+        env = self.writing(staging)
+        asked = "".join(f"{name}\n" for name in names).encode()
+        if len(names) > LOOSE_MAX:
+            disk.mkdir(staging / "pack")
+            self.run("pack-objects", "-q", str(staging / "pack" / "pack"), stdin=asked, variables=env)
+            return
+        packed = self.run("pack-objects", "-q", "--stdout", stdin=asked, variables=env).out
+        # Alone: git leaves out what it finds elsewhere.
+        alone = {"GIT_OBJECT_DIRECTORY": str(staging), "GIT_ALTERNATE_OBJECT_DIRECTORIES": ""}
+        self.run("unpack-objects", "-q", stdin=packed, variables=alone)
+
+
+@contextlib.contextmanager
+def staging_in(objects: Path) -> Iterator[Path]:
+    """A folder among the objects themselves: then it is certainly on their filesystem. It goes afterwards."""
+    for name in os.listdir(objects):
+        if disk.is_leftover(name):
+            disk.remove_tree(objects / name)
+    staging = objects / disk.temp_name()
+    disk.mkdir(staging)
+    try:
+        yield staging
+    finally:
+        disk.remove_tree(staging)
+
+
+def publish(staging: Path, objects: Path) -> None:
+    """Moves whole objects and packs from one object folder into another, each on disk before it has its name there."""
+    found = [str(path.relative_to(staging)) for path in _files(staging)]
+    loose = [name for name in found if _LOOSE.fullmatch(name)]
+    # Git believes in a pack once it sees its index.
+    packs = sorted((name for name in found if _PACK.fullmatch(name)), key=lambda name: name.endswith(".idx"))
+    packs = [name for name in packs if f"{name.rpartition('.')[0]}.idx" in packs]
+    if loose or packs:
+        disk.publish({staging / name: objects / name for name in (*loose, *packs)})
+
+
+def clear(staging: Path) -> None:
+    """Removes what a killed git has left half written."""
+    for path in _files(staging):
+        if path.name.startswith("tmp_"):
+            with contextlib.suppress(FileMissing):
+                disk.unlink(path)
+
+
+def _files(staging: Path) -> list[Path]:
+    return [Path(parent, name) for parent, _, files in os.walk(staging) for name in files]
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Writes only what differs: nearly always nothing."""
+    try:
+        if path.read_bytes() == content:
+            return
+    except FileNotFoundError:
+        pass
+    disk.replace(path, content)
+
+
+def quoted(path: bytes) -> bytes:
+    """As git reads a path among others: in quotes where it has anything but plain characters."""
+    if re.fullmatch(rb"[A-Za-z0-9_./+@%=,~-]+", path):
+        return path
+    return b'"' + b"".join(b"\\%03o" % byte for byte in path) + b'"'

@@ -1,0 +1,85 @@
+"""How far the audit log reached, as the journal notes it: in `audit_noted`, and in the `audit` of each `run_started`.
+
+A noted record that is gone was removed, which no kill does. The journal then notes nothing further: so everybody who
+looks finds it gone, until a person says that it is lost (`holdfast resolve --audit-lost`).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.entries import AuditNoted
+from holdfast.domain.state import State
+from holdfast.errors import DiskError, FileMissing
+from holdfast.layout import Layout
+from holdfast.ports import Ledger
+from holdfast.storage.audit import seals
+from holdfast.storage.audit.verify import in_order, parse
+from holdfast.storage.files import disk
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal import entry as journalled
+from holdfast.storage.journal.reader import Chain
+
+WAY_BACK = "Put it back from a backup or, where it is lost, type `holdfast resolve --audit-lost`."
+
+
+def noted_now(layout: Layout) -> AuditNoted | None:
+    """The log's end and its newest seal, as they are on disk; None where there is no record, or none can be read."""
+    try:
+        for name in reversed(in_order(layout.audit, None)):
+            lines = content(layout.audit / name).splitlines()
+            record = next((found for line in reversed(lines) if (found := parse(line, None)) is not None), None)
+            if record is not None:
+                seal = (seals.seal_files(layout.audit) or [""])[-1]
+                digest = sha256(content(layout.seals / seal)).hexdigest() if seal else ""
+                return AuditNoted(name, record.seq, record.hmac, seal, digest)
+    except DiskError:
+        # Whoever writes to it says what is wrong.
+        return None
+    return None
+
+
+def to_note(layout: Layout, noted: AuditNoted | None) -> AuditNoted | None:
+    """What the journal is to note now; None while what it has `noted` is not there."""
+    try:
+        is_whole = noted is None or holds(layout, noted)
+    except DiskError:
+        # Whoever writes to it says what is wrong.
+        return None
+    return noted_now(layout) if is_whole else None
+
+
+def content(path: Path) -> bytes:
+    with disk.reading(path):
+        return path.read_bytes()
+
+
+def note_log(layout: Layout, ledger: Ledger) -> None:
+    """Has the journal note how far the log reaches, so that nobody cuts it back unseen."""
+    found = to_note(layout, ledger.state.audit)
+    if found is not None and found != ledger.state.audit:
+        ledger.append(ledger.epoch, [journalled.Record("audit_noted", msgspec.to_builtins(found), actor="audit")])
+
+
+def noted_in(layout: Layout) -> AuditNoted | None:
+    """What the journal says of the log, for who has not read it."""
+    files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+    state, _ = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
+    assert isinstance(state, State)
+    return state.audit
+
+
+def holds(layout: Layout, noted: AuditNoted) -> bool:
+    """Whether the record that the journal has noted is still there."""
+    ending = b',"hmac":"%s"}' % noted.hmac.encode()
+    try:
+        return any(line.endswith(ending) for line in content(layout.audit / noted.file).splitlines())
+    except FileMissing:
+        return False
+
+
+def cut(layout: Layout, noted: AuditNoted) -> str:
+    return f"Record {noted.seq} of {layout.audit / noted.file}, which the journal has noted, is not there any more."

@@ -1,0 +1,159 @@
+"""The agents that work now, as their attempts' folders show them. For who only looks, so nothing slow is loaded.
+
+An attempt's ledgers are read as plain lines: what is no whole line yet is left for the next look.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.domain.wording import given_words
+from holdfast.layout import Attempt, Layout
+from holdfast.storage.files import plain
+
+STATES = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
+# Enough for the last few events of an agent; one long output may hide the tool before it.
+TAIL_BYTES = 1 << 16
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class AtWork(msgspec.Struct, frozen=True):
+    """One agent. `turn` is the one that it is in; `usd` and `tokens` are the task's so far; `since` in Unix seconds.
+
+    `tool` is the last one; whether it still runs is in `tool_runs`. `retrying`: it does nothing but try to reach its
+    model again, with what went wrong; empty where it does not.
+    """
+
+    task: str
+    attempt: str
+    agent: str
+    turn: int
+    tool: str
+    usd: float
+    tokens: int
+    since: float
+    tool_runs: bool = False
+    # The start has ended or died, and no run has taken its result yet.
+    ended: bool = False
+    retrying: str = ""
+
+
+def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
+    found = [glance(layout.attempt_files(task.attempt), task) for task in tasks if task.state in STATES]
+    return sorted(found, key=lambda each: each.task)
+
+
+def glance(files: Attempt, task: Task) -> AtWork:
+    """Turns that nobody has journalled yet count, too: an agent works on while no run is alive."""
+    ahead = [line for line in lines_from(files.turns, task.offset) if line.get("turn", 0) > task.turn]
+    turn = max([task.turn, *(int(line["turn"]) for line in ahead)])
+    tool, runs = last_tool(files)
+    return AtWork(
+        task.id,
+        task.attempt,
+        task.agent,
+        turn + 1,
+        tool,
+        task.usd + sum(line.get("usd", 0.0) for line in ahead),
+        task.tokens + sum(line.get("tokens", 0) for line in ahead),
+        task.changed_at,
+        runs,
+        not task.remote and has_ended(files, task.starts),
+        retrying(files),
+    )
+
+
+def has_ended(files: Attempt, start: int) -> bool:
+    """Whether the start has said how it ended, or nobody holds its lock; one that is on its way has not made it yet."""
+    try:
+        if _decode(files.exit.read_bytes()).get("start") == start:
+            return True
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    if not files.start(start).exists():
+        return False
+    try:
+        with plain.opened(files.alive) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    return True
+
+
+def last_tool(files: Attempt) -> tuple[str, bool]:
+    """The tool that runs, or else the one that ran last, with the beginning of its input; and whether it runs."""
+    running: dict[str, str] = {}
+    start, last = 0, ""
+    for event in tail(files.events):
+        kind, call = event.get("type"), str(event.get("call", ""))
+        # What runs when a start ends, or another begins, does not run any more.
+        if kind == "ended" or event.get("start") != start:
+            running.clear()
+        start = event.get("start", 0)
+        if kind == "tool_started":
+            last = f"{event.get('name', '')} {given_words(str(event.get('input', '')))}".strip()[:200]
+            running[call] = last
+        elif kind == "tool_ended" and running:
+            # A stream may name a call at its end only, or not at all: then it is the one that began first.
+            other = "" if call else next(iter(running))
+            running.pop(call if call in running else other, None)
+    return next(reversed(running.values()), last), bool(running)
+
+
+def retrying(files: Attempt) -> str:
+    """What the agent's last event says, where that is that it tries again."""
+    last: dict[str, Any] = {}
+    for event in tail(files.events):
+        last = event
+    if last.get("type") != "retrying":
+        return ""
+    return str(last.get("detail", "")).strip()[:200] or "it does not say why"
+
+
+def tail(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return iter(())
+    return lines_from(path, max(0, size - TAIL_BYTES))
+
+
+def lines_from(path: Path, offset: int) -> Iterator[dict[str, Any]]:
+    """The records behind the offset; a line that is cut, or no record, is passed over."""
+    for _, record in numbered_from(path, offset):
+        yield record
+
+
+def numbered_from(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each record behind the offset, with the offset of its end."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                offset += len(line)
+                try:
+                    record = _decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    continue
+                yield offset, record
+    except FileNotFoundError:
+        return
+
+
+def clock(seconds: float) -> str:
+    """`2:05` or `1:02:05`."""
+    whole = max(0, int(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,380 @@
+"""Blobs: bytes stored once, under the name of their own SHA-256.
+
+    cas/xx/<sha256>              the bytes themselves; xx are the digest's first two digits
+    cas/xx/<sha256>.meta.json    one line of JSON: size, content_type, created (float Unix seconds), metadata
+
+Invariants:
+
+- A file stands under its final name only after its content was synced, so a crash never leaves half a blob there. One
+  that does not hold what its name promises was damaged later: it is reported, never served, and mended by the next put
+  of the same content.
+- The blob's presence is what counts as stored. A crash inside a put may leave a description without a blob, or a blob
+  without a description; neither was acknowledged, and the next put completes it.
+- When a put returns, the bytes, the description and every folder entry up to the data root are on stable storage, also
+  when somebody else put them there a moment ago. A failed sync is final: no later put is acknowledged; reading goes on.
+- The first description stays: putting the same bytes again does not change it. Threads and processes need no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import itertools
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from holdfast import errors
+from holdfast.storage.files import disk
+from holdfast.storage.records import blob_meta
+from holdfast.storage.records.blob_meta import UNKNOWN_TYPE, Meta
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CHUNK_BYTES = 1 << 20
+# A batch holds two open files for each blob: this stays far below the usual limit of 1,024.
+_BATCH_MAX = 128
+_REMEMBERED_MAX = 50_000
+
+
+class NewBlob(NamedTuple):
+    """A blob for `put_many` with more to say than its bytes."""
+
+    data: bytes
+    content_type: str = UNKNOWN_TYPE
+    metadata: Mapping[str, str] | None = None
+
+
+class Stats(msgspec.Struct):
+    """What was put through this object. Bytes saved are those that were there already."""
+
+    puts: int = 0
+    dedup_saves: int = 0
+    mended: int = 0
+    bytes_stored: int = 0
+    bytes_saved: int = 0
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """One blob as `verify_all` found it; `flaw` is the error that says what is wrong with it."""
+
+    digest: str
+    flaw: errors.HoldfastError | None
+
+
+class _Found(enum.Enum):
+    """What a put finds under the name of its blob."""
+
+    NOTHING = enum.auto()
+    DAMAGED = enum.auto()
+    INTACT = enum.auto()
+
+
+class Blobs:
+    """The store in `folder`, which is made by the first put."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stats = Stats()
+        self._stats_mutex = threading.Lock()
+        self._failure: errors.SyncFailed | None = None
+        # The very files that are known to be durable, so that only the first repeat of a put costs a sync.
+        self._durable: dict[str, tuple[int, int, int]] = {}
+
+    # -- putting ------------------------------------------------------------------------------------------------------
+
+    def put(self, data: bytes, *, content_type: str = UNKNOWN_TYPE, metadata: Mapping[str, str] | None = None) -> str:
+        """Stores `data` and returns its digest."""
+        data = _as_bytes(data)
+        blob = self._path(hashlib.sha256(data).hexdigest())
+        meta = blob_meta.describe(len(data), content_type, metadata)
+        with self._acknowledging():
+            found = self._look(blob, meta)
+            if found is not _Found.INTACT:
+                with disk.Staged(self._shelf(blob)) as staged:
+                    staged.write(data)
+                    _publish(staged, blob, meta)
+        self._count(found, meta.size)
+        return blob.name
+
+    def put_stream(
+        self,
+        source: BinaryIO | Iterable[bytes],
+        *,
+        content_type: str = UNKNOWN_TYPE,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """Like `put`, in constant memory: takes a file object or an iterable of chunks."""
+        meta = blob_meta.describe(0, content_type, metadata)
+        hasher, size = hashlib.sha256(), 0
+        # The digest is known only at the end, so the content is staged above the folder that it belongs to.
+        with self._acknowledging(), disk.Staged(self._settle(self.folder)) as staged:
+            for chunk in map(_as_bytes, _chunks(source)):
+                hasher.update(chunk)
+                staged.write(chunk)
+                size += len(chunk)
+            blob, meta = self._path(hasher.hexdigest()), msgspec.structs.replace(meta, size=size)
+            found = self._look(blob, meta)
+            if found is not _Found.INTACT:
+                self._shelf(blob)
+                _publish(staged, blob, meta)
+        self._count(found, size)
+        return blob.name
+
+    def put_many(self, items: Iterable[bytes | NewBlob]) -> list[str]:
+        """Stores many small blobs for two syncs. When it fails, some may be stored; none was promised."""
+        rest = iter(items)
+        digests: list[str] = []
+        while batch := list(itertools.islice(rest, _BATCH_MAX)):
+            blobs = [item if isinstance(item, NewBlob) else NewBlob(item) for item in batch]
+            digests += self._put_batch([blob._replace(data=_as_bytes(blob.data)) for blob in blobs])
+        return digests
+
+    def _put_batch(self, items: list[NewBlob]) -> list[str]:
+        blobs = [self._path(hashlib.sha256(item.data).hexdigest()) for item in items]
+        metas = [blob_meta.describe(len(item.data), item.content_type, item.metadata) for item in items]
+        added: dict[Path, _Found] = {}
+        with self._acknowledging(), disk.Batch(self._settle(self.folder)) as batch:
+            for blob, item, meta in zip(blobs, items, metas, strict=True):
+                found = _Found.INTACT if blob in added else self._look(blob, meta)
+                if found is not _Found.INTACT:
+                    added[blob] = found
+                    _add(batch, blob, item.data, meta)
+            if added:
+                batch.publish()
+        for blob, meta in zip(blobs, metas, strict=True):
+            self._count(added.pop(blob, _Found.INTACT), meta.size)
+        return [blob.name for blob in blobs]
+
+    def _look(self, blob: Path, meta: Meta) -> _Found:
+        """Finds out what is there; makes certain of an intact blob that it is described and durable."""
+        try:
+            with _open_verified(blob) as file:
+                stat = os.fstat(file.fileno())
+        except errors.BlobMissing:
+            return _Found.NOTHING
+        except errors.BlobCorrupt:
+            return _Found.DAMAGED
+        very_file = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        described = blob_meta.is_good(blob, meta.size)
+        if not described or self._durable.get(blob.name) != very_file:
+            # Another process may have named it a moment ago and not synced yet, or somebody copied it here by hand.
+            self._shelf(blob)
+            if not described:
+                _write_meta(blob, meta)
+            disk.sync_file(blob)
+            disk.sync_file(blob_meta.path_of(blob))
+            disk.sync_folder(blob.parent)
+            if len(self._durable) >= _REMEMBERED_MAX:
+                self._durable.clear()
+            self._durable[blob.name] = very_file
+        return _Found.INTACT
+
+    def _shelf(self, blob: Path) -> Path:
+        self._settle(self.folder)
+        return self._settle(blob.parent)
+
+    def _settle(self, folder: Path) -> Path:
+        """Makes certain of a folder and its entry: whoever made it may not have synced it yet."""
+        disk.mkdir(folder)
+        return folder
+
+    @contextlib.contextmanager
+    def _acknowledging(self) -> Iterator[None]:
+        """Around every put. After a failed sync, another one could succeed over data that the disk never got."""
+        self._refuse_if_poisoned()
+        try:
+            yield
+        except errors.SyncFailed as failure:
+            self._failure = failure
+            raise
+        self._refuse_if_poisoned()
+
+    def _refuse_if_poisoned(self) -> None:
+        if self._failure is not None:
+            raise errors.Poisoned(path=self.folder, reason=self._failure.facts["reason"]) from self._failure
+
+    def _count(self, found: _Found, size: int) -> None:
+        with self._stats_mutex:
+            self._stats.puts += 1
+            self._stats.mended += found is _Found.DAMAGED
+            if found is _Found.INTACT:
+                self._stats.dedup_saves += 1
+                self._stats.bytes_saved += size
+            else:
+                self._stats.bytes_stored += size
+
+    # -- getting ------------------------------------------------------------------------------------------------------
+
+    def get(self, digest: str) -> bytes:
+        """The bytes, verified."""
+        blob = self._path(digest)
+        with _open(blob) as file, _reading(blob):
+            data = file.read()
+        _expect(blob, hashlib.sha256(data).hexdigest())
+        return data
+
+    def open_stream(self, digest: str) -> Iterator[bytes]:
+        """The bytes in chunks, in constant memory, for the price of reading them twice.
+
+        The whole blob is verified before this returns, so that no byte of a corrupt one is handed out. What is read
+        afterwards is the very file that was verified, whatever takes its name meanwhile; and should that be changed in
+        place while it is read, BlobCorrupt comes instead of the last chunk.
+        """
+        blob = self._path(digest)
+        return _serve(_open_verified(blob), blob)
+
+    def has(self, digest: str) -> bool:
+        """Whether there is such a blob; only reading it tells whether it is intact."""
+        blob = self._path(digest)
+        with disk.reading(blob):
+            return blob.is_file()
+
+    def meta(self, digest: str) -> Meta:
+        """The description. One that is missing or damaged raises BlobUndescribed; the blob itself can still be got."""
+        blob = self._path(digest)
+        with _open(blob) as file:
+            size = os.fstat(file.fileno()).st_size
+        return blob_meta.read(blob, size)
+
+    def stats(self) -> Stats:
+        with self._stats_mutex:
+            return msgspec.structs.replace(self._stats)
+
+    def digests(self) -> Iterator[str]:
+        """The id of every blob, in order."""
+        for shelf in _names(self.folder):
+            for name in _names(self.folder / shelf):
+                if _DIGEST.fullmatch(name) and name[:2] == shelf:
+                    yield name
+
+    def verify_all(self) -> Iterator[Checked]:
+        """Reads every blob and its description, in constant memory, and tells of each what is wrong with it."""
+        for digest in self.digests():
+            flaw: errors.HoldfastError | None = None
+            try:
+                blob = self._path(digest)
+                with _open_verified(blob) as file:
+                    size = os.fstat(file.fileno()).st_size
+                blob_meta.read(blob, size)
+            except (errors.BlobCorrupt, errors.BlobMissing, errors.BlobUndescribed, errors.DiskError) as error:
+                flaw = error
+            yield Checked(digest, flaw)
+
+    def _path(self, digest: str) -> Path:
+        if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
+            raise errors.NotABlobId(digest=digest)
+        return self.folder / digest[:2] / digest
+
+
+# -- one blob's files -------------------------------------------------------------------------------------------------
+
+
+def _publish(staged: disk.Staged, blob: Path, meta: Meta) -> None:
+    """Gives staged content its name, and a description, with one sync of their folder."""
+    staged.sync()
+    _write_meta(blob, meta)
+    staged.rename(blob)
+    disk.sync_folder(blob.parent)
+
+
+def _write_meta(blob: Path, meta: Meta) -> None:
+    """Adds or mends the description. The caller syncs the folder."""
+    path = blob_meta.path_of(blob)
+    with disk.Staged(path.parent) as staged:
+        staged.write(blob_meta.encode(meta))
+        staged.sync()
+        try:
+            staged.link(path)
+        except errors.AlreadyExists:
+            # A good one is from a writer who was faster, and may be acknowledged already: it stays.
+            if not blob_meta.is_good(blob, meta.size):
+                staged.rename(path)
+
+
+def _add(batch: disk.Batch, blob: Path, data: bytes, meta: Meta) -> None:
+    path = blob_meta.path_of(blob)
+    batch.add_folder(blob.parent)
+    batch.add(path, blob_meta.encode(meta), keep=not path.exists() or blob_meta.is_good(blob, meta.size))
+    batch.add(blob, data)
+
+
+def _open(blob: Path) -> BufferedReader:
+    try:
+        return open(blob, "rb")
+    except FileNotFoundError:
+        raise errors.BlobMissing(digest=blob.name, path=blob.parent.parent) from None
+    except OSError as error:
+        raise errors.DiskError(operation="read", path=blob, reason=error.strerror) from error
+
+
+def _open_verified(blob: Path) -> BufferedReader:
+    file = _open(blob)
+    try:
+        with _reading(blob):
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+        _expect(blob, found)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _serve(file: BufferedReader, blob: Path) -> Iterator[bytes]:
+    hasher, held = hashlib.sha256(), b""
+    with file, _reading(blob):
+        for chunk in _chunks(file):
+            hasher.update(chunk)
+            if held:
+                yield held
+            held = chunk
+    _expect(blob, hasher.hexdigest())
+    if held:
+        yield held
+
+
+def _chunks(source: BinaryIO | Iterable[bytes]) -> Iterable[bytes]:
+    # A file object is an iterable too, but of lines, and one line may be the whole file.
+    read = getattr(source, "read", None)
+    if read is not None:
+        return iter(lambda: read(_CHUNK_BYTES), b"")
+    if isinstance(source, bytes | bytearray | memoryview) or not isinstance(source, Iterable):
+        kind = type(source).__name__
+        raise errors.InputError(detail=f"a blob's stream is a file object or gives bytes in chunks, and this is {kind}")
+    return source
+
+
+def _as_bytes(data: bytes) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise errors.InputError(detail=f"a blob is made of bytes, and this is {type(data).__name__}")
+    return bytes(data)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise errors.DiskError(operation="read", path=folder, reason=error.strerror or str(error)) from error
+
+
+def _expect(blob: Path, found: str) -> None:
+    if found != blob.name:
+        raise errors.BlobCorrupt(path=blob, reason=f"its SHA-256 is {found}")
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A file that opens, but cannot be read to its end, does not hold its bytes any more."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.BlobCorrupt(path=path, reason=error.strerror or str(error)) from error

@@ -1,0 +1,279 @@
+"""A checkout of the user's: what stands in it, and changing single paths of it. Only git's plumbing is used.
+
+Files are made by git in a folder of our own, with the filters and attributes of the commit that they come from, and get
+to their place by a rename. The index is changed in a copy that replaces it whole, under git's own `index.lock`: so a
+path is always the old one or the new one, and a kill leaves at worst a lock that says whose it was, and that folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import DiskError, GitLocked
+from holdfast.git import command as git
+from holdfast.git import lock_files
+from holdfast.snapshots.submodule_state import GITLINK
+from holdfast.storage.files import disk
+from holdfast.storage.files.modes import COMMON_FOLDER
+
+Stamp = tuple[int, ...] | None
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """What a tree or the index says of one path."""
+
+    mode: str
+    object: str
+
+    @property
+    def is_link_to_repository(self) -> bool:
+        return self.mode == GITLINK
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One path that differs between two commits; None: it is not in that one."""
+
+    path: str
+    old: Slot | None
+    new: Slot | None
+
+
+class Indexed(msgspec.Struct, frozen=True):
+    """`skipped`: kept out of the checkout (sparse). `assumed`: the user told git not to look."""
+
+    slot: Slot
+    skipped: bool
+    assumed: bool
+
+
+class Checkout:
+    def __init__(self, path: Path) -> None:
+        self.repository = git.discover(path)
+        self.top = self.repository.worktree
+        self._env = git.environment(
+            {"core.fsync": "none", "index.sparse": "false", "submodule.recurse": "false"},
+            GIT_DIR=str(self.repository.git_dir),
+            GIT_WORK_TREE=str(self.top),
+            GIT_LITERAL_PATHSPECS="1",
+        )
+
+    def _run(self, *args: str, index: Path, stdin: bytes = b"", fails: bool = False, top: Path | None = None) -> str:
+        env = self._env | {"GIT_INDEX_FILE": str(index)} | ({"GIT_WORK_TREE": str(top)} if top else {})
+        codes = (0, 1) if fails else (0,)
+        return os.fsdecode(git.run(*args, cwd=top or self.top, env=env, stdin=stdin, codes=codes).out)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def branch(self) -> str:
+        """The ref that is checked out; empty when HEAD is detached."""
+        return self.repository.run("symbolic-ref", "--quiet", "HEAD", codes=(0, 1)).line
+
+    def changes(self, old: str, new: str) -> list[Change]:
+        return changes(self.repository, old, new)
+
+    def head_has(self, commit: str) -> bool:
+        """Whether what is checked out builds on this commit."""
+        return not self.repository.run("merge-base", "--is-ancestor", commit, "HEAD", codes=(0, 1, 128)).failure
+
+    def index(self) -> dict[str, Indexed]:
+        """A path with a conflict is there with a slot that no commit has."""
+        found: dict[str, Indexed] = {}
+        listed = self._run("ls-files", "-z", "-s", "-v", index=self.index_path)
+        for line in listed.split("\0")[:-1]:
+            facts, path = line.split("\t", 1)
+            tag, mode, name, stage = facts.split(" ")
+            slot = Slot(mode, name) if stage == "0" else Slot("conflict", "")
+            found[path] = Indexed(slot, tag.upper() == "S", tag.islower())
+        return found
+
+    @property
+    def index_path(self) -> Path:
+        return self.repository.git_dir / "index"
+
+    def stands(self, path: str) -> bool:
+        """Whether anything is there. What is reached through a link is elsewhere."""
+        return os.path.lexists(self.top / path) and not self.obstacle(path)
+
+    def obstacle(self, path: str) -> str:
+        """The first folder of the path that is none: a file or a link."""
+        for parent in reversed(list(Path(path).parents)[:-1]):
+            place = self.top / parent
+            if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
+                return str(parent)
+        return ""
+
+    def stamp(self, path: str) -> Stamp:
+        """Changes whenever the file at `path` does; None where no file and no link stands."""
+        if not self.stands(path):
+            return None
+        found = (self.top / path).lstat()
+        if stat.S_ISDIR(found.st_mode):
+            return None
+        return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def same(self, private: Path, slots: Mapping[str, Slot]) -> set[str]:
+        """The paths whose file git would call unchanged if its index said this: filters, modes and links are git's."""
+        if not slots:
+            return set()
+        index = private / disk.temp_name()
+        self._run("update-index", "-z", "--index-info", index=index, stdin=_lines(slots))
+        self._run("update-index", "-q", "--refresh", index=index, fails=True)
+        differ = self._run("diff-files", "-z", "--name-only", index=index).split("\0")
+        return slots.keys() - set(differ)
+
+    def same_as_made(self, private: Path, commit: str, paths: Collection[str]) -> set[str]:
+        """The paths whose file is, byte for byte, what a checkout of the commit makes.
+
+        While a landing changes `.gitattributes`, git judges old files by new rules and takes them for the user's.
+        """
+        made = self.make(private, commit, paths)
+        return {path for path in paths if _alike(made / path, self.top / path)}
+
+    def outside(self, private: Path, slots: Mapping[str, Slot]) -> set[str]:
+        """The paths that a sparse checkout keeps out."""
+        if self.repository.run("config", "--bool", "core.sparseCheckout", codes=(0, 1)).line != "true" or not slots:
+            return set()
+        index, fresh = private / disk.temp_name(), private / disk.temp_name()
+        self._run("update-index", "-z", "--index-info", index=index, stdin=_lines(slots))
+        tree = self._run("write-tree", "--missing-ok", index=index).strip()
+        top = private / disk.temp_name()
+        disk.mkdir(top)
+        self._run("read-tree", "-m", "-u", tree, index=fresh, top=top)
+        listed = self._run("ls-files", "-z", "-v", index=fresh).split("\0")[:-1]
+        return {line[2:] for line in listed if line[0] in "Ss"}
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the index against every other git. Raises GitLocked where another has it, and keeps it."""
+        lock = self.repository.git_dir / "index.lock"
+        if owner := lock_files.take(lock, [self.top, self.repository.git_dir]):
+            raise GitLocked(path=lock, holder=owner)
+        try:
+            yield
+        finally:
+            disk.unlink(lock, missing_ok=True)
+
+    @contextlib.contextmanager
+    def private(self, *, for_files: bool = False) -> Iterator[Path]:
+        """A folder of our own beside the index, or where files can be renamed from to their place."""
+        git_dir = self.repository.git_dir
+        elsewhere = for_files and git_dir.stat().st_dev != self.top.stat().st_dev
+        home = self.top if elsewhere else git_dir
+        for name in filter(disk.is_leftover, os.listdir(home)):
+            # A git that a killed process had started may still be at work there; the next one removes it.
+            with contextlib.suppress(DiskError):
+                disk.remove_tree(home / name) if (home / name).is_dir() else disk.unlink(home / name)
+        folder = home / disk.temp_name()
+        disk.mkdir(folder)
+        try:
+            yield folder
+        finally:
+            with contextlib.suppress(DiskError):
+                disk.remove_tree(folder)
+
+    def make(self, private: Path, commit: str, paths: Collection[str]) -> Path:
+        """Writes the commit's files, as a checkout would, below a folder of its own."""
+        index, top = private / disk.temp_name(), private / disk.temp_name()
+        disk.mkdir(top)
+        self._run("read-tree", commit, index=index)
+        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        # A path that this commit does not have is no error here.
+        self._run("checkout-index", "-q", "-z", "--stdin", index=index, stdin=names, fails=True, top=top)
+        return top
+
+    def put(self, made: Path, path: str) -> None:
+        """Moves a file that was made to its place, where a file, a link, an empty folder or nothing stands."""
+        target = self.top / path
+        if not made.is_symlink():
+            disk.sync_file(made)
+        if target.is_dir() and not target.is_symlink():
+            _remove_empty(target)
+        disk.mkdir(target.parent, COMMON_FOLDER)
+        disk.rename(made, target)
+
+    def put_folder(self, path: str) -> None:
+        """The empty folder of a submodule that was not fetched; what stands there stays."""
+        if not os.path.lexists(self.top / path):
+            disk.mkdir(self.top / path, COMMON_FOLDER)
+
+    def remove(self, path: str) -> None:
+        """Removes a file or a link."""
+        disk.unlink(self.top / path, missing_ok=True)
+
+    def prune(self, path: str) -> None:
+        """Removes the folders of a path that are empty."""
+        for folder in (self.top / path).parents:
+            if folder == self.top or folder.is_symlink() or not folder.is_dir() or any(folder.iterdir()):
+                break
+            disk.rmdir(folder)
+
+    def settle(self, paths: Collection[str]) -> None:
+        """Makes the entries of these paths and of the index durable, whoever died before doing so."""
+        folders = {folder for path in paths for folder in Path(path).parents}
+        for folder in sorted((self.top / folder for folder in folders), reverse=True):
+            if folder.is_dir():
+                disk.sync_folder(folder)
+        disk.sync_folder(self.repository.git_dir)
+
+    def set_index(
+        self, private: Path, updates: Mapping[str, Slot | None], flags: Mapping[str, Collection[str]]
+    ) -> None:
+        """Replaces the index by one with these paths changed; `flags` are options of update-index, each with paths.
+
+        Only under `locked`, and with a private folder beside the index.
+        """
+        index = private / "index"
+        if self.index_path.exists():
+            disk.create(index, self.index_path.read_bytes(), self.index_path.stat().st_mode & 0o777)
+        nothing = "0" * len(hashlib.new(self.repository.hash_name).hexdigest())
+        gone = "".join(f"0 {nothing}\t{path}\0" for path, slot in updates.items() if slot is None)
+        kept = {path: slot for path, slot in updates.items() if slot is not None}
+        self._run("update-index", "-z", "--index-info", index=index, stdin=os.fsencode(gone) + _lines(kept))
+        for option, paths in flags.items():
+            if paths:
+                names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+                self._run("update-index", option, "-z", "--stdin", index=index, stdin=names)
+        self._run("update-index", "-q", "--refresh", index=index, fails=True)
+        disk.sync_file(index)
+        disk.rename(index, self.index_path)
+
+
+def changes(repository: git.Repository, old: str, new: str) -> list[Change]:
+    fields = iter(repository.run("diff-tree", "-r", "-z", "--no-renames", old, new).fields())
+    found = []
+    for facts in fields:
+        old_mode, new_mode, old_id, new_id, _ = facts.removeprefix(":").split(" ")
+        found.append(Change(next(fields), _slot(old_mode, old_id), _slot(new_mode, new_id)))
+    return found
+
+
+def _slot(mode: str, name: str) -> Slot | None:
+    return None if mode == "000000" else Slot(mode, name)
+
+
+def _lines(slots: Mapping[str, Slot]) -> bytes:
+    return b"".join(os.fsencode(f"{slot.mode} {slot.object}\t{path}\0") for path, slot in slots.items())
+
+
+def _alike(made: Path, found: Path) -> bool:
+    try:
+        one, other = made.lstat().st_mode, found.lstat().st_mode
+        if stat.S_ISLNK(one) or stat.S_ISLNK(other):
+            return stat.S_IFMT(one) == stat.S_IFMT(other) and os.readlink(made) == os.readlink(found)
+        return one & 0o100 == other & 0o100 and made.read_bytes() == found.read_bytes()
+    except OSError:
+        return False
+
+
+def _remove_empty(folder: Path) -> None:
+    for parent, _, _ in os.walk(folder, topdown=False):
+        disk.rmdir(Path(parent))

@@ -1,0 +1,130 @@
+"""What a worktree holds, told without running anything that an agent put there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast import identity
+from holdfast.clock import wall
+from holdfast.errors import GitFailed
+from holdfast.git import command as git
+from holdfast.git import lock_files, objects
+from holdfast.git.worktree_links import admin_of
+from holdfast.layout import Layout
+from holdfast.processes import confined_git
+from holdfast.snapshots.snapshots import files_below
+from holdfast.snapshots.store import Store
+from holdfast.snapshots.submodule_state import GITLINK, State, is_empty, joined, links_in
+from holdfast.storage.files import disk
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """A worktree that no task has use for, and why it is still there."""
+
+    task: str
+    path: Path
+    reason: str
+
+
+def is_tree(
+    repository: git.Repository,
+    wanted: str,
+    store: Store,
+    which: Sequence[str],
+    states: Mapping[str, State],
+    confine: git.Confine | None = None,
+) -> bool:
+    """Whether the worktree, as `git add` would take it, is this tree. `which`: the paths that are asked. `states`: what
+    stands in the submodules that are set up in it."""
+    path, index = repository.worktree, repository.git_dir / "holdfast-index"
+    env = git.environment(without_own_filters(path), GIT_DIR=str(repository.git_dir), GIT_WORK_TREE=str(path))
+    env["GIT_INDEX_FILE"] = str(index)
+
+    def run(*args: str, stdin: bytes = b"") -> git.Result:
+        return git.run(*args, cwd=path, env=env, stdin=stdin, confine=confine)
+
+    try:
+        # What is compared is written nowhere that lasts.
+        locks = [index.with_name(f"{index.name}.lock")]
+        with store.working() as folder, lock_files.freed_files(locks, [path, repository.git_dir]):
+            env |= store.writing(folder / "objects")
+            run("read-tree", wanted)
+            # A gitlink in the index would have git look inside, with the settings that it finds there.
+            links = links_in(run("ls-files", "-s", "-z").fields())
+            run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(links))
+            # A new file makes it another tree, however large: that one is not read.
+            new = run("ls-files", "-z", "-o", "--exclude-standard", "--", *which).fields()
+            if not all(name.endswith("/") for name in new):
+                return False
+            run("add", "-A", "--", *which, *(f":(top,exclude,literal){name}" for name in states))
+            back = [f"{facts}\t{name}" for name, facts in links.items() if is_empty(path / name)]
+            back += [f"{GITLINK} {state.commit} 0\t{name}" for name, state in states.items() if not state.tree]
+            run("update-index", "--add", "-z", "--index-info", stdin=joined(back))
+            return run("write-tree").line == wanted
+    except GitFailed:
+        return False
+    finally:
+        disk.unlink(index, missing_ok=True)
+
+
+def without_own_filters(folder: Path) -> dict[str, str]:
+    """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, to be
+    run by us. Those of the repository and of the user are theirs, and stay."""
+    admin = admin_of(folder)
+    if admin is None or not os.path.lexists(admin / "config.worktree"):
+        return {}
+    asked = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+    env = git.environment({}, GIT_CEILING_DIRECTORIES=str(folder.parent))
+    words = git.run(*asked, cwd=folder, env=env, codes=(0, 1)).fields()
+    found = {key.rpartition(".")[0] for scope, key in zip(words[::2], words[1::2], strict=True) if scope == "worktree"}
+    off = {"clean": "", "smudge": "", "process": "", "required": "false"}
+    return {f"{name}.{word}": value for name in sorted(found) for word, value in off.items()}
+
+
+def rescue(repository: git.Repository, task: str, path: Path, base: str, quarantine: Path) -> None:
+    """What stands in the way of a worktree and is not of the commit goes to the quarantine: it is somebody's."""
+    if not os.path.lexists(path):
+        return
+    tracked = set(repository.run("ls-tree", "-r", "-z", "--name-only", base).fields())
+    found = {os.path.relpath(file, path) for file in files_below(path) if not file.is_dir()}
+    if found - tracked - {".git"}:
+        disk.mkdir(quarantine)
+        disk.rename(path, quarantine / f"worktree-{task}-{int(wall())}-{os.getpid()}")
+
+
+def mend(repository: git.Repository, base: str, run: Callable[..., git.Result]) -> None:
+    """An agent's own git syncs nothing: after a power cut its locks are left, its index may be torn, and its last
+    commits may not be there. Then HEAD goes back to the base; its files stay as they stand. `run`: git in there."""
+    index = repository.git_dir / "index"
+    at = run("rev-parse", "-q", "--verify", "HEAD", codes=(0, 1, 128)).line
+    if at != base and not (at and objects.is_whole(repository, at, [base])):
+        run("update-ref", "--no-deref", "HEAD", base)
+        disk.unlink(index, missing_ok=True)
+    if run("ls-files", "-z", codes=(0, 128)).code or not index.exists():
+        disk.unlink(index, missing_ok=True)
+        run("read-tree", "HEAD")
+
+
+def scratch_mark(*, is_confined: bool) -> bytes:
+    """Says of the worktree to judge in that it was made whole in this boot, and whether its users are confined."""
+    return f"{identity.boot_id()}{' confined' if is_confined else ''}\n".encode()
+
+
+def store_of(layout: Layout, repo: Path, audit_key: str) -> Store:
+    """The snapshots' store. Once an agent was confined here, filters over files of any run in a sandbox."""
+    store = Store.of(layout.snapshots, repo)
+
+    def confine(folder: Path) -> git.Confine | None:
+        if next(layout.inside("cache", "snapshots").glob("*/own/*/git"), None) is None:
+            return None
+        at = msgspec.structs.replace(store.repository, worktree=folder / "files")
+        # Git LFS keeps what a file holds there, and lands a pointer to it.
+        kept = [path for path in [store.repository.common_dir / "lfs"] if path.is_dir()]
+        return confined_git.over(at, layout.root, audit_key, [store.path], [folder, *kept])
+
+    store.confine = confine
+    return store

@@ -1,0 +1,391 @@
+"""Candidates and merges, made of git objects alone: nothing is checked out, no branch moves.
+
+A *candidate* is one commit on top of the commit that its attempt began with. It is made of the attempt's last snapshot,
+which holds the tree byte for byte, as `git add` would have made it: line ends and filters are those that the
+repository's attributes ask for. Whatever the snapshot says of the data root, the candidate has what its base has.
+
+A *merge* brings what the candidate changes, and nothing else, onto the newest target: one commit with the target as its
+only parent, also where the user has rewritten the history below it. A conflict is an answer, not an error.
+
+What a function here returned is on disk in the store of snapshots, where a ref keeps it if an attempt is named. Only
+`Store.hand_over` brings a commit into the user's repository. The files git needs on the way stand in the store's
+`work/`, and are gone afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.clock import wall
+from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition
+from holdfast.errors import GitFailed, NestedRepository, NoIdentity, NoTarget
+from holdfast.git import command as git
+from holdfast.git import objects
+from holdfast.snapshots import raw_git
+from holdfast.snapshots.snapshots import files_below
+from holdfast.snapshots.store import CANDIDATES, MERGED, Store
+from holdfast.snapshots.submodule_state import GITLINK, has_commit
+from holdfast.storage.files import disk
+from holdfast.worktrees import submodules
+
+TITLE_MAX = 72
+# The data root's place unless it is configured.
+DATA_ROOT = (".sdd",)
+_LINK = "120000"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Author and committer of what lands."""
+
+    name: str
+    email: str
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """`commit` is empty where there are `conflicts`; then `tree` has the files with the marks of the conflict in, and
+    `marked` is a commit of it."""
+
+    commit: str
+    tree: str
+    conflicts: list[str] = []
+    marked: str = ""
+
+
+MARKER = ": leftover conflict marker"
+
+# -- asking -----------------------------------------------------------------------------------------------------------
+
+
+def target_branch(repo: Path, config: Config) -> str:
+    """The full name of the branch that work lands on."""
+    repository = git.discover(repo)
+    if config.git.target_branch is None:
+        found = repository.run("symbolic-ref", "-q", "HEAD", codes=(0, 1)).line
+        if not found.startswith("refs/heads/"):
+            raise NoTarget(repo=repo, reason="no branch is checked out there")
+        return found
+    name = config.git.target_branch
+    branch = name if name.startswith("refs/heads/") else f"refs/heads/{name}"
+    if repository.run("check-ref-format", branch, codes=(0, 1)).code:
+        raise NoTarget(repo=repo, reason=f"{name!r} cannot be the name of a branch")
+    return branch
+
+
+def newest(repo: Path, branch: str) -> str:
+    """The commit that the branch is at."""
+    asked = ("rev-parse", "-q", "--verify", f"{branch}^{{commit}}")
+    found = git.discover(repo).run(*asked, codes=(0, 1, 128)).line
+    if not found:
+        short = branch.removeprefix("refs/heads/")
+        raise NoTarget(repo=repo, reason=f"the branch {short} was deleted, or has no commit yet")
+    return found
+
+
+def identity(repo: Path, config: Config) -> Identity:
+    """Who commits: the settings, else git. A name that git would make up of the machine's is not taken."""
+    name, email = config.git.author_name, config.git.author_email
+    if name is not None and email is not None:
+        return Identity(name, email)
+    given = {key: os.environ[key] for key in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL") if key in os.environ}
+    # What the settings have need not be known to git.
+    given |= {"GIT_AUTHOR_NAME": name} if name is not None else {}
+    given |= {"GIT_AUTHOR_EMAIL": email} if email is not None else {}
+    env = git.environment({"user.useConfigOnly": "true"}, **given)
+    asked = git.run("var", "GIT_AUTHOR_IDENT", cwd=repo, env=env, codes=(0, 1, 128))
+    found, _, rest = asked.line.rpartition(" <")
+    if asked.code or not found:
+        raise NoIdentity(repo=repo)
+    return Identity(name or found, email or rest.partition(">")[0])
+
+
+def changed(repository: git.Repository, old: str, new: str) -> list[str]:
+    """Every path that differs between two commits or trees, a rename under both its names."""
+    return [path for _, path in _changes(repository, old, new)]
+
+
+def conflict_markers(repository: git.Repository, old: str, new: str) -> list[str]:
+    """The files in which `new` has the beginning of a conflict that `old` has not.
+
+    A line of `=======` alone is no sign of one: it underlines a heading just as well.
+    """
+    only_markers = "core.whitespace=-blank-at-eol,-blank-at-eof,-space-before-tab,-indent-with-non-tab,-tab-in-indent"
+    asked = ("-c", only_markers, "-c", "core.quotePath=false", "diff-tree", "-r", "--check", old, new)
+    told = repository.run(*asked, codes=(0, 2)).line.split("\n")
+    places = [place.rpartition(":") for line in told if (place := line.removesuffix(MARKER)) != line]
+    found = []
+    for path in dict.fromkeys(path for path, _, _ in places):
+        lines = repository.run("cat-file", "blob", f"{new}:{path}", codes=(0, 128)).out.split(b"\n")
+        numbers = [int(number) for name, _, number in places if name == path]
+        if any(lines[number - 1 : number] and lines[number - 1].startswith(b"<<<<<<< ") for number in numbers):
+            found.append(path)
+    return found
+
+
+def _tree(repository: git.Repository, commit: str) -> str:
+    return repository.run("rev-parse", "-q", "--verify", f"{commit}^{{tree}}").line
+
+
+def message(task: str, attempt: str, definition: Definition) -> str:
+    """The message of what lands: a title, the goal, and the trailers that lead back to the task and the attempt."""
+    goal = (definition.goal or "").strip()
+    first = (definition.title or "").strip() or goal or task
+    title = " ".join(first.splitlines()[0].split())
+    if len(title) > TITLE_MAX:
+        title = title[: TITLE_MAX - 1].rstrip() + "…"
+    body = [goal] if goal and goal != title else []
+    trailers = f"Holdfast-Task: {task}\nHoldfast-Attempt: {attempt}"
+    return "\n\n".join([title, *body, trailers]).replace("\0", "") + "\n"
+
+
+# -- making -----------------------------------------------------------------------------------------------------------
+
+
+def candidate(
+    store: Store,
+    base: str,
+    snapshot_commit: str,
+    message: str,
+    who: Identity,
+    *,
+    exclude: Sequence[str] = DATA_ROOT,
+    modules: Path | None = None,
+    attempt: str = "",
+    leaves_nested: bool = False,
+) -> str | None:
+    """The snapshot as a commit on top of `base`; None when nothing has changed.
+
+    `exclude`: paths that stay as `base` has them, as the data root. Submodules do, unless `.gitmodules` drops them, or
+    the snapshot has another commit that the submodule's own git dir below `modules` has, too.
+    `attempt`: whose ref is to keep the commit. `leaves_nested`: nested repositories stay where they stand; without it,
+    one is refused, because its files are in no snapshot.
+    """
+    repository = store.seen
+    objects.require_whole(repository, snapshot_commit, [base])
+    changed = _changes(repository, base, snapshot_commit)
+    inner = _nested(repository, snapshot_commit, changed, exclude)
+    if inner and not leaves_nested:
+        raise NestedRepository(paths=", ".join(map(git.readable, inner)), first=git.readable(inner[0]))
+    kept = [*exclude, *_submodules(repository, snapshot_commit, changed, modules)]
+    found = [(entry, path) for entry, path in changed if not _below(path, [*kept, *inner])]
+    with _private(store, base) as run:
+        _apply(run, found)
+        tree = run("write-tree").line
+        if tree == _tree(repository, base):
+            return None
+        made = run.commit(tree, base, message, who)
+        run.publish(tree, base)
+    if attempt:
+        keep(store, CANDIDATES, attempt, made)
+    return made
+
+
+def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Path | None) -> dict[str, list[str]]:
+    """What the snapshot changes at or below each submodule of `base` and cannot land: its commits lie elsewhere."""
+    changed = _changes(store.seen, base, snapshot_commit)
+    kept = _submodules(store.seen, snapshot_commit, changed, modules)
+    # A folder that is only gone, as where submodules are not set up, changes nothing.
+    found = {top: [path for entry, path in changed if entry.mode and _below(path, [top])] for top in kept}
+    if modules is not None:
+        listed, was = submodules.names(store.seen.run, snapshot_commit), {path: entry.old for entry, path in changed}
+        for top in filter(found.get, kept):
+            inside = submodules.differing(store, modules / listed[top], was[top], f"{snapshot_commit}:{top}")
+            found[top] = [f"{top}/{path}" for path in inside] or [top]
+    return {top: paths for top, paths in found.items() if paths}
+
+
+def nested(store: Store, base: str, snapshot_commit: str, exclude: Sequence[str]) -> list[str]:
+    """The repositories that stand in the snapshot and are no submodules: their files are in the worktree alone."""
+    return _nested(store.seen, snapshot_commit, _changes(store.seen, base, snapshot_commit), exclude)
+
+
+def _nested(
+    repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]], exclude: Sequence[str]
+) -> list[str]:
+    found = [path for entry, path in changed if entry.mode == GITLINK and not _below(path, exclude)]
+    listed = submodules.names(repository.run, snapshot) if found else {}
+    # What is below a submodule is for that to say.
+    return [path for path in found if not _below(path, list(listed))]
+
+
+def _submodules(
+    repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]], modules: Path | None
+) -> list[str]:
+    """The submodules that the changes touch, that the snapshot still lists, and that were not only moved."""
+    touched = [(entry, path) for entry, path in changed if entry.old_mode == GITLINK]
+    listed = submodules.names(repository.run, snapshot) if touched else {}
+    return [path for entry, path in touched if path in listed and not _is_moved(entry, listed[path], modules)]
+
+
+def _is_moved(entry: _Entry, name: str, modules: Path | None) -> bool:
+    """Whether a submodule is at another commit that the repository has, and nothing else has changed in it."""
+    return modules is not None and entry.mode == GITLINK and has_commit(modules / name, entry.object)
+
+
+def merge(store: Store, target: str, candidate: str, message: str, who: Identity, *, attempt: str = "") -> Merged:
+    """What the candidate changes, on top of `target`."""
+    repository = store.seen
+    if not repository.run("merge-base", "--is-ancestor", candidate, target, codes=(0, 1)).code:
+        # All of it is there already: it has landed, or there was nothing to land.
+        return Merged(target, _tree(repository, target))
+    base = repository.run("rev-parse", "-q", "--verify", f"{candidate}^").line
+    if base == target:
+        return Merged(candidate, _tree(repository, candidate))
+    with _private(store, target) as run:
+        # With a history of our own, git takes the candidate's own base for the merge, wherever the target comes from.
+        side = run.commit(_tree(repository, target), base, "target", who)
+        asked = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", side, candidate)
+        answer = run(*asked, codes=(0, 1))
+        tree, *conflicts = answer.fields() or [answer.line.rstrip("\0")]
+        made = run.commit(tree, target, message, who)
+        run.publish(tree, target)
+    if answer.code:
+        return Merged("", tree, sorted(set(conflicts)), made)
+    if attempt:
+        keep(store, MERGED, attempt, made)
+    return Merged(made, tree)
+
+
+def keep(store: Store, kind: str, attempt: str, commit: str) -> None:
+    """Lets a ref lead to the commit, so that it is there while somebody may need it."""
+    store.prepare().name(f"{kind}/{attempt}", commit)
+
+
+def make_durable(repo: Path) -> None:
+    """Puts every object that git has written, and the folders that name them, on disk."""
+    for store in git.discover(repo).stores:
+        disk.sync_filesystem(store, files_below(store))
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One side of a difference: empty mode where the path is gone."""
+
+    mode: str
+    object: str
+    old_mode: str
+    old: str
+
+
+def _changes(repository: git.Repository, old: str, new: str) -> list[tuple[_Entry, str]]:
+    fields = repository.run("diff-tree", "-r", "-z", "--no-renames", f"{old}^{{tree}}", f"{new}^{{tree}}").fields()
+    found = []
+    for facts, path in zip(fields[::2], fields[1::2], strict=True):
+        old_mode, mode, before, name, _ = facts.removeprefix(":").split(" ")
+        found.append((_Entry("" if mode == "000000" else mode, name, old_mode, before), path))
+    return found
+
+
+class _Run:
+    """Git with an index and an empty work tree of our own, so that no checkout of the user's has a say."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._folder, self._store = folder, store
+        self._hash = store.repository.hash_name
+        self.files = folder / "files"
+        # `safecrlf` is for people at work, to look again; here it would refuse the work.
+        self._env = git.environment(
+            {"core.fsync": "none", "core.safecrlf": "false"},
+            GIT_DIR=str(store.repository.common_dir),
+            GIT_WORK_TREE=str(self.files),
+            GIT_INDEX_FILE=str(folder / "index"),
+            **store.writing(folder / "objects"),
+        )
+
+    def raw(self) -> dict[str, str]:
+        """Variables for a git that converts nothing: what it writes are the bytes of the object."""
+        top = self._folder / "git"
+        raw_git.make(top, self._hash)
+        return {"GIT_DIR": str(top), "GIT_INDEX_FILE": str(self._folder / "raw")}
+
+    def commit(self, tree: str, parent: str, message: str, who: Identity) -> str:
+        now = f"@{int(wall())} +0000"
+        facts = {"NAME": who.name, "EMAIL": who.email, "DATE": now}
+        variables = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in facts.items()}
+        text = message.encode(errors="backslashreplace")
+        asked = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, "-p", parent, "-F", "-")
+        return self(*asked, stdin=text, variables=variables).line
+
+    def publish(self, tree: str, known: str) -> None:
+        """What was made becomes part of the store, with all that `known` has not and only the repository holds."""
+        self._store.complete(tree, known, self._folder / "objects")
+        self._store.publish(self._folder / "objects")
+
+    def filtering(self, *args: str, stdin: bytes) -> None:
+        """Runs filters of the repository, which may be programs of the very files: confined as their agent was."""
+        git.run(*args, cwd=self.files, env=self._env, stdin=stdin, confine=self._store.confine(self._folder))
+        # Who writes the index next, as `write-tree` does, looks at files that are as new as it, by filters, too.
+        disk.remove_tree(self.files)
+        disk.mkdir(self.files)
+        planted = [path for path in self._folder.rglob("*") if path.is_symlink()]
+        if planted:
+            raise GitFailed(command=args[0], path=self.files, code=-1, stderr=f"a filter has left {planted[0].name}")
+
+    def __call__(
+        self, *args: str, stdin: bytes = b"", codes: Collection[int] = (0,), variables: Mapping[str, str] | None = None
+    ) -> git.Result:
+        return git.run(*args, cwd=self.files, env={**self._env, **(variables or {})}, stdin=stdin, codes=codes)
+
+
+@contextlib.contextmanager
+def _private(store: Store, tree: str) -> Iterator[_Run]:
+    """The index begins as `tree`."""
+    with store.working() as folder:
+        disk.mkdir(folder / "files")
+        run = _Run(store, folder)
+        run("read-tree", tree)
+        yield run
+
+
+def _apply(run: _Run, found: Sequence[tuple[_Entry, str]]) -> None:
+    """Brings the differences into the index, each file as `git add` would."""
+    gone = [path for entry, path in found if not entry.mode]
+    links = [(entry, path) for entry, path in found if entry.mode == GITLINK]
+    files = [(entry, path) for entry, path in found if entry.mode not in ("", GITLINK)]
+    run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(gone))
+    # Rules of attributes count as the snapshot has them, before the first file is looked at.
+    rules = [(entry, path) for entry, path in files if path.rpartition("/")[2] == ".gitattributes"]
+    _put(run, [*links, *rules])
+    asked = ("check-attr", "-z", "--stdin", "--cached", "text", "crlf", "eol", "ident", "filter")
+    plain: list[tuple[_Entry, str]] = []
+    converted: list[tuple[_Entry, str]] = []
+    attributes = run(*asked, "working-tree-encoding", stdin=_joined([path for _, path in files])).fields()
+    special = {
+        path
+        for path, value in zip(attributes[::3], attributes[2::3], strict=True)
+        if value not in ("unspecified", "unset")
+    }
+    automatic = run("config", "core.autocrlf", codes=(0, 1)).line.lower() not in ("", "false", "no", "off", "0")
+    for entry, path in files:
+        is_special = entry.mode != _LINK and (automatic or path in special)
+        (converted if is_special else plain).append((entry, path))
+    _put(run, plain)
+    if converted:
+        _convert(run, converted)
+
+
+def _put(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
+    lines = [f"{entry.mode} {entry.object}\t{path}" for entry, path in entries]
+    run("update-index", "--add", "--replace", "-z", "--index-info", stdin=_joined(lines))
+
+
+def _convert(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
+    """Writes the files byte for byte, and lets git add them under the repository's own rules."""
+    raw = run.raw()
+    lines = [f"{entry.mode} {entry.object}\t{path}" for entry, path in entries]
+    run("update-index", "--add", "-z", "--index-info", stdin=_joined(lines), variables=raw)
+    run("checkout-index", "-a", variables=raw)
+    paths = _joined([path for _, path in entries])
+    run.filtering("update-index", "--add", "--replace", "-z", "--stdin", stdin=paths)
+
+
+def _below(path: str, tops: Sequence[str]) -> bool:
+    return any(path == top or path.startswith(f"{top}/") for top in tops)
+
+
+def _joined(names: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(name) + b"\0" for name in names)

@@ -1,0 +1,98 @@
+"""Refs of ours in the user's repository: `refs/holdfast/base/<data root>/<attempt>`. `landed_refs` has the only others.
+
+Each leads to the commit that an attempt began with, so that `git gc --prune=now` after a rewritten history cannot take
+what the attempt's snapshots are on top of. The data root's own id is part of the name: two roots on one repository have
+nothing in common. A pin goes when its task has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskState
+from holdfast.errors import GitFailed, GitLocked
+from holdfast.git import command as git
+from holdfast.git import lock_files
+from holdfast.layout import Layout
+from holdfast.storage.files import disk
+from holdfast.storage.journal.data_root import read_format
+
+PINS = "refs/holdfast/base"
+ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
+
+
+def pin(repo: Path, layout: Layout, attempt: str, base: str) -> None:
+    """On disk when this returns: a snapshot may then leave to the repository what the base has."""
+    repository, ref = git.discover(repo), f"{_folder(layout)}/{attempt}"
+    if _pins(repository, layout).get(ref) != base:
+        change(repository, [f"update {ref} {base}"], [ref])
+
+
+def release(repo: Path, layout: Layout, tasks: Iterable[Task]) -> None:
+    """Of those that have ended, once that is journalled. What cannot be released now, the next run releases."""
+    ended = {task.id for task in tasks if task.state in ENDED and task.claims}
+    if not ended:
+        return
+    with contextlib.suppress(GitFailed, GitLocked):
+        repository = git.discover(repo)
+        _remove(repository, {ref: base for ref, base in _pins(repository, layout).items() if _task(ref) in ended})
+
+
+def tidy(repo: Path, layout: Layout, tasks: Mapping[str, Task]) -> None:
+    """Every attempt that may go on is pinned, and none of a task that has ended, or that nobody knows."""
+    repository = git.discover(repo)
+    found, live = _pins(repository, layout), [task for task in tasks.values() if task.state not in ENDED]
+    wanted = {task.attempt: task.base for task in live if task.attempt and task.base}
+    wanted |= {task.left.attempt: task.left.base for task in live if task.left is not None}
+    kept = there(repository, wanted.values())
+    missing = {f"{_folder(layout)}/{attempt}": base for attempt, base in wanted.items() if base in kept}
+    missing = {ref: base for ref, base in missing.items() if found.get(ref) != base}
+    if missing:
+        change(repository, [f"update {ref} {base}" for ref, base in missing.items()], missing)
+    names = {task.id for task in live}
+    _remove(repository, {ref: base for ref, base in found.items() if _task(ref) not in names})
+
+
+def change(repository: git.Repository, commands: Iterable[str], refs: Iterable[str]) -> None:
+    """Changes refs of ours in the user's repository, all or none, and syncs the folders that name them."""
+    refs, lines = list(refs), "".join(f"{command}\n" for command in ("start", *commands, "commit"))
+    folders = [repository.worktree, repository.common_dir]
+    with lock_files.freed(repository.common_dir, repository.git_dir, folders, refs):
+        repository.run("update-ref", "--stdin", stdin=lines.encode())
+    sync_above(repository, refs)
+
+
+def sync_above(repository: git.Repository, refs: Iterable[str]) -> None:
+    above = {folder for ref in refs for folder in (repository.common_dir / ref).parents}
+    for folder in sorted(above, reverse=True):
+        if folder.is_relative_to(repository.common_dir) and folder.is_dir():
+            disk.sync_folder(folder)
+
+
+def _remove(repository: git.Repository, refs: Mapping[str, str]) -> None:
+    if refs:
+        change(repository, [f"delete {ref} {base}" for ref, base in refs.items()], refs)
+
+
+def _folder(layout: Layout) -> str:
+    return f"{PINS}/{read_format(layout).repository}"
+
+
+def _task(ref: str) -> str:
+    return ref.rpartition("/")[2].rpartition(".")[0]
+
+
+def _pins(repository: git.Repository, layout: Layout) -> dict[str, str]:
+    asked = ("for-each-ref", "--format=%(refname) %(objectname)", f"{_folder(layout)}/")
+    return dict(line.split(" ", 1) for line in repository.run(*asked).line.splitlines())
+
+
+def there(repository: git.Repository, commits: Iterable[str]) -> set[str]:
+    text = "".join(f"{commit}\n" for commit in set(commits)).encode()
+    if not text:
+        return set()
+    answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line
+    return {line.removesuffix(" commit") for line in answers.split("\n") if line.endswith(" commit")}

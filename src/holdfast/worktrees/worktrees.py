@@ -1,0 +1,396 @@
+"""One git worktree for each task, at a path that never changes, and one to judge in.
+
+    worktrees/<task>        where the task's agent works; HEAD is detached
+    worktrees/.scratch      where gates run: exactly the commit to be judged
+    worktrees/.made/<task>  says that the worktree was made whole, and is on disk; written last, removed first
+    worktrees/.gone-*       a worktree that is being removed; whoever comes next goes on with it
+    worktrees/.lock         flocked during every operation, and inherited by its git processes
+
+- An agent begins only once `.made` is there: without it there is no work in the folder, and it is made anew. Files that
+  git did not put there are moved to the quarantine all the same, never deleted.
+- A worktree goes only when its tree is that of the candidate that has landed. Ignored files go with it.
+- When git has forgotten a worktree whose folder still stands (`git worktree prune`), it is told again; nothing in the
+  folder is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from holdfast.crashpoints import point
+from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
+from holdfast.git import command as git
+from holdfast.git import lock_files
+from holdfast.git.worktree_links import admin_of, is_ours, place_of, tie, tie_again
+from holdfast.layout import Layout
+from holdfast.processes import confined_git
+from holdfast.snapshots.size_limits import Bounds
+from holdfast.snapshots.snapshots import Snapshots, files_below
+from holdfast.snapshots.store import Store
+from holdfast.snapshots.submodule_state import MODULES, record, recorded
+from holdfast.storage.files import disk
+from holdfast.storage.journal.lock import flock_within
+from holdfast.worktrees import submodules
+from holdfast.worktrees.content import Orphan, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
+from holdfast.worktrees.submodules import INIT, KEEP
+
+LOCK_WAIT_S_MAX = 600.0
+LOCK_POLL_S = 0.05
+WORKTREE_POINTS = tuple(
+    f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
+)
+_SCRATCH = ".scratch"
+# Git would look into a repository inside, with the settings that it finds there.
+_STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
+# Caches that a tool makes in any worktree, whatever it is told. They are nobody's work.
+_CACHES = (".aider.tags.cache.v3", ".aider.tags.cache.v4")
+
+
+class Worktrees:
+    def __init__(
+        self, repo: Path, layout: Layout, submodules: str = KEEP, audit_key: str = "", bounds: Bounds | None = None
+    ) -> None:
+        """`submodules`: the setting of this name. `audit_key`: where that key is set to be. `bounds`: of snapshots."""
+        self._repo, self._layout, self._audit_key = repo, layout, audit_key
+        self._submodules, self._bounds = submodules, bounds
+        self._made = layout.worktrees / ".made"
+        self._lock_fd = -1
+
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        """The data root as a path in the repository, and caches: never part of a snapshot or a candidate."""
+        return (*self._layout.within(self._repo), *_CACHES)
+
+    def path(self, task: str) -> Path:
+        return self._layout.worktree(task)
+
+    @property
+    def scratch_path(self) -> Path:
+        return self._layout.worktrees / _SCRATCH
+
+    def private(self, task: str) -> Path:
+        """The folder for the snapshots' own files."""
+        return self._layout.inside("cache", "snapshots", task)
+
+    def snapshots(self, task: str, base: str) -> Snapshots:
+        """`base`: the commit that the task's attempt began with."""
+        modules = own / MODULES if (own := self._own(task)) is not None else None
+        path, private = self.path(task), self.private(task)
+        confine = self._confine(path, [private])
+        find = functools.partial(Snapshots, path, private, self._layout.snapshots, exclude=self.exclude, base=base)
+        return find(modules=modules, confine=confine, bounds=self._bounds)
+
+    def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
+        """The sandbox for git over a worktree in which whoever was confined has been at work; None: nobody was."""
+        if path == self.scratch_path and not self.is_made(_SCRATCH, scratch_mark(is_confined=True)):
+            return None
+        if path != self.scratch_path and self._own(path.name) is None:
+            return None
+        repository = git.discover(path)
+        shown, opened = [self.store.path], [*opened, repository.git_dir]
+        return confined_git.over(repository, self._layout.root, self._audit_key, shown, opened)
+
+    def _own(self, task: str) -> Path | None:
+        """The git dir that the last attempt has for itself where it is confined, and has begun."""
+        found = self.private(task).glob("own/*/git")
+        return max(found, key=lambda path: int(path.parent.name.rpartition(".")[2]), default=None)
+
+    @property
+    def modules(self) -> Path | None:
+        """The repository's own git dirs of submodules, where submodules are set up in worktrees."""
+        return self.store.repository.common_dir / MODULES if self._submodules == INIT else None
+
+    @functools.cached_property
+    def store(self) -> Store:
+        return store_of(self._layout, self._repo, self._audit_key)
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def prepare(self, task: str, base: str) -> Path:
+        """The worktree, made at `base` unless it is there already. The caller vouches that nobody is at work in it."""
+        path = self.path(task)
+        with self._locked():
+            self._finish_removals()
+            if not self._mended(task, path, base):
+                self._add(task, path, base)
+        return path
+
+    def mend(self, task: str, base: str) -> bool:
+        """Has git know the worktree again after a power cut, its files as they stand; False: there is none."""
+        with self._locked():
+            return self._mended(task, self.path(task), base)
+
+    def _mended(self, task: str, path: Path, base: str) -> bool:
+        if not self.is_made(task) or not path.is_dir():
+            return False
+        if not self._is_known(path):
+            self._tell_git(path, base)
+        mend(git.discover(path), base, functools.partial(self._git, path))
+        return True
+
+    def reset(self, task: str, commit: str, tree: str = "") -> None:
+        """The worktree becomes `tree`, or `commit` itself, with HEAD detached at `commit`; ignored files stay.
+
+        The caller has saved what stood there, and vouches that nobody is at work in it. Done half by a crash, it is
+        done whole by doing it again.
+        """
+        path = self.path(task)
+        with self._locked():
+            point("worktree.reset.before")
+            self._git(path, "read-tree", "--reset", "-u", f"{tree or commit}^{{tree}}")
+            self._git(path, "clean", "-f", "-d", "-q", *self._but_data_root())
+            submodules.empty(self.store, path, tree or commit, self._gone)
+            self._git(path, "update-ref", "--no-deref", "HEAD", commit)
+            self._git(path, "read-tree", commit)
+            # Only the times in the index: what differs from it is the work.
+            self._git(path, "update-index", "-q", "--refresh", codes=(0, 1))
+            disk.sync_filesystem(path, files_below(path))
+            point("worktree.reset.after")
+
+    @contextlib.contextmanager
+    def holding(self, task: str, base: str, tree: str) -> Iterator[None]:
+        """Around making the worktree equal to `tree`: its submodules are as that has them, too, and nobody else's.
+
+        What stood there has been saved. Before anything is changed it raises where a submodule cannot be set up.
+        """
+        if self._submodules != INIT and not recorded(self.private(task)):
+            yield
+            return
+        wanted = submodules.plan(self.store, base, tree) if self._submodules == INIT else []
+        place, states = self._place(self.path(task), task), self.snapshots(task, base).submodules()
+        with self._locked():
+            submodules.clear(place, wanted, states)
+        yield
+        with self._locked():
+            submodules.fill(place, wanted)
+            self._finish_removals()
+
+    def expect_submodules(self, base: str) -> None:
+        """Raises where the repository lacks a submodule of a commit that an attempt is to begin with."""
+        if self._submodules == INIT:
+            submodules.plan(self.store, base, base)
+
+    def _place(self, path: Path, task: str) -> submodules.Place:
+        own, aside = self._own(task), submodules.aside(self._layout.quarantine, task)
+        git_dir = git.discover(path).git_dir
+        return submodules.Place(self._repo, path, git_dir, own, self.private(task), lambda: self._gone(task), aside)
+
+    def _gone(self, name: str) -> Path:
+        """A path for what is being removed."""
+        return self._layout.worktrees / f".gone-{name.strip('.')}-{disk.temp_name().strip('.')}"
+
+    def scratch(self, merged: str, *, is_confined: bool = False) -> Path:
+        """A worktree that is exactly this commit, with nothing beside it. `is_confined`: so are those who use it. What
+        others have used is made anew: no git that is not confined goes over what a confined gate wrote."""
+        path = self.scratch_path
+        mark = scratch_mark(is_confined=is_confined)
+        with self._locked():
+            self._finish_removals()
+            point("worktree.scratch.before")
+            if not (self.is_made(_SCRATCH, mark) and self._clean(path, merged)):
+                # A crash, a power cut or a gate has left it so that git cannot tidy it: made anew.
+                self._drop(_SCRATCH, path)
+                # A filter may be a program of the commit itself: the files come when it is confined.
+                add = ("worktree", "add", "--detach", "--force", "--force", "--no-checkout", "-q", str(path), merged)
+                self._git(self._repo, *add)
+                self._mark(_SCRATCH, mark)
+                self._git(path, "checkout", "--detach", "--force", "-q", merged)
+            self._fill_scratch(path, merged)
+            point("worktree.scratch.after")
+        return path
+
+    def _fill_scratch(self, path: Path, merged: str) -> None:
+        """Submodules are made anew each time: gates may have left anything in them."""
+        submodules.empty(self.store, path, merged, self._gone, whole=True)
+        place = self._place(path, _SCRATCH)
+        if (place.git_dir / MODULES).is_dir():
+            disk.remove_tree(place.git_dir / MODULES)
+        if self._submodules == INIT:
+            record(place.private, [])
+            submodules.fill(place, submodules.plan(self.store, merged, merged))
+        self._finish_removals()
+
+    def _add(self, task: str, path: Path, base: str) -> None:
+        rescue(git.discover(self._repo), task, path, base, self._layout.quarantine)
+        self._drop(task, path)
+        point("worktree.add.before")
+        self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), base)
+        point("worktree.add.after")
+        repository = git.discover(path)
+        for folder in {path, repository.git_dir}:
+            disk.sync_filesystem(folder, files_below(folder))
+        point("worktree.made.before")
+        self._mark(task, f"{base}\n".encode())
+        point("worktree.made.after")
+
+    def _clean(self, path: Path, commit: str) -> bool:
+        """Makes an existing worktree exactly the commit; False where that cannot be."""
+        if not self._is_known(path):
+            return False
+        try:
+            self._git(path, "checkout", "--detach", "--force", "--force", "-q", commit)
+            self._git(path, "clean", "-f", "-f", "-d", "-x", "-q")
+            left = self._git(path, "status", "--porcelain", "-z", *_STATUS).out
+        except (GitFailed, NotAWorktree):
+            return False
+        return not left and self._git(path, "rev-parse", "HEAD").line == commit
+
+    def _tell_git(self, path: Path, base: str) -> None:
+        """Git has forgotten the worktree: it is registered again under its old place, with its files as they stand."""
+        beside = self._gone(path.name)
+        if tie_again(path, git.discover(self._repo).common_dir) and self._is_known(path):
+            return
+        self._git(self._repo, "worktree", "add", "--detach", "--no-checkout", "-q", str(beside), base)
+        old = admin_of(path)
+        disk.replace(path / ".git", (beside / ".git").read_bytes())
+        disk.remove_tree(beside)
+        if old is not None and place_of(old) == path:
+            # A power cut has left it so that git cannot read it.
+            disk.remove_tree(old)
+        if (admin := admin_of(path)) is not None:
+            tie(path, admin)
+        self._git(path, "read-tree", base)
+
+    def tie_again(self) -> None:
+        """Ties every worktree to this repository, of which both were moved or copied together."""
+        common = git.discover(self._repo).common_dir.resolve()
+        with self._locked():
+            for path in self._layout.worktrees.glob("*/.git"):
+                admin = admin_of(path.parent)
+                if admin is not None and admin.parent.parent.resolve() != common:
+                    tie_again(path.parent, common)
+
+    # -- removing -----------------------------------------------------------------------------------------------------
+
+    def remove(self, task: str, *, landed: str) -> bool:
+        """Removes the worktree if it holds exactly the landed candidate, a commit or a tree; False: it was kept."""
+        path = self.path(task)
+        with self._locked():
+            self._finish_removals()
+            if path.is_dir():
+                if not self.is_made(task) or not self._holds(path, landed):
+                    return False
+                point("worktree.remove.before")
+                self._drop(task, path)
+                point("worktree.remove.after")
+            private = self.private(task)
+            if private.is_dir():
+                disk.remove_tree(private)
+            return True
+
+    def is_spent(self, task: str, *, landed: str) -> bool:
+        """Whether `remove` would take it: it holds exactly what has landed. Nothing is changed."""
+        with self._locked():
+            path = self.path(task)
+            return path.is_dir() and self.is_made(task) and self._holds(path, landed)
+
+    def orphans(self, known: Collection[str]) -> list[Orphan]:
+        """The worktrees of tasks that are not in `known`: of those that are gone, or are closed with other content."""
+        found = []
+        for path in sorted(self._layout.worktrees.iterdir()) if self._layout.worktrees.is_dir() else []:
+            if path.name.startswith(".") or path.name in known or not path.is_dir():
+                continue
+            reason = "it holds work that has not landed" if self.is_made(path.name) else "it was never made whole"
+            found.append(Orphan(path.name, path, reason))
+        return found
+
+    def drop_scratch(self) -> None:
+        """Removes the worktree to judge in, which the next verdict makes anew, and what removals left behind."""
+        with self._locked():
+            self._drop(_SCRATCH, self._layout.worktrees / _SCRATCH)
+
+    def _holds(self, path: Path, landed: str) -> bool:
+        """Whether the worktree, as `git add` would take it, is the landed tree; the data root is not asked."""
+        if not self._is_known(path):
+            return False
+        repository = git.discover(path)
+        known = recorded(self.private(path.name))
+        owned = self.private(path.name).glob("own/*/git")
+        if any(submodules.has_work(git_dir / MODULES, known) for git_dir in (repository.git_dir, *owned)):
+            # The commits that an agent made in a submodule are nowhere else.
+            return False
+        states = self.snapshots(path.name, landed).submodules() if known else {}
+        wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
+        confine = self._confine(path, [self.store.prepare().work])
+        return is_tree(repository, wanted, self.store, self._but_data_root(), states, confine)
+
+    def _but_data_root(self) -> list[str]:
+        return [":/", *(f":(top,exclude,literal){name}" for name in self.exclude)]
+
+    def _drop(self, task: str, path: Path) -> None:
+        """Takes the worktree out of its place by one rename, then removes it; a crash leaves the rest for later."""
+        disk.unlink(self._made / task, missing_ok=True)
+        if os.path.lexists(path):
+            disk.rename(path, self._gone(path.name))
+        self._finish_removals()
+
+    def _finish_removals(self) -> None:
+        for path in self._layout.worktrees.glob(".gone-*"):
+            admin = admin_of(path)
+            if admin is not None and admin.is_dir() and is_ours(admin, path, self._layout.worktrees):
+                disk.remove_tree(admin)
+            # What cannot be removed (a folder without the right to write) is in nobody's way.
+            with contextlib.suppress(DiskError):
+                disk.remove_tree(path) if path.is_dir() and not path.is_symlink() else disk.unlink(path)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def is_made(self, task: str, content: bytes | None = None) -> bool:
+        try:
+            found = (self._made / task).read_bytes()
+        except FileNotFoundError:
+            return False
+        return content is None or found == content
+
+    def _mark(self, task: str, content: bytes) -> None:
+        disk.mkdir(self._made)
+        disk.replace(self._made / task, content)
+
+    def _is_known(self, path: Path) -> bool:
+        """Whether git takes the folder for a worktree of this repository."""
+        try:
+            return git.discover(path).common_dir.samefile(git.discover(self._repo).common_dir)
+        except (NotAWorktree, GitFailed, FileNotFoundError):
+            return False
+
+    def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.Result:
+        settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
+        if str(self.scratch_path) in (str(folder), *args):
+            # What is judged is the whole commit, however little of it the user wants to see.
+            settings["core.sparseCheckout"] = "false"
+        settings |= without_own_filters(folder)
+        env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
+        if self.store.exists:
+            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.store.alternates()
+        with self._freed(folder):
+            inherit, confine = (self._lock_fd,), self._confine(folder) if folder != self._repo else None
+            return git.run(*args, cwd=folder, env=env, codes=codes, inherit=inherit, confine=confine)
+
+    def _freed(self, folder: Path) -> AbstractContextManager[None]:
+        """Frees what a dead git left locked in a worktree of ours; `worktree add` makes a git dir of its own."""
+        common, admin = self.store.repository.common_dir, admin_of(folder)
+        if admin is None or admin.parent.resolve() != (common / "worktrees").resolve():
+            return contextlib.nullcontext()
+        return lock_files.freed_below(common, admin, folder)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Waits until nobody else, and no git process of a killed orchestrator, is at work on the worktrees."""
+        disk.mkdir(self._layout.worktrees)
+        path = self._layout.worktrees / ".lock"
+        fd = disk.open_lock_file(path)
+        try:
+            if not flock_within(fd, LOCK_WAIT_S_MAX, LOCK_POLL_S):
+                raise Locked(path=path, holder="a git process that makes a worktree")
+            self._lock_fd = fd
+            try:
+                yield
+            finally:
+                self._lock_fd = -1
+        finally:
+            disk.close_lock_file(fd, path)
