@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Row, alternate, seconds
-from holdfast.snapshots.snapshots import Snapshots
+from holdfast.snapshots.snapshots import WorktreeSnapshots
 
 FILES = 10_000
 CHANGED = 10
@@ -23,7 +23,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     tree = Tree(folder / "tree")
     store = folder / "snapshots.git"
     base = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tree.path, capture_output=True, text=True, check=True)
-    snapshots = Snapshots(tree.path, folder / "private", store, base=base.stdout.strip())
+    snapshots = WorktreeSnapshots(tree.path, folder / "private", store, base=base.stdout.strip())
     names = (f"turn-{number}" for number in itertools.count(1))
     snapshots.take(ATTEMPT, next(names))
     copies = itertools.count()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from holdfast.storage.audit import log as audit
 from holdfast.storage.audit import seals, verify
-from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.key import AuditKey
 
-KEY = Key(b"a key for tests, not for anything else")
+KEY = AuditKey(b"a key for tests, not for anything else")
 NOON = 1_794_744_000.0  # 2026-11-15 12:00 UTC
 DAY_S = 86_400.0
 D1, D2, D3, D4 = (f"2026-11-{number}.jsonl" for number in (15, 16, 17, 18))
@@ -23,18 +23,18 @@ class Clock:
         return self.now
 
 
-def events(folder: Path, key: Key | None = KEY) -> list[str]:
+def events(folder: Path, key: AuditKey | None = KEY) -> list[str]:
     return [found.event for found in verify.read(folder, key)]
 
 
-def found(folder: Path, key: Key | None = KEY) -> list[tuple[str, int, str]]:
+def found(folder: Path, key: AuditKey | None = KEY) -> list[tuple[str, int, str]]:
     return [(finding.file, finding.line, finding.what) for finding in seals.verify(folder, key).findings]
 
 
 def fill(folder: Path, *counts: int, seal_after: tuple[int, ...] = ()) -> list[seals.Seal]:
     """One day after another with so many records each; sealed after the days with these numbers."""
     clock, made = Clock(), []
-    with audit.Log(folder, KEY, clock=clock) as log:
+    with audit.AuditLog(folder, KEY, clock=clock) as log:
         for day, count in enumerate(counts):
             clock.now = NOON + day * DAY_S
             for number in range(count):

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.storage.audit.key import Key
-from holdfast.storage.audit.log import Log
+from holdfast.storage.audit.key import AuditKey
+from holdfast.storage.audit.log import AuditLog
 from holdfast.storage.files import disk
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.intents import Pairing
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal
 from holdfast.storage.records.blobs import Blobs
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 from journal_writer import Counts
 
 ATTEMPTS = 12
@@ -60,7 +60,7 @@ def batches(root: Path) -> Callable[[int], str]:
 
 
 def ledger(root: Path) -> Callable[[int], str]:
-    log = Ledger(root / "events.jsonl")
+    log = LineLedger(root / "events.jsonl")
     log.append({"number": -1})
 
     def act(number: int) -> str:
@@ -72,7 +72,7 @@ def ledger(root: Path) -> Callable[[int], str]:
 
 def rotation(root: Path) -> Callable[[int], str]:
     """Every append cuts a segment. One that cannot be cut stops nothing, and is spoken of."""
-    log = Ledger(root / "events.jsonl", rotate_bytes_max=1)
+    log = LineLedger(root / "events.jsonl", rotate_bytes_max=1)
     for number in (-3, -2, -1):
         log.append({"number": number})
 
@@ -99,13 +99,13 @@ def starts(root: Path) -> Callable[[int], str]:
 def days(root: Path) -> Callable[[int], str]:
     """Every record is the first of its day, so each one makes a file."""
     seconds = itertools.count(0, 86400)
-    log = Log(root, Key(b"k" * 40), clock=lambda: float(next(seconds)))
+    log = AuditLog(root, AuditKey(b"k" * 40), clock=lambda: float(next(seconds)))
     log.append("login", "tester")
     return lambda number: log.append("login", "tester", {"number": number}).hmac
 
 
 def audit(root: Path) -> Callable[[int], str]:
-    log = Log(root, Key(b"k" * 40))
+    log = AuditLog(root, AuditKey(b"k" * 40))
     log.append("login", "tester")
     return lambda number: str(log.append("login", "tester", {"number": number}).seq)
 

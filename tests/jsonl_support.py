@@ -6,17 +6,17 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from holdfast.storage.records.ledger import Ledger, Skip
+from holdfast.storage.records.ledger import LineLedger, Skip
 from holdfast.storage.records.redact import Scrubber
 
 quiet = Scrubber(environ={})
 
 
-def ledger_in(folder: Path, **options: Any) -> Ledger:
-    return Ledger(folder / "events.jsonl", scrub=quiet, **options)
+def ledger_in(folder: Path, **options: Any) -> LineLedger:
+    return LineLedger(folder / "events.jsonl", scrub=quiet, **options)
 
 
-def numbers(ledger: Ledger, cursor: int = 0, skips: list[Skip] | None = None) -> list[int]:
+def numbers(ledger: LineLedger, cursor: int = 0, skips: list[Skip] | None = None) -> list[int]:
     return [line.record["n"] for line in ledger.read(cursor, (skips if skips is not None else []).append)]
 
 
@@ -24,7 +24,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def grown(folder: Path, **options: Any) -> Ledger:
+def grown(folder: Path, **options: Any) -> LineLedger:
     """Six segments of one record each, n at second n, and a live file with record 6."""
     now = itertools.count()
     ledger = ledger_in(folder, clock=lambda: 0.0)

@@ -14,20 +14,20 @@ from typing import Any
 import msgspec
 
 from holdfast import identity
-from holdfast.domain.attempt_records import Exit, Launch, Limits, Order, Resources, TurnLine
+from holdfast.domain.attempt_records import AttemptLimits, Exit, Launch, Order, Resources, TurnLine
 from holdfast.layout import Layout
 from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.storage.records.blobs import Blobs
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 from snapshot_support import git, repository
 from support import WAIT_S_MAX
 from support import wait_for as until
 
 SCRIPT = (sys.executable, "-m", "holdfast.agents.adapters.script")
 # Beside all that a busy machine does, an agent that gives way to it would come to nothing for minutes.
-LIMITS = Limits(grace_s=0.2, resources=Resources(nice=0))
+LIMITS = AttemptLimits(grace_s=0.2, resources=Resources(nice=0))
 
 
 class Bench:
@@ -87,14 +87,14 @@ class Bench:
     def exit(self, start: int = 1) -> Exit:
         found = attempt_folder.read_exit(self.files, start)
         assert found is not None, self.log.read_text()
-        assert attempt_folder.look(self.files, start) is Seen.ENDED
+        assert attempt_folder.look(self.files, start) is Liveness.ENDED
         return found
 
     def turns(self) -> list[TurnLine]:
-        return [msgspec.convert(dict(line.record), TurnLine) for line in Ledger(self.files.turns).read()]
+        return [msgspec.convert(dict(line.record), TurnLine) for line in LineLedger(self.files.turns).read()]
 
     def records(self, path: Path) -> list[dict[str, Any]]:
-        return [dict(line.record) for line in Ledger(path).read()]
+        return [dict(line.record) for line in LineLedger(path).read()]
 
     def reached(self) -> list[str]:
         return self.points.read_text().splitlines() if self.points.exists() else []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.snapshots.snapshots import Snapshots
+from holdfast.snapshots.snapshots import WorktreeSnapshots
 
 Tree = dict[bytes, tuple[str, bytes]]
 
@@ -37,8 +37,8 @@ def store_of(worktree: Path) -> Path:
     return worktree.parent / "snapshots.git"
 
 
-def snapshots_at(worktree: Path, private: Path, *args: Any, **more: Any) -> Snapshots:
-    return Snapshots(worktree, private, store_of(worktree), *args, **more)
+def snapshots_at(worktree: Path, private: Path, *args: Any, **more: Any) -> WorktreeSnapshots:
+    return WorktreeSnapshots(worktree, private, store_of(worktree), *args, **more)
 
 
 def repository(path: Path, *options: str) -> Path:
@@ -61,7 +61,7 @@ def repo(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def snapshots(repo: Path, tmp_path: Path) -> Snapshots:
+def snapshots(repo: Path, tmp_path: Path) -> WorktreeSnapshots:
     return snapshots_at(repo, tmp_path / "private")
 
 

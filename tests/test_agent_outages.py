@@ -25,10 +25,10 @@ from holdfast.agents.common import error_phrases, resets
 from holdfast.agents.common.cli_base import host
 from holdfast.agents.common.error_phrases import Trouble
 from holdfast.agents.runner.conversation import Conversation
-from holdfast.agents.runner.limits import Watch
+from holdfast.agents.runner.limits import LimitWatch
 from holdfast.agents.runner.start_outcome import judge
 from holdfast.domain.agent_events import QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, ToolStarted
-from holdfast.domain.attempt_records import Ending, Limits
+from holdfast.domain.attempt_records import AttemptLimits, Ending
 from stream_support import FIXTURES, heard, kinds, recorded
 from tls_support import answering, untrusted
 
@@ -162,7 +162,7 @@ def test_a_code_is_no_success_whatever_was_said() -> None:
 
 
 def test_an_agent_may_try_again_only_for_so_long() -> None:
-    watch = Watch(Limits(retry_timeout_s=60.0), 0.0)
+    watch = LimitWatch(AttemptLimits(retry_timeout_s=60.0), 0.0)
     watch.retrying(10.0, "no route")
     watch.retrying(50.0, "no route")
     assert watch.overdue(69.0) is None and watch.next_s(60.0) == pytest.approx(10.0)

@@ -18,7 +18,7 @@ from holdfast.agents.adapters.simple_streams import OneCall, OwnEvents
 from holdfast.agents.common.environment import passed_on
 from holdfast.agents.registry import agents
 from holdfast.agents.runner.conversation import TEXT_CHARS_MAX, Conversation
-from holdfast.agents.runner.limits import LINGER_S_MAX, Watch
+from holdfast.agents.runner.limits import LINGER_S_MAX, LimitWatch
 from holdfast.config.settings import Config, DeclaredAgent
 from holdfast.domain.agent_events import (
     KINDS,
@@ -33,7 +33,7 @@ from holdfast.domain.agent_events import (
     Unfit,
     mapping_problem,
 )
-from holdfast.domain.attempt_records import Ending, Launch, Limits
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.domain.definition import Definition
 from holdfast.domain.turn import TurnState
 from holdfast.ports import Work
@@ -331,7 +331,7 @@ def test_tools_that_overlap_end_one_turn_and_long_texts_are_cut() -> None:
 
 
 def test_an_agent_that_had_its_last_word_and_stays_is_ended_and_its_word_counts() -> None:
-    watch = Watch(Limits(stall_timeout_s=1000, timeout_s=1000), 1.0, clock=lambda: 0.0)
+    watch = LimitWatch(AttemptLimits(stall_timeout_s=1000, timeout_s=1000), 1.0, clock=lambda: 0.0)
     watch.finished(10.0)
     assert watch.overdue(10.0 + LINGER_S_MAX - 1) is None and watch.next_s(10.0) == LINGER_S_MAX
     told = watch.overdue(10.0 + LINGER_S_MAX)

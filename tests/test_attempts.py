@@ -18,7 +18,7 @@ from holdfast.layout import Attempt, Layout
 from holdfast.processes import starts
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import RECOVERY, RUNNER, Running, Seen
+from holdfast.storage.records.attempt_folder import RECOVERY, RUNNER, Liveness, Running
 from runner_support import is_dead, kill, until
 
 # A runner as others see it: it has the lock, then the start, and says so.
@@ -74,22 +74,22 @@ def write_exit(files: Attempt, start: int) -> None:
 
 
 def test_a_start_goes_from_absent_over_alive_to_dead_or_ended(files: Attempt, strays: Strays) -> None:
-    assert attempt_folder.look(files, 1) is Seen.ABSENT and attempt_folder.last_sign(files, 1) is None
+    assert attempt_folder.look(files, 1) is Liveness.ABSENT and attempt_folder.last_sign(files, 1) is None
     child = runner(strays, files)
-    assert attempt_folder.look(files, 1) is Seen.ALIVE
-    assert attempt_folder.look(files, 2) is Seen.ABSENT
+    assert attempt_folder.look(files, 1) is Liveness.ALIVE
+    assert attempt_folder.look(files, 2) is Liveness.ABSENT
     child.kill()
     child.wait()
-    assert attempt_folder.look(files, 1) is Seen.DEAD and attempt_folder.read_exit(files, 1) is None
+    assert attempt_folder.look(files, 1) is Liveness.DEAD and attempt_folder.read_exit(files, 1) is None
     write_exit(files, 1)
     found = attempt_folder.read_exit(files, 1)
-    assert attempt_folder.look(files, 1) is Seen.ENDED and found is not None and found.ending is Ending.DONE
+    assert attempt_folder.look(files, 1) is Liveness.ENDED and found is not None and found.ending is Ending.DONE
 
 
 def test_an_exit_is_of_its_own_start_only(files: Attempt) -> None:
     write_exit(files, 1)
     assert attempt_folder.claim_start(files, 2, RUNNER)
-    assert attempt_folder.read_exit(files, 2) is None and attempt_folder.look(files, 2) is Seen.DEAD
+    assert attempt_folder.read_exit(files, 2) is None and attempt_folder.look(files, 2) is Liveness.DEAD
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"attempt":1}', b"\xff"])
@@ -104,16 +104,16 @@ def test_one_alone_gets_a_start(files: Attempt) -> None:
     owner = attempt_folder.read_start(files, 1)
     assert owner is not None and owner.who == RECOVERY and owner.pid == os.getpid()
     # A recovery that is alive is no runner.
-    assert attempt_folder.look(files, 1) is Seen.DEAD
+    assert attempt_folder.look(files, 1) is Liveness.DEAD
 
 
 def test_a_lock_without_a_living_runner_is_headless(files: Attempt, strays: Strays) -> None:
     assert attempt_folder.claim_start(files, 1, RECOVERY)
     child = strays.start(sys.executable, "-c", HOLD, str(files.root))
     assert child.stdout is not None and child.stdout.readline() == "False\n"
-    assert attempt_folder.look(files, 1) is Seen.HEADLESS
+    assert attempt_folder.look(files, 1) is Liveness.HEADLESS
     starts.end_all(files, "T.1", 1, 5.0)
-    assert child.wait() == -signal.SIGTERM and attempt_folder.look(files, 1) is Seen.DEAD
+    assert child.wait() == -signal.SIGTERM and attempt_folder.look(files, 1) is Liveness.DEAD
 
 
 def test_the_lock_is_given_up_on_only_by_its_last_holder(files: Attempt) -> None:
@@ -245,4 +245,4 @@ def test_one_that_comes_while_others_end_is_ended_too(files: Attempt, strays: St
 def test_a_start_that_cannot_be_read_is_not_absent(files: Attempt) -> None:
     """It cannot be taken again: to call it absent would have a runner started for nothing, over and over."""
     files.start(1).write_bytes(b"\0")
-    assert attempt_folder.look(files, 1) is Seen.DEAD
+    assert attempt_folder.look(files, 1) is Liveness.DEAD

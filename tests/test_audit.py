@@ -16,7 +16,7 @@ from audit_support import D1, D2, D3, DAY_S, KEY, NOON, Clock, events, fill, fou
 from holdfast import errors
 from holdfast.storage.audit import log as audit
 from holdfast.storage.audit import seals, verify
-from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from support import Struck, each_disk, each_fault, examples, record, scratch, striking
@@ -44,7 +44,7 @@ def test_the_hmac_is_over_the_exact_bytes_before_it(tmp_path: Path) -> None:
 
 def test_appending_goes_on_where_an_earlier_life_ended(tmp_path: Path) -> None:
     for event in ("one", "two", "three"):
-        with audit.Log(tmp_path, KEY, clock=Clock()) as log:
+        with audit.AuditLog(tmp_path, KEY, clock=Clock()) as log:
             made = log.append(event, "tests")
     assert made.seq == 2 and events(tmp_path) == ["one", "two", "three"]
     assert seals.verify(tmp_path, KEY).sound
@@ -55,7 +55,7 @@ def write_at(folder: Path, *moments_s: float, seal: bool = False) -> list[str]:
     files = []
     for number, now in enumerate(moments_s):
         before = {path.name: path.stat().st_size for path in folder.glob("*.jsonl")}
-        with audit.Log(folder, KEY, clock=Clock(now)) as log:
+        with audit.AuditLog(folder, KEY, clock=Clock(now)) as log:
             log.append(f"{number}", "tests")
         files += [path.name for path in folder.glob("*.jsonl") if before.get(path.name) != path.stat().st_size]
         if seal:
@@ -66,11 +66,11 @@ def write_at(folder: Path, *moments_s: float, seal: bool = False) -> list[str]:
 @pytest.mark.parametrize("one_life", [True, False])
 def test_a_clock_that_goes_back_a_little_never_writes_into_an_older_day(tmp_path: Path, one_life: bool) -> None:
     clock = Clock()
-    log = audit.Log(tmp_path, KEY, clock=clock)
+    log = audit.AuditLog(tmp_path, KEY, clock=clock)
     for days in (0, 2, 1, 0, 1):
         clock.now = NOON + days * DAY_S
         if not one_life:
-            log = audit.Log(tmp_path, KEY, clock=clock)
+            log = audit.AuditLog(tmp_path, KEY, clock=clock)
         log.append(f"{days}", "tests")
     assert verify.day_files(tmp_path) == [D1, D3]
     assert len(lines_of(tmp_path / D3)) == 4 and seals.verify(tmp_path, KEY).sound
@@ -127,7 +127,7 @@ def test_a_file_that_somebody_added_draws_no_record_and_is_named(tmp_path: Path,
 
 @pytest.mark.parametrize("now", [1e20, -1e20, float("nan"), float("inf"), -float("inf"), 253402300800.0, -1.0])
 def test_a_clock_out_of_range_writes_nothing(tmp_path: Path, now: float) -> None:
-    log = audit.Log(tmp_path, KEY, clock=lambda: now)
+    log = audit.AuditLog(tmp_path, KEY, clock=lambda: now)
     with pytest.raises(errors.InputError, match="the clock says"):
         log.append("x", "tests")
     assert list(tmp_path.iterdir()) == []
@@ -140,11 +140,11 @@ def test_a_clock_out_of_range_writes_nothing(tmp_path: Path, now: float) -> None
 def test_the_last_day_of_all_may_be_taken(tmp_path: Path) -> None:
     (tmp_path / "9999-12-31.jsonl").write_bytes(b"")
     with pytest.raises(errors.InputError, match="a file for each day"):
-        audit.Log(tmp_path, KEY, clock=lambda: 253402300799.0).append("x", "tests")
+        audit.AuditLog(tmp_path, KEY, clock=lambda: 253402300799.0).append("x", "tests")
 
 
 def test_many_threads_share_one_log(tmp_path: Path) -> None:
-    log = audit.Log(tmp_path, KEY)
+    log = audit.AuditLog(tmp_path, KEY)
     threads = [
         threading.Thread(target=lambda name=name: [log.append(f"{name}.{n}", "tests") for n in range(25)])
         for name in range(8)
@@ -160,7 +160,7 @@ def test_many_threads_share_one_log(tmp_path: Path) -> None:
     "details", [{"x": object()}, {"x": "\ud800"}, {"x": "y" * verify.LINE_BYTES_MAX}], ids=["type", "text", "size"]
 )
 def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path, details: dict[str, object]) -> None:
-    log = audit.Log(tmp_path, KEY, clock=Clock())
+    log = audit.AuditLog(tmp_path, KEY, clock=Clock())
     with pytest.raises(errors.InputError, match="audit record"):
         log.append("bad", "tests", details)
     assert verify.day_files(tmp_path) == []
@@ -178,7 +178,7 @@ anything = st.recursive(
 @given(st.lists(st.dictionaries(st.text(), anything, max_size=3), min_size=1, max_size=4))
 def test_whatever_json_can_hold_comes_back(details: list[dict[str, object]]) -> None:
     with scratch() as folder:
-        with audit.Log(folder, KEY) as log:
+        with audit.AuditLog(folder, KEY) as log:
             wrote = [log.append("e\n\0\"'", "ü", each) for each in details]
         assert list(verify.read(folder, KEY)) == wrote and [each.details for each in wrote] == details
         assert list(verify.read(folder, None)) == wrote
@@ -186,7 +186,7 @@ def test_whatever_json_can_hold_comes_back(details: list[dict[str, object]]) -> 
 
 def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    for act in (lambda: seals.verify(tmp_path / "file", KEY), lambda: audit.Log(tmp_path / "file", KEY)):
+    for act in (lambda: seals.verify(tmp_path / "file", KEY), lambda: audit.AuditLog(tmp_path / "file", KEY)):
         with pytest.raises(errors.DiskError, match=f"{tmp_path / 'file'}:"):
             act()
     (tmp_path / "merkle").write_bytes(b"x")
@@ -203,7 +203,7 @@ def test_a_folder_that_may_not_be_read_is_an_error_that_names_it(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr("os.scandir", refuse)
-    for act in (lambda: seals.verify(tmp_path, KEY), lambda: audit.Log(tmp_path, KEY)):
+    for act in (lambda: seals.verify(tmp_path, KEY), lambda: audit.AuditLog(tmp_path, KEY)):
         with pytest.raises(errors.DiskError, match=f"Could not read {tmp_path}: Permission denied"):
             act()
     monkeypatch.undo()
@@ -237,7 +237,7 @@ def test_a_torn_tail_never_swallows_the_next_record(tmp_path: Path, garbage: byt
     report = seals.verify(tmp_path, KEY)
     assert report.sound and [(torn.file, torn.line) for torn in report.torn] == [(D1, 3)]
     for now in (NOON, NOON + DAY_S):
-        audit.Log(tmp_path, KEY, clock=Clock(now)).append("after", "tests")
+        audit.AuditLog(tmp_path, KEY, clock=Clock(now)).append("after", "tests")
     report = seals.verify(tmp_path, KEY)
     assert report.sound and (report.records, len(report.torn)) == (4, 1)
     assert events(tmp_path) == ["0.0", "0.1", "after", "after"]
@@ -246,7 +246,7 @@ def test_a_torn_tail_never_swallows_the_next_record(tmp_path: Path, garbage: byt
 def test_a_whole_record_that_lost_only_its_line_end_is_kept(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     (tmp_path / D1).write_bytes((tmp_path / D1).read_bytes()[:-1])
-    audit.Log(tmp_path, KEY, clock=Clock()).append("after", "tests")
+    audit.AuditLog(tmp_path, KEY, clock=Clock()).append("after", "tests")
     assert events(tmp_path) == ["0.0", "0.1", "after"] and not seals.verify(tmp_path, KEY).torn
 
 
@@ -257,14 +257,14 @@ def test_a_complete_object_without_a_valid_hmac_is_never_torn(tmp_path: Path) ->
     (tmp_path / D1).write_bytes(content.replace(b'"0.1"', b'"9.9"'))
     assert found(tmp_path) == [(D1, 2, "edited")]
     with pytest.raises(errors.AuditCorrupt, match=r"2026-11-15\.jsonl, line 2: edited"):
-        audit.Log(tmp_path, KEY)
+        audit.AuditLog(tmp_path, KEY)
 
 
 def test_another_key_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     fill(tmp_path, 3)
     before = (tmp_path / D1).read_bytes()
     with pytest.raises(errors.AuditCorrupt, match="not signed with this key"):
-        audit.Log(tmp_path, Key(b"another" * 5))
+        audit.AuditLog(tmp_path, AuditKey(b"another" * 5))
     assert (tmp_path / D1).read_bytes() == before
 
 
@@ -273,14 +273,14 @@ def test_another_key_is_refused_before_anything_is_written(tmp_path: Path) -> No
 
 def append_and_seal(recorder: Recorder) -> None:
     folder, clock = recorder.root / "audit", Clock()
-    with audit.Log(folder, KEY, clock=clock) as log:
+    with audit.AuditLog(folder, KEY, clock=clock) as log:
         for day in range(2):
             clock.now = NOON + day * DAY_S
             for number in range(2):
                 log.append(f"{day}.{number}", "tests", {"why": "x" * 200})
                 recorder.mark(("record", f"{day}.{number}"))
             recorder.mark(("seal", seals.seal(folder, KEY, clock=clock).file))
-    with audit.Log(folder, KEY, clock=clock) as log:
+    with audit.AuditLog(folder, KEY, clock=clock) as log:
         log.append("1.2", "tests")
         recorder.mark(("record", "1.2"))
 
@@ -296,7 +296,7 @@ def test_append_and_seal_survive_a_power_cut_at_every_operation(tmp_path: Path) 
         assert kept == everything[: len(kept)]
         assert {name for kind, name in acknowledged if kind == "record"} <= set(kept)
         assert {name for kind, name in acknowledged if kind == "seal"} <= set(seals.seal_files(folder))
-        with audit.Log(folder, KEY, clock=Clock(NOON + DAY_S)) as log:
+        with audit.AuditLog(folder, KEY, clock=Clock(NOON + DAY_S)) as log:
             log.append("after", "tests")
         seals.seal(folder, KEY)
         after = seals.verify(folder, KEY)
@@ -322,7 +322,7 @@ def test_nothing_is_acknowledged_after_a_fault() -> None:
 def test_a_log_whose_sync_failed_takes_no_more_records_not_even_on_another_day(tmp_path: Path) -> None:
     recorder, clock = Recorder(tmp_path), Clock()
     with disk.use_kernel(recorder):
-        log = audit.Log(tmp_path, KEY, clock=clock)
+        log = audit.AuditLog(tmp_path, KEY, clock=clock)
         log.append("one", "tests")
         log.append("and the file stays open", "tests")
         recorder.fail_at(len(recorder.calls) + 1, errno.EIO)
@@ -334,7 +334,7 @@ def test_a_log_whose_sync_failed_takes_no_more_records_not_even_on_another_day(t
             with pytest.raises(errors.Poisoned, match="Input/output error"):
                 log.append("three", "tests")
     assert verify.day_files(tmp_path) == [D1]
-    audit.Log(tmp_path, KEY, clock=clock).append("four", "tests")
+    audit.AuditLog(tmp_path, KEY, clock=clock).append("four", "tests")
     assert seals.verify(tmp_path, KEY).sound
 
 
@@ -355,7 +355,7 @@ def test_a_record_of_a_dead_process_is_durable_before_another_follows_it(tmp_pat
 
     def program(recorder: Recorder) -> None:
         die_before_the_sync(tmp_path / "audit")
-        audit.Log(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S)).append("next day", "tests")
+        audit.AuditLog(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S)).append("next day", "tests")
         recorder.mark("next day")
 
     for acknowledged, root in each_disk(record(tmp_path, program)):
@@ -372,8 +372,8 @@ def test_a_record_that_a_failed_sync_lost_is_followed_by_nothing(tmp_path: Path)
         die_before_the_sync(tmp_path / "audit")
         recorder.fail_at(len(recorder.calls), errno.EIO)
         with pytest.raises(errors.SyncFailed):
-            audit.Log(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S))
-        audit.Log(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S)).append("next day", "tests")
+            audit.AuditLog(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S))
+        audit.AuditLog(tmp_path / "audit", KEY, clock=Clock(NOON + DAY_S)).append("next day", "tests")
         recorder.mark("next day")
 
     recorder = record(tmp_path, program)
@@ -402,7 +402,7 @@ def test_a_seal_never_outlives_a_record_that_it_covers(tmp_path: Path) -> None:
 def test_an_interrupted_append_is_the_logs_last(tmp_path: Path, call: str) -> None:
     """The record may be there: another with the same number would damage the log for good."""
     clock = Clock()
-    log = audit.Log(tmp_path, KEY, clock=clock)
+    log = audit.AuditLog(tmp_path, KEY, clock=clock)
     log.append("one", "tests")
     log.append("two", "tests")
     clock.now += DAY_S if call == "link" else 0
@@ -411,6 +411,6 @@ def test_an_interrupted_append_is_the_logs_last(tmp_path: Path, call: str) -> No
     with pytest.raises(errors.Poisoned, match="interrupted"):
         log.append("four", "tests")
     log.close()
-    with audit.Log(tmp_path, KEY, clock=clock) as log:
+    with audit.AuditLog(tmp_path, KEY, clock=clock) as log:
         log.append("five", "tests")
     assert events(tmp_path) == ["one", "two", "three", "five"] and seals.verify(tmp_path, KEY).sound

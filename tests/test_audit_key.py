@@ -12,13 +12,13 @@ import pytest
 from holdfast import errors
 from holdfast.storage.audit import key as audit_key
 from holdfast.storage.audit import log as audit
-from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record
 
 
-def same(one: Key, two: Key) -> bool:
+def same(one: AuditKey, two: AuditKey) -> bool:
     return one.signed({"a": 1}) == two.signed({"a": 1})
 
 
@@ -72,7 +72,7 @@ def test_of_many_creators_one_wins_and_all_use_its_key(tmp_path: Path) -> None:
 
 
 def test_a_new_key_survives_a_power_cut_once_it_was_given_out(tmp_path: Path) -> None:
-    given_out: list[Key] = []
+    given_out: list[AuditKey] = []
 
     def program(recorder: Recorder) -> None:
         given_out.append(audit_key.load_key(tmp_path / "root", tmp_path / "config" / "key", {}))
@@ -91,7 +91,7 @@ def test_a_key_that_its_maker_did_not_live_to_sync_is_made_certain_of(tmp_path: 
 
     def program(recorder: Recorder) -> None:
         recorder.mkdir(path.parent)
-        with disk.Staged(path.parent, 0o600) as staged:
+        with disk.StagedFile(path.parent, 0o600) as staged:
             staged.write(b"k" * 32)
             staged.link(path)
         audit_key.load_key(tmp_path / "root", path, {})
@@ -107,7 +107,7 @@ def test_a_key_that_its_maker_did_not_live_to_sync_is_made_certain_of(tmp_path: 
 
 def test_no_new_key_is_made_beside_a_log_that_another_has_signed(tmp_path: Path) -> None:
     root, path = tmp_path / "root", tmp_path / "config" / "key"
-    with audit.Log(root / "audit", audit_key.load_key(root, path, {})) as log:
+    with audit.AuditLog(root / "audit", audit_key.load_key(root, path, {})) as log:
         log.append("one", "tests")
     key = path.rename(tmp_path / "kept")
     with pytest.raises(errors.AuditKeyUnusable, match="put the key that has signed it back there or into the variable"):
@@ -143,7 +143,7 @@ def test_a_leftover_that_cannot_be_removed_does_not_stop_the_key(tmp_path: Path)
     recorder = Recorder(tmp_path)
     recorder.fail_at(0, errno.EROFS)
     with disk.use_kernel(recorder):
-        assert same(audit_key.load_key(tmp_path / "root", path, {}), Key(b"k" * 32))
+        assert same(audit_key.load_key(tmp_path / "root", path, {}), AuditKey(b"k" * 32))
     assert [call.kind for call in recorder.fired] == ["unlink"]
 
 
@@ -204,7 +204,7 @@ def test_a_short_key_in_the_environment_is_refused_not_ignored(tmp_path: Path, v
 
 def test_the_key_never_shows_itself(tmp_path: Path) -> None:
     key = audit_key.load_key(tmp_path, None, {"HOLDFAST_AUDIT_KEY": "very secret " * 4})
-    log = audit.Log(tmp_path / "audit", key)
+    log = audit.AuditLog(tmp_path / "audit", key)
     assert "very" not in f"{key!r} {key} {log!r}"
     with pytest.raises(errors.InputError) as caught:
         log.append("x", "tests", {"x": object()})

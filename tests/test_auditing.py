@@ -19,8 +19,8 @@ from holdfast.errors import StaleEpoch
 from holdfast.identity import user
 from holdfast.storage.audit import seals
 from holdfast.storage.audit.from_journal import RUN_ENDED, ref_of, told
-from holdfast.storage.audit.key import Key, load_key
-from holdfast.storage.audit.verify import Record as AuditRecord
+from holdfast.storage.audit.key import AuditKey, load_key
+from holdfast.storage.audit.verify import AuditRecord as AuditRecord
 from holdfast.storage.audit.verify import read
 from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
@@ -32,7 +32,7 @@ def repo(tmp_path: Path) -> Path:
     return make_repo(tmp_path / "repo")
 
 
-def key_of(repo: Path) -> Key:
+def key_of(repo: Path) -> AuditKey:
     return load_key(layout(repo).root, environ={"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}, create=False)
 
 

@@ -90,7 +90,7 @@ def test_what_another_process_has_named_but_not_synced_is_durable_too(
         recorder.mkdir(recorder.root / "cas")
         recorder.mkdir(blob.parent)
         for path, data in ((blob_meta.path_of(blob), blob_meta.encode(meta)), (blob, ONE)):
-            with disk.Staged(blob.parent) as staged:
+            with disk.StagedFile(blob.parent) as staged:
                 staged.write(data)
                 staged.rename(path)
         put(Blobs(recorder.root / "cas"), ONE)

@@ -12,7 +12,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.state import DAY_S, State, Task
 from holdfast.domain.task import TaskState
-from holdfast.engine.budget import Refusal, binding, reserve
+from holdfast.engine.budget import BudgetRefusal, binding, reserve
 
 NAMES = ("usd", "tokens", "turns", "seconds")
 NOW = 20_000 * DAY_S + 100.0
@@ -33,7 +33,7 @@ def state_of(*tasks: Task, run: Spend = Spend(), day: Spend = Spend()) -> State:
     return state
 
 
-def ask(state: State, name: str, settings: Config, free_slots: int = 1, **definition: Any) -> Caps | Refusal:
+def ask(state: State, name: str, settings: Config, free_slots: int = 1, **definition: Any) -> Caps | BudgetRefusal:
     return reserve(state, state.tasks[name], Definition(name, **definition), settings, NOW, free_slots)
 
 
@@ -62,25 +62,25 @@ def test_what_others_have_reserved_and_not_used_is_not_given_out_twice() -> None
 def test_what_is_used_up_is_refused_with_the_setting_that_says_so(name: str) -> None:
     spent = Spend(**{name: 10})
     of_task = ask(state_of(task("a", TaskState.OPEN, **{name: 10})), "a", config(**{f"{name}_per_task": 10}))
-    assert isinstance(of_task, Refusal) and of_task.until is None and of_task.task_only
+    assert isinstance(of_task, BudgetRefusal) and of_task.until is None and of_task.task_only
     assert f"budgets.{name}_per_task" in of_task.reason
     of_run = ask(state_of(task("a"), run=spent), "a", config(**{f"{name}_per_run": 10}))
-    assert isinstance(of_run, Refusal) and of_run.until is None and of_run.scope == "run" and not of_run.task_only
+    assert isinstance(of_run, BudgetRefusal) and of_run.until is None and of_run.scope == "run" and not of_run.task_only
     of_day = ask(state_of(task("a"), day=spent), "a", config(**{f"{name}_per_day": 10}))
-    assert isinstance(of_day, Refusal) and of_day.until == 20_001 * DAY_S and of_day.scope == "day"
+    assert isinstance(of_day, BudgetRefusal) and of_day.until == 20_001 * DAY_S and of_day.scope == "day"
     assert f"budgets.{name}_per_day" in of_day.reason
 
 
 def test_a_task_may_have_no_dollars_at_all() -> None:
     refused = ask(state_of(task("a")), "a", Config(), budget_usd=0.0)
-    assert isinstance(refused, Refusal) and "budget_usd of the task" in refused.reason
+    assert isinstance(refused, BudgetRefusal) and "budget_usd of the task" in refused.reason
 
 
 @pytest.mark.parametrize("scope", ["run", "day"])
 def test_what_is_only_set_aside_is_waited_for(scope: str) -> None:
     working = task("b", TaskState.CLAIMED, reserved=Caps(usd=10.0))
     refused = ask(state_of(task("a"), working), "a", config(**{f"usd_per_{scope}": 10.0}))
-    assert refused == Refusal(refused.reason, None, scope, reserved=True)  # type: ignore[union-attr, arg-type]
+    assert refused == BudgetRefusal(refused.reason, None, scope, reserved=True)  # type: ignore[union-attr, arg-type]
 
 
 def test_which_cap_was_hit_decides_between_failed_and_given_back() -> None:

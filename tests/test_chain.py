@@ -13,7 +13,7 @@ from holdfast.storage.files import disk
 from holdfast.storage.journal import archive
 from holdfast.storage.journal import reader as chain_module
 from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, decode_sound, encode_middle, put_together, seal
-from holdfast.storage.journal.reader import Chain, Torn
+from holdfast.storage.journal.reader import Chain, TornEnd
 from holdfast.storage.journal.writer import Journal
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
@@ -68,7 +68,7 @@ def test_tier_3_cut_at_every_byte(memory_path: Path) -> None:
         assert found == whole[:complete]
         assert isinstance(chain, Chain)
         start = ends[complete - 1] if complete else 0
-        assert chain.torn == ([Torn(RUN_A, start, cut - start)] if cut > start else [])
+        assert chain.torn == ([TornEnd(RUN_A, start, cut - start)] if cut > start else [])
 
 
 def test_tier_3_flip_every_byte(memory_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_lost_page_in_the_last_batch_is_torn_and_in_an_earlier_one_corrupt(tmp
     path.write_bytes(torn)
     found, chain = outcome(tmp_path)
     assert [entry.seq for _, entry in found] == [0, 1] and isinstance(chain, Chain)
-    assert chain.torn == [Torn(RUN_A, second, size - second)]
+    assert chain.torn == [TornEnd(RUN_A, second, size - second)]
     path.write_bytes(corrupt)
     found, error = outcome(tmp_path)
     assert isinstance(error, errors.JournalCorrupt)
@@ -191,7 +191,7 @@ def test_a_run_that_died_before_its_first_entry_is_passed_over(tmp_path: Path) -
     build(tmp_path)
     (tmp_path / f"{RUN_B}.wal.jsonl").write_bytes(b'{"seq":0,"prev_h')
     found, chain = outcome(tmp_path)
-    assert len(found) == 6 and isinstance(chain, Chain) and chain.torn == [Torn(RUN_B, 0, 16)]
+    assert len(found) == 6 and isinstance(chain, Chain) and chain.torn == [TornEnd(RUN_B, 0, 16)]
     assert chain.end is not None
     Journal.start(tmp_path, "000003-c", chain.end.ref).close()
     found, chain = outcome(tmp_path)

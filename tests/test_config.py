@@ -28,8 +28,8 @@ from holdfast.config.settings import (
     Budgets,
     Config,
     DeclaredAgent,
-    Gate,
-    Key,
+    GateSettings,
+    SettingKey,
 )
 from holdfast.config.sources import NOT_SETTINGS, Layer, command_line, environment
 from holdfast.layout import Layout, slug
@@ -162,7 +162,10 @@ ledgers.rotate_bytes_max: 5000
 """
     config = load(repo_with(tmp_path, text), environ={"HOLDFAST_BUDGETS__USD_PER_RUN": "8.5"}).config
     assert config.budgets == Budgets(usd_per_task=2.0, usd_per_run=8.5)
-    gates = (Gate("test", "make test"), Gate("lint", "make lint", 60.0, required=False, repeatable=False))
+    gates = (
+        GateSettings("test", "make test"),
+        GateSettings("lint", "make lint", 60.0, required=False, repeatable=False),
+    )
     assert config.gates == gates and config.ledgers.rotate_bytes_max == 5000
     as_json = msgspec.json.encode(gates).decode()
     assert combine(environment({"HOLDFAST_GATES": as_json}))[0].gates == gates
@@ -384,7 +387,7 @@ def test_importing_and_a_start_without_files_do_not_pay_for_yaml(tmp_path: Path)
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 0
 
 
-def row(name: str, key: Key, *cells: str) -> str:
+def row(name: str, key: SettingKey, *cells: str) -> str:
     default = "needed" if key.default is msgspec.NODEFAULT else f"`{as_yaml(key.default)}`"
     return "| " + " | ".join([f"`{name}`", default, key.allowed, key.description, *cells]) + " |"
 

@@ -13,7 +13,7 @@ from decision_support import ask, failed, hanging, journal, keys, rejected
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.app import App
 from holdfast.decisions import mailbox
-from holdfast.decisions.tasks import Answer, Desk
+from holdfast.decisions.tasks import Answer, DecisionContext
 from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError
 from holdfast.storage.records import attempt_folder
@@ -30,7 +30,7 @@ def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:
     """One decision under a given id, as the run or a short session makes it."""
     app = App.find(repo, environ={})
     with app.session() as session:
-        desk = Desk(
+        desk = DecisionContext(
             app.repo, app.layout, app.config, session.ledger, session.backlog, session.blobs, time.time, key,
             session.intake.problems,
         )  # fmt: skip
@@ -56,7 +56,7 @@ def test_cancel_ends_an_agent_that_outlived_its_run_and_keeps_its_turns(repo: Pa
     assert running is not None and running.agent.is_alive()
     assert ask(repo, "cancel", "a")[0]["state"] == "CANCELLED"
     assert not running.agent.is_alive() and not running.runner.is_alive()
-    assert attempt_folder.look(files, 1) in (attempt_folder.Seen.ENDED, attempt_folder.Seen.DEAD)
+    assert attempt_folder.look(files, 1) in (attempt_folder.Liveness.ENDED, attempt_folder.Liveness.DEAD)
     assert state(repo).tasks["a"].turns == 1 and (layout(repo).worktree("a") / "a.txt").exists()
     assert (layout(repo).backlog / "closed" / "a.yaml").exists()
     holdfast(repo, "run")

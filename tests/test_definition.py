@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain import definition
 from holdfast.domain.definition import BLOCKS, Check, Definition, is_id, parse, problems_of, render
-from holdfast.domain.file_problem import Problem, Unreadable
+from holdfast.domain.file_problem import FileProblem, Unreadable
 from holdfast.domain.yaml_text import VALUES_MAX, read_mapping
 
 EVERYTHING = b"""\
@@ -61,7 +61,7 @@ def good(text: bytes, stem: str = "stem") -> Definition:
     return made
 
 
-def bad(text: bytes, stem: str = "stem") -> list[Problem]:
+def bad(text: bytes, stem: str = "stem") -> list[FileProblem]:
     found = parse(text, stem)
     assert isinstance(found, list) and found
     return found

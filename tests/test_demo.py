@@ -16,7 +16,7 @@ from cli_support import type_in
 from engine_support import wait_for
 from holdfast.app import App
 from holdfast.demo.lives import AT_A_POINT, AT_A_STEP, FIRST_MAX, MORE_MAX, Lives, Stuck, ending
-from holdfast.demo.sample import ALL_STEPS, MAX_AGENTS, STEPS, Sample, Step
+from holdfast.demo.sample import ALL_STEPS, MAX_AGENTS, STEPS, Sample, SampleStep
 from holdfast.demo.sums import sums
 from holdfast.storage.journal.entry import Ref
 
@@ -49,7 +49,7 @@ def test_a_step_ends_only_when_its_line_is_allowed(tmp_path: Path, name: str) ->
         assert second.poll() is None
         sample.allow(2)
         assert second.wait() == 0
-    assert sample.steps()[0] == Step("login.1", 1, os.getpid())
+    assert sample.steps()[0] == SampleStep("login.1", 1, os.getpid())
 
 
 def test_a_step_waits_for_no_demo_that_is_gone(tmp_path: Path) -> None:

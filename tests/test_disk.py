@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast import errors, identity
-from holdfast.storage.audit.key import Key
-from holdfast.storage.audit.log import Log
+from holdfast.storage.audit.key import AuditKey
+from holdfast.storage.audit.log import AuditLog
 from holdfast.storage.files import disk, kernel
 from holdfast.storage.files.kernel import Kernel
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 from holdfast.testing.recorder import Call, PowerCut, Recorder
 from support import Struck, each_disk, each_fault, record, striking
 
@@ -97,14 +97,14 @@ def test_the_simulated_disk_catches_code_that_forgets_a_sync(tmp_path: Path) -> 
     (tmp_path / "a").write_bytes(b"old")
 
     def no_file_sync(recorder: Recorder) -> None:
-        with disk.Staged(tmp_path) as staged:
+        with disk.StagedFile(tmp_path) as staged:
             staged.write(b"new content")
             staged.rename(tmp_path / "a")
         disk.sync_folder(tmp_path)
         recorder.mark("new")
 
     def no_folder_sync(recorder: Recorder) -> None:
-        with disk.Staged(tmp_path) as staged:
+        with disk.StagedFile(tmp_path) as staged:
             staged.write(b"new content")
             staged.sync()
             staged.rename(tmp_path / "a")
@@ -324,7 +324,7 @@ def test_sweep_takes_the_dead_and_spares_the_living(tmp_path: Path) -> None:
     )
     (tmp_path / "deep").mkdir()
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "deep")], check=False)
-    mine = disk.Staged(tmp_path)
+    mine = disk.StagedFile(tmp_path)
     (tmp_path / ".hf-notes.tmp").write_text("a person's file")
     left = next((tmp_path / "deep").iterdir())
     assert disk.is_leftover(left.name)
@@ -362,11 +362,11 @@ WRITERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], bool]]] = {
     "mkdir below": (lambda folder: disk.mkdir(folder / "a" / "b"), lambda folder: (folder / "a" / "b").is_dir()),
     "open_append": (lambda folder: disk.open_append(folder / "log"), lambda folder: (folder / "log").is_file()),
     "ledger": (
-        lambda folder: Ledger(folder / "events.jsonl").append({"n": 1}),
-        lambda folder: [line.record["n"] for line in Ledger(folder / "events.jsonl").read()] == [1],
+        lambda folder: LineLedger(folder / "events.jsonl").append({"n": 1}),
+        lambda folder: [line.record["n"] for line in LineLedger(folder / "events.jsonl").read()] == [1],
     ),
     "audit": (
-        lambda folder: Log(folder, Key(b"k" * 40)).append("event", "actor"),
+        lambda folder: AuditLog(folder, AuditKey(b"k" * 40)).append("event", "actor"),
         lambda folder: folder.is_dir() and len(list(folder.iterdir())) == 1,
     ),
     "journal": (

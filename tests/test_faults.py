@@ -15,7 +15,7 @@ import pytest
 
 from fault_writer import ATTEMPTS
 from holdfast.storage.audit import verify as audit_chain
-from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.journal.checkpoint import Files, recover
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import ledger
@@ -50,17 +50,17 @@ def blobs_hold(root: Path, acknowledged: list[str]) -> None:
 
 
 def ledger_holds(root: Path, acknowledged: list[str]) -> None:
-    found = [line.record["number"] for line in ledger.Ledger(root / "events.jsonl").read()]
+    found = [line.record["number"] for line in ledger.LineLedger(root / "events.jsonl").read()]
     assert found == sorted(found) and {int(number) for number in acknowledged} <= set(found)
 
 
 def audit_holds(root: Path, acknowledged: list[str]) -> None:
-    found = [record.seq for record in audit_chain.read(root, Key(b"k" * 40))]
+    found = [record.seq for record in audit_chain.read(root, AuditKey(b"k" * 40))]
     assert {int(seq) for seq in acknowledged} <= set(found)
 
 
 def days_hold(root: Path, acknowledged: list[str]) -> None:
-    assert set(acknowledged) <= {record.hmac for record in audit_chain.read(root, Key(b"k" * 40))}
+    assert set(acknowledged) <= {record.hmac for record in audit_chain.read(root, AuditKey(b"k" * 40))}
 
 
 def files_hold(root: Path, acknowledged: list[str]) -> None:

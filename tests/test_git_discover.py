@@ -19,7 +19,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     asked: list[tuple[str, ...]] = []
     real = command.run
 
-    def run(*args: str, **more: object) -> command.Result:
+    def run(*args: str, **more: object) -> command.GitResult:
         asked.append(args)
         return real(*args, **more)  # type: ignore[arg-type]
 

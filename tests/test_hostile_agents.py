@@ -17,7 +17,7 @@ from holdfast.agents.adapters.scripted import Scripted
 from holdfast.agents.common import environment
 from holdfast.agents.runner.conversation import PAUSE_S_MAX, honest
 from holdfast.domain.agent_events import AgentEvent, RateLimited, SessionBegan, Spent
-from holdfast.domain.attempt_records import Ending, Launch, Limits
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
 from holdfast.processes import cgroups, starts
@@ -72,7 +72,9 @@ def test_ended_orphans_are_buried_while_the_agent_works(bench: Bench) -> None:
     line = f"for i in 1 2 3 4 5; do (sleep 0 &) ; done; n=0; while {zombies} && [ $n -lt 300 ]; "
     line += "do sleep 0.1; n=$((n+1)); done"
     runner = bench.start(
-        bench.order(agent="command", launch=Launch(("sh", "-c", line)), limits=Limits(grace_s=0.2, heartbeat_s=0.1))
+        bench.order(
+            agent="command", launch=Launch(("sh", "-c", line)), limits=AttemptLimits(grace_s=0.2, heartbeat_s=0.1)
+        )
     )
     assert runner.wait(120) == 0
     assert (bench.worktree / "left").read_text() == ""
@@ -87,7 +89,7 @@ def test_what_a_script_runs_holds_the_lock(bench: Bench) -> None:
 
 
 def test_output_beyond_the_most_is_not_kept_and_the_agent_goes_on(bench: Bench) -> None:
-    limits = Limits(grace_s=0.2, output_bytes_max=5000)
+    limits = AttemptLimits(grace_s=0.2, output_bytes_max=5000)
     script = "run seq 1 300\nwrite b 1\nrun seq 1 3000\nsay later\nwrite c 1"
     assert bench.run(script, limits=limits).ending is Ending.DONE
     output = bench.files.output.read_bytes()

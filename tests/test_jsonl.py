@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.storage.records.ledger import Ledger, Skip
+from holdfast.storage.records.ledger import LineLedger, Skip
 from holdfast.storage.records.redact import Scrubber
 from jsonl_support import ledger_in, numbers
 
@@ -33,7 +33,7 @@ def test_a_line_is_plain_json_with_its_time_first(tmp_path: Path) -> None:
 
 
 def test_secrets_are_scrubbed_on_append(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "spend.jsonl", scrub=Scrubber(['pa"ss\nwörd'], environ={})) as ledger:
+    with LineLedger(tmp_path / "spend.jsonl", scrub=Scrubber(['pa"ss\nwörd'], environ={})) as ledger:
         ledger.append({"note": 'it was pa"ss\nwörd', "api_key": "x"})
     assert b"w\xc3\xb6rd" not in ledger.path.read_bytes()
     assert next(ledger.read()).record["note"] == "it was [redacted]"
@@ -85,7 +85,7 @@ def test_a_very_long_record_passes_whole(tmp_path: Path) -> None:
 def test_a_name_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
     for name in ("events.log", ".jsonl"):
         with pytest.raises(errors.InvalidName):
-            Ledger(tmp_path / name)
+            LineLedger(tmp_path / name)
 
 
 def test_an_unusable_folder_is_named(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_cursor_inside_a_line_or_past_the_end(tmp_path: Path) -> None:
 def test_a_path_with_a_nul_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for path in (tmp_path / "a\0b.jsonl", tmp_path / "a\0b" / "events.jsonl"):
         with pytest.raises(errors.InvalidName, match="NUL"):
-            Ledger(path)
+            LineLedger(path)
 
 
 def test_a_lost_region_of_any_size_is_passed_over_in_constant_memory(tmp_path: Path) -> None:

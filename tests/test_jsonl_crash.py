@@ -148,7 +148,7 @@ def test_a_copy_made_by_a_killed_process_is_not_trusted_to_have_its_name_on_disk
     packed.with_suffix("").write_bytes(content)
 
     def program(recorder: Recorder) -> None:
-        with disk.Staged(recorder.root) as staged:
+        with disk.StagedFile(recorder.root) as staged:
             staged.write(copy)
             staged.sync()
             staged.rename(packed)
@@ -303,7 +303,7 @@ TestLedgerMachine.settings = settings(max_examples=examples(60), stateful_step_c
 WRITER = """
 import sys
 from pathlib import Path
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger as Ledger
 from holdfast.storage.records.redact import Scrubber
 path, count = Path(sys.argv[1]), int(sys.argv[2])
 ledger = Ledger(path, scrub=Scrubber(environ={}), rotate_bytes_max=300)

@@ -259,7 +259,7 @@ def test_a_writer_in_another_process_is_refused_too(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger as Ledger
 Ledger(Path(sys.argv[1])).append({"n": 99})
 """
     command = [sys.executable, "-c", program, tmp_path / "events.jsonl"]

@@ -15,11 +15,11 @@ from engine_support import add, begin, git, holdfast, layout, make_repo, setting
 from holdfast.app import App
 from holdfast.domain.task import TaskEvent
 from holdfast.layout import Layout
-from holdfast.observers.metric_files import Lines, place
+from holdfast.observers.metric_files import MetricLines, place
 from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 
 Line = dict[str, Any]
 
@@ -37,13 +37,13 @@ def ledgers(at: Layout) -> dict[str, Path]:
 
 
 def read(repo: Path) -> dict[str, list[Line]]:
-    return {name: [line.record for line in Ledger(path).read()] for name, path in ledgers(layout(repo)).items()}
+    return {name: [line.record for line in LineLedger(path).read()] for name, path in ledgers(layout(repo)).items()}
 
 
 def wanted(repo: Path) -> dict[str, list[Line]]:
     """What the journal gives, read from its beginning."""
     made: dict[str, list[Line]] = {name: [] for name in ledgers(layout(repo))}
-    lines = Lines(lambda name, at, line: made[name].append(line))
+    lines = MetricLines(lambda name, at, line: made[name].append(line))
     for run, entry in Chain(layout(repo).wal).entries():
         lines.apply(run, entry)
     return made

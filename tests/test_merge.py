@@ -19,11 +19,11 @@ from holdfast.errors import NestedRepository, NoIdentity, NoTarget
 from holdfast.git.command import discover
 from holdfast.layout import Layout
 from holdfast.worktrees import merges as merge
-from holdfast.worktrees.merges import Identity, Merged
+from holdfast.worktrees.merges import GitAuthor, Merged
 from holdfast.worktrees.worktrees import Worktrees
 from snapshot_support import git, repository, user_state, with_files
 
-WHO = Identity("Ada", "ada@example.org")
+WHO = GitAuthor("Ada", "ada@example.org")
 
 
 @pytest.fixture
@@ -404,20 +404,20 @@ def test_who_comes_from_the_settings_then_from_git(repo: Path, no_user: Path) ->
     with pytest.raises(NoIdentity, match=r"git config user\.name.*git config user\.email.*git\.author_name"):
         merge.identity(repo, Config())
     both = settings(author_name="S", author_email="s@x")
-    assert merge.identity(repo, both) == Identity("S", "s@x")
+    assert merge.identity(repo, both) == GitAuthor("S", "s@x")
     (no_user / ".gitconfig").write_text("[user]\n\tname = Home <Body>\n\temail = h@x\n")
-    assert merge.identity(repo, Config()) == Identity("Home Body", "h@x")
-    assert merge.identity(repo, settings(author_name="S")) == Identity("S", "h@x")
+    assert merge.identity(repo, Config()) == GitAuthor("Home Body", "h@x")
+    assert merge.identity(repo, settings(author_name="S")) == GitAuthor("S", "h@x")
     git(repo, "config", "user.email", "repo@x")
     assert merge.identity(repo, Config()).email == "repo@x"
-    assert merge.identity(repo, both) == Identity("S", "s@x")
+    assert merge.identity(repo, both) == GitAuthor("S", "s@x")
 
 
 def test_a_name_alone_is_not_enough(repo: Path, no_user: Path) -> None:
     (no_user / ".gitconfig").write_text("[user]\n\tname = Only\n")
     with pytest.raises(NoIdentity):
         merge.identity(repo, Config())
-    assert merge.identity(repo, settings(author_email="s@x")) == Identity("Only", "s@x")
+    assert merge.identity(repo, settings(author_email="s@x")) == GitAuthor("Only", "s@x")
 
 
 def test_where_work_lands(repo: Path, tmp_path: Path) -> None:

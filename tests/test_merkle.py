@@ -41,7 +41,7 @@ def root_by_definition(leaves: list[bytes]) -> bytes:
 
 @given(some_leaves)
 def test_the_growing_tree_has_the_root_of_the_definition(leaves: list[bytes]) -> None:
-    tree = merkle.Tree()
+    tree = merkle.MerkleTree()
     for count, leaf in enumerate(leaves, 1):
         tree.add(leaf)
         assert tree.root() == root_by_definition(leaves[:count])

@@ -10,7 +10,7 @@ import pytest
 
 from clock_support import SetClock
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
-from holdfast.config.settings import Config, DeclaredAgent, Route, Step
+from holdfast.config.settings import Config, DeclaredAgent, RouteSettings, StepSettings
 from holdfast.domain import outage
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import AbortReason
@@ -206,23 +206,28 @@ def _down(*agents: str) -> Any:
 
 
 def test_on_outage_is_of_the_step_then_the_route_then_the_agent_then_all() -> None:
-    made, two = Definition("a", goal="a"), Step("two")
-    assert choose(made, Config(cascade=(Step("one"), two)), None, _down("one")).agent == "one"
-    assert choose(made, Config(cascade=(Step("one"), two), on_outage="next"), None, _down("one")).agent == "two"
+    made, two = Definition("a", goal="a"), StepSettings("two")
+    assert choose(made, Config(cascade=(StepSettings("one"), two)), None, _down("one")).agent == "one"
+    assert choose(made, Config(cascade=(StepSettings("one"), two), on_outage="next"), None, _down("one")).agent == "two"
     assert (
-        choose(made, Config(cascade=(Step("one", on_outage="wait"), two), on_outage="next"), None, _down("one")).agent
+        choose(
+            made, Config(cascade=(StepSettings("one", on_outage="wait"), two), on_outage="next"), None, _down("one")
+        ).agent
         == "one"
     )
-    routed = Config(routes=(Route("far", on_outage="next"),), cascade=(Step("one"), two))
+    routed = Config(routes=(RouteSettings("far", on_outage="next"),), cascade=(StepSettings("one"), two))
     assert choose(made, routed, None, _down("far", "one")).agent == "two"
     declared = DeclaredAgent("own", ("own",), on_outage="next")
     assert (
         choose(
-            made, Config(agent="own", agents=(declared,), routes=(Route("own"),), cascade=(two,)), None, _down("own")
+            made,
+            Config(agent="own", agents=(declared,), routes=(RouteSettings("own"),), cascade=(two,)),
+            None,
+            _down("own"),
         ).agent
         == "two"
     )
-    every = Config(cascade=(Step("one"), two), on_outage="next")
+    every = Config(cascade=(StepSettings("one"), two), on_outage="next")
     assert choose(made, every, None, _down("one", "two")).agent == "one"
     named = Definition("a", goal="a", agent="one")
     assert choose(named, every, None, _down("one")).agent == "one", "a task that names its agent waits for it"

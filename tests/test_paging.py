@@ -10,7 +10,7 @@ import pytest
 from holdfast.storage.journal import pages
 from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.entry import Record
-from holdfast.storage.journal.pages import Cursor, Page, Wanted
+from holdfast.storage.journal.pages import Cursor, Page, WantedPage
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal, epoch_of, run_id
 
@@ -58,7 +58,7 @@ def parsed(cursor: str) -> Cursor:
     return epoch_of(run), int(seq)
 
 
-def walk(wal: Path, go: str, limit: int, wanted: Wanted) -> list[tuple[str, int]]:
+def walk(wal: Path, go: str, limit: int, wanted: WantedPage) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     cursor = None
     while True:
@@ -75,16 +75,16 @@ def walk(wal: Path, go: str, limit: int, wanted: Wanted) -> list[tuple[str, int]
 def test_every_entry_comes_once_in_either_direction(wal: Path, limit: int, task: str) -> None:
     wanted = [(run, entry.seq) for run, entry in Chain(wal).entries() if not task or entry.inputs.get("task") == task]
     assert len(wanted) > RUNS
-    assert walk(wal, "forward", limit, Wanted(task)) == wanted
-    assert walk(wal, "backward", limit, Wanted(task)) == wanted[::-1]
+    assert walk(wal, "forward", limit, WantedPage(task)) == wanted
+    assert walk(wal, "backward", limit, WantedPage(task)) == wanted[::-1]
 
 
 def test_a_page_begins_behind_any_cursor(wal: Path) -> None:
     everything = places(wal)
     for place, (run, seq) in enumerate(everything):
         cursor = (epoch_of(run), seq)
-        after = pages.forward(Chain(wal), cursor, Wanted(), 1, end_of(wal)).items
-        before = pages.backward(Chain(wal), cursor, Wanted(), 1, end_of(wal)).items
+        after = pages.forward(Chain(wal), cursor, WantedPage(), 1, end_of(wal)).items
+        before = pages.backward(Chain(wal), cursor, WantedPage(), 1, end_of(wal)).items
         assert [(run, entry.seq) for run, entry in after] == everything[place + 1 : place + 2]
         assert [(run, entry.seq) for run, entry in before] == everything[max(0, place - 1) : place]
 
@@ -93,21 +93,21 @@ def test_what_is_not_known_to_be_on_disk_is_not_shown(wal: Path) -> None:
     run, seq = places(wal)[-5]
     end = epoch_of(run), seq
     for go in (pages.forward, pages.backward):
-        found = [(run, entry.seq) for run, entry in go(Chain(wal), None, Wanted(), 10_000, end).items]
+        found = [(run, entry.seq) for run, entry in go(Chain(wal), None, WantedPage(), 10_000, end).items]
         assert (run, seq) in found and len(found) == len(places(wal)) - 4
 
 
 def test_a_page_that_looked_far_enough_says_where_to_go_on(wal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "SCAN_BYTES_MAX", 20_000)
     for go in ("forward", "backward"):
-        page = getattr(pages, go)(Chain(wal), None, Wanted("nobody"), 10, end_of(wal))
+        page = getattr(pages, go)(Chain(wal), None, WantedPage("nobody"), 10, end_of(wal))
         assert page.items == [] and page.next
-        assert walk(wal, go, 10, Wanted("nobody")) == []
-        assert len(walk(wal, go, 10, Wanted("t1"))) == sum(
+        assert walk(wal, go, 10, WantedPage("nobody")) == []
+        assert len(walk(wal, go, 10, WantedPage("t1"))) == sum(
             entry.inputs.get("task") == "t1" for _, entry in Chain(wal).entries()
         )
 
 
 def test_a_long_archived_run_is_gone_through_in_parts(wal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_ARCHIVED_LINES_MAX", 7)
-    assert walk(wal, "backward", 5, Wanted()) == places(wal)[::-1]
+    assert walk(wal, "backward", 5, WantedPage()) == places(wal)[::-1]

@@ -17,7 +17,7 @@ from holdfast.git import objects
 from holdfast.landing.branch import Land
 from holdfast.ports import Happened
 from holdfast.snapshots import after_boot
-from holdfast.snapshots.snapshots import Snapshots
+from holdfast.snapshots.snapshots import WorktreeSnapshots
 from holdfast.snapshots.store import Store
 from landing_support import intent
 from support import require_strace
@@ -45,8 +45,8 @@ def repo(tmp_path: Path) -> Path:
     return make_repo(tmp_path / "repo")
 
 
-def snapshots(repo: Path) -> Snapshots:
-    return Snapshots(repo, repo / ".sdd" / "cache" / "p", repo / ".sdd" / "snapshots.git", exclude=(".sdd",))
+def snapshots(repo: Path) -> WorktreeSnapshots:
+    return WorktreeSnapshots(repo, repo / ".sdd" / "cache" / "p", repo / ".sdd" / "snapshots.git", exclude=(".sdd",))
 
 
 def python(program: str, repo: Path, *args: str) -> list[str]:

@@ -97,7 +97,7 @@ def test_a_proof_cannot_be_turned_into_one_of_another_place(tmp_path: Path) -> N
 
 def test_a_record_that_is_not_sealed_yet_says_to_seal_first(tmp_path: Path) -> None:
     fill(tmp_path, 2, seal_after=(0,))
-    log.Log(tmp_path, KEY, clock=Clock()).append("later", "tests")
+    log.AuditLog(tmp_path, KEY, clock=Clock()).append("later", "tests")
     for day, seq in ((D1, 2), (D2, 0), (D1, -1)):
         with pytest.raises(errors.NotSealed, match="seal the log first"):
             proofs.prove(tmp_path, day, seq)
@@ -129,9 +129,9 @@ def test_a_proof_is_made_past_torn_bytes_and_unsealed_records(tmp_path: Path) ->
     fill(tmp_path, 2)
     with (tmp_path / D1).open("ab") as file:
         file.write(b'{"seq":2,"pre')
-    log.Log(tmp_path, KEY, clock=Clock()).append("after", "tests")
+    log.AuditLog(tmp_path, KEY, clock=Clock()).append("after", "tests")
     seal = seals.seal(tmp_path, KEY)
-    log.Log(tmp_path, KEY, clock=Clock()).append("unsealed", "tests")
+    log.AuditLog(tmp_path, KEY, clock=Clock()).append("unsealed", "tests")
     assert proofs.check_proof(proofs.prove(tmp_path, D1, 2).document(), seal.root).event == "after"
 
 

@@ -21,7 +21,7 @@ from holdfast.backlog.sync import project, take_in
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.recover import recover
 from holdfast.ledgers.files import FileLedger
-from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Verdict
+from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Reconciled
 from holdfast.storage.files import disk
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import Record
@@ -40,7 +40,7 @@ class FileEffect:
         disk.replace(Path(intent.entry.inputs["path"]), b"made")
         return {"size": 4}
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         path = Path(intent.entry.inputs["path"])
         return Happened({"size": path.stat().st_size}) if path.exists() else DidNotHappen()
 
@@ -52,7 +52,7 @@ class ProcessEffect:
         script = "import sys; open(sys.argv[1], 'w').write('ran')"
         return {"code": subprocess.run([sys.executable, "-c", script, intent.entry.inputs["mark"]]).returncode}
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         if Path(intent.entry.inputs["mark"]).exists():
             return Happened({"code": 0})
         return InDoubt("the child may have run without leaving its mark")
@@ -65,7 +65,7 @@ class RefEffect:
         self._git(intent, "update-ref", "refs/heads/target", intent.entry.inputs["new"], intent.entry.inputs["old"])
         return {"at": intent.entry.inputs["new"]}
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         at = self._git(intent, "rev-parse", "refs/heads/target")
         return Happened({"at": at}) if at == intent.entry.inputs["new"] else DidNotHappen()
 
@@ -81,7 +81,7 @@ class BrokenEffect:
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         raise AssertionError("recovery performs nothing")
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         raise errors.GitFailed(command="rev-parse", path="/x", code=128, stderr="no repository")
 
 

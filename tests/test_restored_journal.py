@@ -18,8 +18,8 @@ from holdfast.storage.audit import from_journal
 from holdfast.storage.files import disk
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.attempt_folder import Liveness
+from holdfast.storage.records.ledger import LineLedger
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_start_of_another_intent_is_no_start_and_is_set_aside(tmp_path: Path) 
     where = Layout(tmp_path / "data")
     files, ours = where.attempt_files("T.1"), "000002-y:7:" + "a" * 64
     left_by_another(files, 1)
-    assert attempt_folder.look(files, 1, ours) is Seen.ABSENT and attempt_folder.read_exit(files, 1, ours) is None
+    assert attempt_folder.look(files, 1, ours) is Liveness.ABSENT and attempt_folder.read_exit(files, 1, ours) is None
     assert not Spawn(where, ["false"]).has_begun("T.1", 1, ours)
     begun = attempt_folder.read_start(files, 1)
     assert begun is not None and (begun.who, begun.intent) == (attempt_folder.RECOVERY, ours)
@@ -230,7 +230,7 @@ def test_of_a_later_start_only_the_files_of_the_stranger_go(tmp_path: Path) -> N
 def test_a_turn_of_another_intent_is_passed_over(tmp_path: Path) -> None:
     files = Layout(tmp_path / "data").attempt_files("T.1")
     attempt_folder.make_folder(files)
-    with Ledger(files.turns) as ledger:
+    with LineLedger(files.turns) as ledger:
         for turn, intent in ((1, "ours"), (2, "theirs"), (2, "ours")):
             line = TurnLine(1.0, turn, 1, "edit", "", False, [], 0.0, 0, 0.0, "", 0, 0, 0, 0, intent)
             ledger.append(msgspec.to_builtins(line))
@@ -259,13 +259,13 @@ def noted_by_another(files: Attempt, start: int) -> None:
         (files.traces, [{"kind": "said", "text": "theirs"}]),
         (files.turns, [{}]),
     ):
-        with Ledger(path) as ledger:
+        with LineLedger(path) as ledger:
             ledger.append_many([{**told, **each} for each in more])
 
 
 def starts_in(files: Attempt) -> set[int]:
     paths = (files.events, files.spend, files.traces, files.turns, files.provenance)
-    return {line.record["start"] for path in paths if path.exists() for line in Ledger(path).read()}
+    return {line.record["start"] for path in paths if path.exists() for line in LineLedger(path).read()}
 
 
 def test_nothing_is_taken_of_what_a_lost_start_said_and_spent(tmp_path: Path) -> None:

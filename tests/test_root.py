@@ -74,7 +74,7 @@ def test_open_restores_folders_and_sweeps_what_a_crash_left_outside_the_worktree
     dead = ".hf-4194305-1-00000000-0.tmp"
     for folder in (layout.root, layout.cas, layout.worktrees):
         (folder / dead).write_bytes(b"half")
-    mine = disk.Staged(layout.cas)
+    mine = disk.StagedFile(layout.cas)
     open_root(layout.root)
     assert layout.wal_archive.is_dir() and layout.attempts.is_dir()
     assert set(layout.root.rglob("*.tmp")) == {mine.path, layout.worktrees / dead}
@@ -391,7 +391,7 @@ def test_what_a_dead_creator_left_unsynced_is_made_durable_by_the_next() -> None
 
 def test_the_loser_of_the_race_makes_the_winners_file_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     def create_after_another(path: Path, data: bytes) -> None:
-        with disk.Staged(path.parent) as staged:
+        with disk.StagedFile(path.parent) as staged:
             staged.write(b'{"format":1,"repository":"winner"}')
             staged.sync()
             staged.rename(path)

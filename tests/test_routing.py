@@ -15,7 +15,7 @@ from engine_support import add, holdfast, landed, layout, make_repo, settings, s
 from holdfast.agents.common import prices
 from holdfast.agents.streams import stream_of
 from holdfast.config.layers import load
-from holdfast.config.settings import Config, ModelPrice, Route, Step
+from holdfast.config.settings import Config, ModelPrice, RouteSettings, StepSettings
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import NOT_WEAK, Choice, choose
@@ -24,11 +24,11 @@ from holdfast.domain.task import TaskState
 from holdfast.errors import ConfigError
 
 ROUTES = (
-    Route("codex", "gpt", role="backend", priority="<=2"),
-    Route("gemini", role="backend"),
-    Route("claude", "opus", label="hard"),
+    RouteSettings("codex", "gpt", role="backend", priority="<=2"),
+    RouteSettings("gemini", role="backend"),
+    RouteSettings("claude", "opus", label="hard"),
 )
-CASCADE = (Step("claude", "haiku"), Step("claude", "opus"), Step("codex"))
+CASCADE = (StepSettings("claude", "haiku"), StepSettings("claude", "opus"), StepSettings("codex"))
 RULES = Config(agent="aider", model="mine", routes=ROUTES, cascade=CASCADE)
 
 
@@ -109,14 +109,14 @@ def test_the_first_rule_that_fits_decides(definition: Definition, before: Task |
 
 def test_without_rules_the_default_has_it() -> None:
     assert choose(made(), Config(agent="aider", model="m")) == Choice("aider", "m", "the default")
-    every = Config(routes=(Route("mini"),))
+    every = Config(routes=(RouteSettings("mini"),))
     assert choose(made(), every) == Choice("mini", "", "route 1: any task")
 
 
 def test_a_rule_without_a_model_has_the_default_one_for_the_default_agent() -> None:
     rules = Config(
-        agent="claude", model="opus", routes=(Route("claude", label="x"), Route("mini", label="y")),
-        cascade=(Step("mini"), Step("claude"), Step("codex")),
+        agent="claude", model="opus", routes=(RouteSettings("claude", label="x"), RouteSettings("mini", label="y")),
+        cascade=(StepSettings("mini"), StepSettings("claude"), StepSettings("codex")),
     )  # fmt: skip
     assert choose(made(labels=("x",)), rules) == Choice("claude", "opus", "route 1: label=x")
     assert choose(made(labels=("y",)), rules).model == ""
@@ -131,7 +131,7 @@ def test_a_rule_without_a_model_has_the_default_one_for_the_default_agent() -> N
     [(2, {2}), ("2", {2}), ("=2", {2}), ("<2", {1}), ("<=2", {1, 2}), (">2", {3}), (">= 2", {2, 3}), (-1, set())],
 )
 def test_priorities_are_compared(written: int | str, fitting: set[int]) -> None:
-    rules = Config(routes=(Route("mini", priority=written),))
+    rules = Config(routes=(RouteSettings("mini", priority=written),))
     assert {number for number in (1, 2, 3) if choose(made(priority=number), rules).agent == "mini"} == fitting
 
 
@@ -142,12 +142,12 @@ priorities = (
     | st.integers(-3, 9)
     | st.builds("{}{}".format, st.sampled_from(["<=", ">=", "<", ">", ""]), st.integers(-3, 9))
 )
-steps = st.builds(Step, words, maybe)
+steps = st.builds(StepSettings, words, maybe)
 all_rules = st.builds(
     Config,
     agent=words,
     model=maybe,
-    routes=st.lists(st.builds(Route, words, maybe, maybe, maybe, priorities), max_size=4).map(tuple),
+    routes=st.lists(st.builds(RouteSettings, words, maybe, maybe, maybe, priorities), max_size=4).map(tuple),
     cascade=st.lists(steps, max_size=4).map(tuple),
 )
 definitions = st.builds(
@@ -175,7 +175,7 @@ def test_every_task_has_one_agent_and_always_the_same(
 
 
 @given(st.lists(steps, min_size=1, max_size=5, unique=True))
-def test_a_task_that_always_fails_sees_every_step_in_order_and_then_the_last(cascade: list[Step]) -> None:
+def test_a_task_that_always_fails_sees_every_step_in_order_and_then_the_last(cascade: list[StepSettings]) -> None:
     rules, before, seen = Config(cascade=tuple(cascade)), None, []
     for _ in range(len(cascade) + 2):
         found = choose(made(), rules, before)
@@ -217,7 +217,10 @@ def test_rules_come_from_the_environment_too(tmp_path: Path) -> None:
         "HOLDFAST_PRICES": '{"m":{"input":1,"output":2,"cached":0.5}}',
     }
     config = load(tmp_path, environ=environ).config
-    assert config.routes == (Route("a", priority="<=2"),) and config.cascade == (Step("a"), Step("b", "m"))
+    assert config.routes == (RouteSettings("a", priority="<=2"),) and config.cascade == (
+        StepSettings("a"),
+        StepSettings("b", "m"),
+    )
     assert config.prices == {"m": ModelPrice(1.0, 2.0, 0.5)}
     assert config.prices["m"].per_million == (1.0, 0.5, 1.0, 2.0)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.runner.runner import EXIT_NOT_OURS, RUNNER_POINTS
-from holdfast.domain.attempt_records import Ending, Launch, Limits
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.domain.spend import Caps
 from holdfast.processes import cgroups, starts
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git
 
@@ -126,14 +126,14 @@ def test_an_agent_gets_its_variables_and_no_others(bench: Bench) -> None:
 
 
 def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own(bench: Bench) -> None:
-    runner = bench.start(bench.order("run ps -o pgid= -o ni= -p $PPID > got\nhang", limits=Limits(grace_s=0.2)))
+    runner = bench.start(bench.order("run ps -o pgid= -o ni= -p $PPID > got\nhang", limits=AttemptLimits(grace_s=0.2)))
     until(bench.is_in("got"))
     until(lambda: (bench.worktree / "got").read_text().strip())
     group, nice = (bench.worktree / "got").read_text().split()
     assert int(group) == bench.agent().pid != runner.pid and nice == "19"
     kill(runner.pid, signal.SIGHUP)
     kill(bench.agent().pid, signal.SIGHUP)
-    assert bench.files.stop.parent.exists() and attempt_folder.look(bench.files, 1) is Seen.ALIVE
+    assert bench.files.stop.parent.exists() and attempt_folder.look(bench.files, 1) is Liveness.ALIVE
     kill(runner.pid, signal.SIGTERM)
     assert runner.wait(120) == 0 and bench.exit().ending is Ending.STOPPED
 
@@ -161,17 +161,17 @@ def test_how_an_agent_ends(bench: Bench, script: str, ending: Ending, detail: st
 @pytest.mark.parametrize(
     ("limits", "script", "ending", "limit"),
     [
-        (Limits(caps=Caps(turns=2)), "write b 1\nwrite b 2\nwrite b 3\nhang", Ending.LIMIT, "turns"),
-        (Limits(caps=Caps(usd=1.0)), "spend 0.6\nspend 0.6\nhang", Ending.LIMIT, "usd"),
-        (Limits(caps=Caps(tokens=50)), "spend 0 60\nhang", Ending.LIMIT, "tokens"),
-        (Limits(caps=Caps(seconds=0.3)), "hang", Ending.LIMIT, "seconds"),
-        (Limits(timeout_s=0.3), "hang", Ending.TIMEOUT, ""),
-        (Limits(stall_timeout_s=0.3), "write b 1\nhang", Ending.STALLED, ""),
-        (Limits(same_calls_max=2), "run true\nrun true\nrun true\nhang", Ending.CIRCUIT_OPEN, "same_calls"),
-        (Limits(idle_turns_max=1), "run true\nrun echo\nrun :\nhang", Ending.CIRCUIT_OPEN, "idle_turns"),
+        (AttemptLimits(caps=Caps(turns=2)), "write b 1\nwrite b 2\nwrite b 3\nhang", Ending.LIMIT, "turns"),
+        (AttemptLimits(caps=Caps(usd=1.0)), "spend 0.6\nspend 0.6\nhang", Ending.LIMIT, "usd"),
+        (AttemptLimits(caps=Caps(tokens=50)), "spend 0 60\nhang", Ending.LIMIT, "tokens"),
+        (AttemptLimits(caps=Caps(seconds=0.3)), "hang", Ending.LIMIT, "seconds"),
+        (AttemptLimits(timeout_s=0.3), "hang", Ending.TIMEOUT, ""),
+        (AttemptLimits(stall_timeout_s=0.3), "write b 1\nhang", Ending.STALLED, ""),
+        (AttemptLimits(same_calls_max=2), "run true\nrun true\nrun true\nhang", Ending.CIRCUIT_OPEN, "same_calls"),
+        (AttemptLimits(idle_turns_max=1), "run true\nrun echo\nrun :\nhang", Ending.CIRCUIT_OPEN, "idle_turns"),
     ],
 )
-def test_a_limit_ends_the_agent(bench: Bench, limits: Limits, script: str, ending: Ending, limit: str) -> None:
+def test_a_limit_ends_the_agent(bench: Bench, limits: AttemptLimits, script: str, ending: Ending, limit: str) -> None:
     ended = bench.run(script, limits=limits)
     assert (ended.ending, ended.limit) == (ending, limit) and "was ended" in ended.detail
     assert is_dead(bench.agent().pid)
@@ -180,12 +180,12 @@ def test_a_limit_ends_the_agent(bench: Bench, limits: Limits, script: str, endin
 @pytest.mark.parametrize(
     ("limits", "script"),
     [
-        (Limits(same_calls_max=2), "run true\nrun true\nrun :\nrun true"),
-        (Limits(idle_turns_max=1), "run true\nwrite b 1\nrun true\nwrite b 2"),
-        (Limits(caps=Caps(turns=3, usd=1.0, tokens=10)), "write b 1\nspend 0.9 9\nwrite b 2"),
+        (AttemptLimits(same_calls_max=2), "run true\nrun true\nrun :\nrun true"),
+        (AttemptLimits(idle_turns_max=1), "run true\nwrite b 1\nrun true\nwrite b 2"),
+        (AttemptLimits(caps=Caps(turns=3, usd=1.0, tokens=10)), "write b 1\nspend 0.9 9\nwrite b 2"),
     ],
 )
-def test_a_limit_that_is_not_reached_ends_nothing(bench: Bench, limits: Limits, script: str) -> None:
+def test_a_limit_that_is_not_reached_ends_nothing(bench: Bench, limits: AttemptLimits, script: str) -> None:
     assert bench.run(script, limits=limits).ending is Ending.DONE
 
 
@@ -245,13 +245,13 @@ def test_a_runner_that_was_killed_leaves_a_headless_attempt_that_can_be_ended(be
     line = f"{stray} & trap '' TERM; while [ ! -s pid ]; do sleep 0.01; done; while :; do sleep 600; done"
     runner = bench.start(bench.order(agent="command", launch=Launch(("sh", "-c", line))))
     stray_pid, agent = bench.pid_in("pid"), bench.agent()
-    assert attempt_folder.look(bench.files, 1) is Seen.ALIVE
+    assert attempt_folder.look(bench.files, 1) is Liveness.ALIVE
     runner.kill()
     runner.wait()
-    assert attempt_folder.look(bench.files, 1) is Seen.HEADLESS and agent.is_alive()
+    assert attempt_folder.look(bench.files, 1) is Liveness.HEADLESS and agent.is_alive()
     starts.end_all(bench.files, "T.1", 1, 0.1)
     assert not agent.is_alive() and is_dead(stray_pid)
-    assert attempt_folder.look(bench.files, 1) is Seen.DEAD and attempt_folder.read_exit(bench.files, 1) is None
+    assert attempt_folder.look(bench.files, 1) is Liveness.DEAD and attempt_folder.read_exit(bench.files, 1) is None
 
 
 def test_an_agent_that_was_killed_has_crashed(bench: Bench) -> None:
@@ -277,7 +277,7 @@ def test_of_two_runners_for_one_start_one_does_nothing(bench: Bench) -> None:
 def test_a_runner_that_comes_after_recovery_does_nothing(bench: Bench) -> None:
     assert attempt_folder.claim_start(bench.files, 1, attempt_folder.RECOVERY)
     assert bench.start(bench.order("write b 1")).wait(120) == EXIT_NOT_OURS
-    assert attempt_folder.look(bench.files, 1) is Seen.DEAD and not bench.is_in("b")()
+    assert attempt_folder.look(bench.files, 1) is Liveness.DEAD and not bench.is_in("b")()
 
 
 # -- every point ------------------------------------------------------------------------------------------------------
@@ -305,7 +305,9 @@ def test_killed_at_any_point_the_next_start_completes_the_attempt(bench: Bench, 
     assert (runner.returncode == 0) == in_child
     is_claimed = RUNNER_POINTS.index(point) >= RUNNER_POINTS.index("runner.start.after")
     is_over = in_child or RUNNER_POINTS.index(point) >= RUNNER_POINTS.index("runner.exit.after")
-    assert seen in ({Seen.ENDED} if is_over else {Seen.DEAD, Seen.HEADLESS} if is_claimed else {Seen.ABSENT})
+    assert seen in (
+        {Liveness.ENDED} if is_over else {Liveness.DEAD, Liveness.HEADLESS} if is_claimed else {Liveness.ABSENT}
+    )
     starts.end_all(bench.files, "T.1", 1, 0.0)
     if point == "runner.exit.after":
         assert bench.exit().ending is Ending.DONE

@@ -15,7 +15,7 @@ import pytest
 from engine_support import add, begin, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.agents.common import hook
 from holdfast.agents.runner import start_outcome
-from holdfast.agents.runner.limits import Verdict
+from holdfast.agents.runner.limits import Stop
 from holdfast.domain.attempt_records import Ending, Exit, Launch
 from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
@@ -62,9 +62,9 @@ def test_a_pause_of_no_use_is_followed_by_a_longer_one(bench: Bench) -> None:
     ],
 )
 def test_it_is_twice_as_long_as_the_last_one(before: Exit | None, until: float) -> None:
-    verdict = Verdict(Ending.RATE_LIMITED, "")
+    verdict = Stop(Ending.RATE_LIMITED, "")
     assert start_outcome.not_so_soon(verdict, before, 4, 1000.0, worked_s=10.0).until == until
-    later = Verdict(Ending.RATE_LIMITED, "", until=9000.0)
+    later = Stop(Ending.RATE_LIMITED, "", until=9000.0)
     assert start_outcome.not_so_soon(later, before, 4, 1000.0, worked_s=10.0).until == 9000.0
 
 
@@ -157,7 +157,7 @@ def test_a_killed_runners_secrets_are_removed(tmp_path: Path) -> None:
     os.kill(running.runner.pid, signal.SIGKILL)
     wait_for(lambda: not running.runner.is_alive(), "the runner's end")
     os.killpg(running.group, signal.SIGKILL)
-    wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Seen.DEAD, "the agent's end")
+    wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Liveness.DEAD, "the agent's end")
     told = holdfast(repo, "check", code=None)
     assert f"{files.agent} may hold secrets" in told
     assert (files.agent / "mcp.json").exists(), "check has removed something"

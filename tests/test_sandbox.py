@@ -11,11 +11,11 @@ import pytest
 from confined_support import bench as bench
 from confined_support import needs_bwrap
 from engine_support import add, begin, holdfast, layout, make_repo, settings, state
-from holdfast.domain.attempt_records import Ending, Launch, Limits
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.landing.gates import Gate
 from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees.worktrees import Worktrees
 from runner_support import Bench, is_dead, kill, until
 from snapshot_support import git, repository
@@ -247,7 +247,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     line = "setsid env -i sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&-; echo x > up; exec sleep 4242.5' & trap '' TERM; wait"
     runner = bench.start(bench.order(agent="command", launch=Launch(("sh", "-c", line)), sandbox="bwrap"))
     until(bench.is_in("up"))
-    assert attempt_folder.look(bench.files, 1) is Seen.ALIVE and _sleepers()
+    assert attempt_folder.look(bench.files, 1) is Liveness.ALIVE and _sleepers()
     if who == "runner":
         runner.kill()
     elif who == "agent":
@@ -258,7 +258,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     starts.end_all(bench.files, "T.1", 1, 0.1)
     until(lambda: not _sleepers(), "the stray's end")
     # A runner that is asked to end may be quick enough to say how its agent ended.
-    wanted = {"runner": {Seen.DEAD}, "agent": {Seen.ENDED}, "all": {Seen.DEAD, Seen.ENDED}}
+    wanted = {"runner": {Liveness.DEAD}, "agent": {Liveness.ENDED}, "all": {Liveness.DEAD, Liveness.ENDED}}
     assert attempt_folder.look(bench.files, 1) in wanted[who] and not bench.agent().is_alive()
 
 
@@ -275,7 +275,7 @@ def _sleepers() -> list[str]:
 
 
 def test_a_limit_ends_a_confined_agent(bench: Bench) -> None:
-    ended = bench.run("write b 1\nhang", limits=Limits(stall_timeout_s=3, grace_s=0.2), sandbox="bwrap")
+    ended = bench.run("write b 1\nhang", limits=AttemptLimits(stall_timeout_s=3, grace_s=0.2), sandbox="bwrap")
     assert ended.ending is Ending.STALLED and is_dead(bench.agent().pid) and ended.turn == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 from holdfast.storage.records.redact import REDACTED, Scrubber, is_secret_name
 from support import examples
 
@@ -157,7 +157,7 @@ def _planted(value: Any, secret: str, draw: Any) -> Any:
 @settings(max_examples=examples(300), deadline=None)
 @given(data=st.data(), value=nested, secret=secrets)
 def test_a_registered_secret_never_reaches_the_file(data: st.DataObject, value: Any, secret: str) -> None:
-    ledger = Ledger(Path("never-opened.jsonl"), scrub=Scrubber([secret], environ={}), clock=lambda: 1.0)
+    ledger = LineLedger(Path("never-opened.jsonl"), scrub=Scrubber([secret], environ={}), clock=lambda: 1.0)
     line = ledger._encode({"record": _planted(value, secret, data.draw)})
     text = line.decode()
     bare = secret.strip()

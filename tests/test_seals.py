@@ -11,8 +11,8 @@ from audit_support import D1, D2, D3, D4, DAY_S, KEY, NOON, Clock, fill, found, 
 from holdfast import errors
 from holdfast.storage.audit import log as audit
 from holdfast.storage.audit import seals, verify
-from holdfast.storage.audit.key import Key
-from holdfast.storage.audit.verify import Finding
+from holdfast.storage.audit.key import AuditKey
+from holdfast.storage.audit.verify import AuditFinding
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch
@@ -106,14 +106,14 @@ def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
 def add_a_day(folder: Path) -> None:
     """A day of another log, signed with the very same key."""
     with scratch() as elsewhere:
-        audit.Log(elsewhere, KEY, clock=Clock(NOON - 3 * DAY_S)).append("forged", "tests")
+        audit.AuditLog(elsewhere, KEY, clock=Clock(NOON - 3 * DAY_S)).append("forged", "tests")
         (folder / "2026-11-12.jsonl").write_bytes((elsewhere / "2026-11-12.jsonl").read_bytes())
 
 
 def extend_a_closed_day(folder: Path) -> None:
     with scratch() as elsewhere:
         (elsewhere / D2).write_bytes((folder / D2).read_bytes())
-        audit.Log(elsewhere, KEY, clock=Clock(NOON + DAY_S)).append("forged", "tests")
+        audit.AuditLog(elsewhere, KEY, clock=Clock(NOON + DAY_S)).append("forged", "tests")
         (folder / D2).write_bytes((elsewhere / D2).read_bytes())
 
 
@@ -121,7 +121,7 @@ def splice_a_fork(folder: Path) -> None:
     """A record that the same key signed, with the right seq, but in another life of the log."""
     with scratch() as elsewhere:
         (elsewhere / D2).write_bytes(lines_of(folder / D2)[0])
-        with audit.Log(elsewhere, KEY, clock=Clock(NOON + DAY_S)) as log:
+        with audit.AuditLog(elsewhere, KEY, clock=Clock(NOON + DAY_S)) as log:
             log.append("forged", "tests")
             log.append("forged", "tests")
         rewrite(folder / D2, lambda lines: [*lines[:2], lines_of(elsewhere / D2)[2]])
@@ -262,11 +262,11 @@ def test_what_was_torn_before_a_day_was_closed_stays_torn_and_its_bytes_stay_the
     fill(tmp_path, 2)
     tear(tmp_path / D1)
     seals.seal(tmp_path, KEY, clock=Clock())
-    audit.Log(tmp_path, KEY, clock=Clock()).append("same day", "tests")
+    audit.AuditLog(tmp_path, KEY, clock=Clock()).append("same day", "tests")
     tear(tmp_path / D1, b"torn again")
     assert seals.verify(tmp_path, KEY).sound
     for day in (1, 2):
-        audit.Log(tmp_path, KEY, clock=Clock(NOON + day * DAY_S)).append("later", "tests")
+        audit.AuditLog(tmp_path, KEY, clock=Clock(NOON + day * DAY_S)).append("later", "tests")
         assert seals.verify(tmp_path, KEY).sound
     seals.seal(tmp_path, KEY)
     report = seals.verify(tmp_path, KEY)
@@ -285,7 +285,7 @@ def test_a_forged_seal_is_named_and_not_held_against_the_log(tmp_path: Path) -> 
     """Its days and root agree with each other; only the next seal knows better, key or not."""
     first, _ = fill(tmp_path, 1, 1, seal_after=(0, 1))
     path = tmp_path / "merkle" / first.file
-    days = [seals.Day(D1, 1, "0" * 64, "1" * 64, 300, "2" * 64)]
+    days = [seals.SealedDay(D1, 1, "0" * 64, "1" * 64, 300, "2" * 64)]
     forged = msgspec.structs.replace(first, days=days, root=seals.day_root(days))
     path.write_bytes(msgspec.json.encode(forged) + b"\n")
     for key in (KEY, None):
@@ -294,7 +294,7 @@ def test_a_forged_seal_is_named_and_not_held_against_the_log(tmp_path: Path) -> 
 
 def test_a_log_may_grow_after_a_seal_within_the_day_and_beyond(tmp_path: Path) -> None:
     clock = Clock()
-    with audit.Log(tmp_path, KEY, clock=clock) as log:
+    with audit.AuditLog(tmp_path, KEY, clock=clock) as log:
         for number in range(6):
             clock.now = NOON + (number // 3) * DAY_S
             log.append(f"{number}", "tests")
@@ -310,7 +310,7 @@ def test_a_living_log_never_looks_damaged() -> None:
 
         def live() -> None:
             clock = Clock()
-            with audit.Log(folder, KEY, clock=clock) as log:
+            with audit.AuditLog(folder, KEY, clock=clock) as log:
                 for number in range(60):
                     clock.now = NOON + (number // 10) * DAY_S
                     log.append(f"{number}", "tests")
@@ -348,7 +348,7 @@ def test_a_seal_of_another_key_a_renamed_and_an_extra_one_are_named(tmp_path: Pa
     assert ("merkle/seal-20200101T000000.000000Z.json", 0, "renamed") in found(tmp_path)
     (folder / "seal-20200101T000000.000000Z.json").rename(folder / first.file)
     assert found(tmp_path) == []
-    report = seals.verify(tmp_path, Key(b"another" * 5))
+    report = seals.verify(tmp_path, AuditKey(b"another" * 5))
     assert {finding.what for finding in report.findings} == {"edited"}
 
 
@@ -361,7 +361,7 @@ def test_sealing_again_without_new_records_makes_no_new_seal(tmp_path: Path) -> 
 def test_seals_sort_in_the_order_of_sealing_even_when_the_clock_goes_back(tmp_path: Path) -> None:
     made = []
     for number in range(3):
-        audit.Log(tmp_path, KEY, clock=Clock()).append("x", "tests")
+        audit.AuditLog(tmp_path, KEY, clock=Clock()).append("x", "tests")
         made.append(seals.seal(tmp_path, KEY, clock=lambda now=NOON - number * DAY_S: now).file)
     assert made == sorted(made) == seals.seal_files(tmp_path) and found(tmp_path) == []
 
@@ -395,7 +395,7 @@ def test_a_flood_of_findings_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_finding_reads_as_a_sentence(tmp_path: Path) -> None:
     fill(tmp_path, 2, 1, 1)
     (tmp_path / D2).unlink()
-    assert seals.verify(tmp_path, KEY).findings == [Finding(D2, 0, "removed", f"{D3} follows it")]
+    assert seals.verify(tmp_path, KEY).findings == [AuditFinding(D2, 0, "removed", f"{D3} follows it")]
     with pytest.raises(errors.AuditCorrupt) as caught:
         seals.seal(tmp_path, KEY)
     assert str(caught.value).startswith(
@@ -415,12 +415,12 @@ def test_a_seal_and_a_day_that_their_makers_did_not_live_to_sync_are_made_certai
     def program(recorder: Recorder) -> None:
         for path, content in ((folder / D1, day), (seals.seals_folder(folder) / made.file, seal)):
             recorder.mkdir(path.parent)
-            with disk.Staged(path.parent) as staged:
+            with disk.StagedFile(path.parent) as staged:
                 staged.write(content)
                 staged.sync()
                 staged.link(path)
         if more:
-            with audit.Log(folder, KEY, clock=Clock(NOON + DAY_S)) as log:
+            with audit.AuditLog(folder, KEY, clock=Clock(NOON + DAY_S)) as log:
                 log.append("next day", "tests")
             recorder.mark("next day")
         seals.seal(folder, KEY, clock=Clock(NOON + DAY_S))

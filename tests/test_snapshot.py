@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import errors
-from holdfast.snapshots.snapshots import Snapshots, reference
+from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
 from snapshot_support import Tree, git, make, repository, snapshots_at, store_of, tree_of, user_state, with_files
 from snapshot_support import repo as repo
 from snapshot_support import snapshots as snapshots
@@ -212,7 +212,7 @@ def test_submodules_and_nested_repositories_are_noted_by_commit_and_said(repo: P
     assert (repo / "nested" / "inner").read_text() == "1"
 
 
-def test_pipes_sockets_and_devices_are_left_alone(repo: Path, snapshots: Snapshots) -> None:
+def test_pipes_sockets_and_devices_are_left_alone(repo: Path, snapshots: WorktreeSnapshots) -> None:
     snapshots.take("t.1", "turn-1")
     (repo / "a").unlink()
     os.mkfifo(repo / "a")
@@ -235,7 +235,7 @@ def test_pipes_sockets_and_devices_are_left_alone(repo: Path, snapshots: Snapsho
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read a file")
 def test_a_file_that_cannot_be_read_is_left_out_and_said() -> None:
     script = (
-        "import os, subprocess, sys; from pathlib import Path; from holdfast.snapshots.snapshots import Snapshots\n"
+        "import os, subprocess, sys; from pathlib import Path; from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots\n"
         "os.setgid(65534); os.setuid(65534); top = Path(sys.argv[1]); (top / 'closed').chmod(0)\n"
         "print([(e.path, e.reason) for e in Snapshots(top, top / 'p', top / 's.git').take('t.1', 'turn-1').excluded])"
     )
@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_read_is_left_out_and_said() -> None:
         assert done.stdout.strip() == "[('closed', 'it cannot be read')]", done.stderr
 
 
-def test_nothing_changed_costs_no_new_commit(repo: Path, snapshots: Snapshots, tmp_path: Path) -> None:
+def test_nothing_changed_costs_no_new_commit(repo: Path, snapshots: WorktreeSnapshots, tmp_path: Path) -> None:
     first = snapshots.take("t.1", "turn-1")
     assert first.changed
     objects = git(store_of(repo), "count-objects")
@@ -258,14 +258,14 @@ def test_nothing_changed_costs_no_new_commit(repo: Path, snapshots: Snapshots, t
     assert snapshots.names("t.1") == {"turn-1": first.commit, "turn-2": first.commit}
 
 
-def test_a_change_within_one_tick_that_keeps_the_size_is_seen(repo: Path, snapshots: Snapshots) -> None:
+def test_a_change_within_one_tick_that_keeps_the_size_is_seen(repo: Path, snapshots: WorktreeSnapshots) -> None:
     for number in range(20):
         (repo / "a").write_text(f"{number:03}")
         taken = snapshots.take("t.1", f"turn-{number}")
         assert git(store_of(repo), "cat-file", "blob", f"{taken.ref}:a") == f"{number:03}"
 
 
-def test_changes_are_typed_and_the_patch_applies(repo: Path, snapshots: Snapshots, tmp_path: Path) -> None:
+def test_changes_are_typed_and_the_patch_applies(repo: Path, snapshots: WorktreeSnapshots, tmp_path: Path) -> None:
     (repo / "moved").write_text("a long enough text to be recognised\n" * 20)
     (repo / "binary").write_bytes(bytes(range(256)))
     first = snapshots.take("t.1", "turn-1")
@@ -293,7 +293,7 @@ def test_changes_are_typed_and_the_patch_applies(repo: Path, snapshots: Snapshot
     assert snapshots.changes(second.commit, first.commit) != []
 
 
-def test_export_refuses_what_is_not_an_empty_folder(snapshots: Snapshots, tmp_path: Path) -> None:
+def test_export_refuses_what_is_not_an_empty_folder(snapshots: WorktreeSnapshots, tmp_path: Path) -> None:
     taken = snapshots.take("t.1", "turn-1")
     for name in ("full", "empty"):
         (tmp_path / name).mkdir()
@@ -310,7 +310,7 @@ def test_export_refuses_what_is_not_an_empty_folder(snapshots: Snapshots, tmp_pa
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_restore_overcomes_obstacles_and_can_be_repeated(repo: Path, snapshots: Snapshots) -> None:
+def test_restore_overcomes_obstacles_and_can_be_repeated(repo: Path, snapshots: WorktreeSnapshots) -> None:
     (repo / ".gitignore").write_text("*.o\n")
     taken, before = snapshots.take("t.1", "turn-1"), tree_of(repo)
     (repo / "a").unlink()
@@ -324,7 +324,7 @@ def test_restore_overcomes_obstacles_and_can_be_repeated(repo: Path, snapshots: 
         assert not (repo / "extra").exists()
 
 
-def test_prune_removes_all_but_what_is_kept(repo: Path, snapshots: Snapshots) -> None:
+def test_prune_removes_all_but_what_is_kept(repo: Path, snapshots: WorktreeSnapshots) -> None:
     for number in (1, 2, 10):
         (repo / "a").write_text(str(number))
         snapshots.take("t.1", f"turn-{number}")

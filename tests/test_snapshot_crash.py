@@ -26,7 +26,7 @@ from support import cannot_trace, each_fault, require_strace
 TRACED = """
 import subprocess, sys
 from pathlib import Path
-from holdfast.snapshots.snapshots import Snapshots
+from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots
 
 repo = Path(sys.argv[1])
 snapshots = Snapshots(repo, Path(sys.argv[2]), repo.parent / "snapshots.git")
@@ -229,7 +229,7 @@ def test_a_git_that_outlives_its_snapshot_is_waited_for(
 LOOP = """
 import sys
 from pathlib import Path
-from holdfast.snapshots.snapshots import Snapshots
+from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots
 
 repo, start = Path(sys.argv[1]), int(sys.argv[3])
 snapshots = Snapshots(repo, Path(sys.argv[2]), repo.parent / "snapshots.git")

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.snapshots import snapshots as snapshot
-from holdfast.snapshots.snapshots import Snapshots, reference
+from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
 from holdfast.storage.files import disk
 from snapshot_support import git, repository, snapshots_at, store_of, tree_of, user_state, with_files
 from snapshot_support import repo as repo
@@ -35,7 +35,7 @@ def lose(repo: Path, name: str) -> None:
 # -- several at once --------------------------------------------------------------------------------------------------
 
 
-def test_threads_that_share_one_wait_for_each_other(repo: Path, snapshots: Snapshots) -> None:
+def test_threads_that_share_one_wait_for_each_other(repo: Path, snapshots: WorktreeSnapshots) -> None:
     failures: list[BaseException] = []
     first = snapshots.take("t.0", "turn-1")
 
@@ -111,7 +111,7 @@ def test_a_file_that_stands_where_an_excluded_folder_is_now_is_not_put_back(repo
     assert (repo / "top" / "data" / "state").read_text() == "live"
 
 
-def test_what_is_ignored_by_now_is_held_no_longer(repo: Path, snapshots: Snapshots) -> None:
+def test_what_is_ignored_by_now_is_held_no_longer(repo: Path, snapshots: WorktreeSnapshots) -> None:
     (repo / ".env").write_text("SECRET=1")
     (repo / "own.log").write_text("tracked by the user")
     git(repo, "add", "own.log")
@@ -149,7 +149,7 @@ def test_what_is_taken_off_the_include_list_is_held_no_longer(repo: Path, tmp_pa
     assert both.take("t.1", "turn-3").tree == first.tree
 
 
-def test_a_tracked_ignored_file_that_comes_back_is_taken(repo: Path, snapshots: Snapshots) -> None:
+def test_a_tracked_ignored_file_that_comes_back_is_taken(repo: Path, snapshots: WorktreeSnapshots) -> None:
     (repo / ".gitignore").write_text("*.log\n")
     (repo / "x.log").write_text("1")
     git(repo, "add", "-f", "x.log")
@@ -197,7 +197,7 @@ def test_files_in_a_submodule_that_a_linked_worktree_never_initialised(repo: Pat
     assert taken.changed and "lib/new" in held(linked, taken.ref)
 
 
-def test_no_git_runs_inside_a_nested_repository(repo: Path, snapshots: Snapshots, tmp_path: Path) -> None:
+def test_no_git_runs_inside_a_nested_repository(repo: Path, snapshots: WorktreeSnapshots, tmp_path: Path) -> None:
     """Its configuration is an agent's, and may name programs to run."""
     mark = tmp_path / "mark"
     nested = with_files(repository(repo / "nested"), f="1\n")
@@ -279,7 +279,7 @@ def test_sparse_files_that_a_partial_clone_never_fetched_are_said(repo: Path, tm
 
 @pytest.mark.parametrize("lost", ["deep/file", "deep"])
 def test_a_snapshot_with_a_lost_object_is_refused_before_anything_is_changed(
-    repo: Path, tmp_path: Path, snapshots: Snapshots, lost: str
+    repo: Path, tmp_path: Path, snapshots: WorktreeSnapshots, lost: str
 ) -> None:
     (repo / "deep").mkdir()
     (repo / "deep" / "file").write_text("lost")
@@ -295,7 +295,7 @@ def test_a_snapshot_with_a_lost_object_is_refused_before_anything_is_changed(
     assert tree_of(repo) == before and not (tmp_path / "x").exists()
 
 
-def test_an_export_that_fails_leaves_nothing(repo: Path, tmp_path: Path, snapshots: Snapshots) -> None:
+def test_an_export_that_fails_leaves_nothing(repo: Path, tmp_path: Path, snapshots: WorktreeSnapshots) -> None:
     (repo / "link").symlink_to(tmp_path)
     taken = snapshots.take("t.1", "turn-1")
     blob = git(store_of(repo), "rev-parse", f"{taken.ref}:a")
@@ -307,7 +307,7 @@ def test_an_export_that_fails_leaves_nothing(repo: Path, tmp_path: Path, snapsho
     assert not (tmp_path / "x").exists()
 
 
-def test_the_folder_of_a_killed_export_is_removed_by_the_next(tmp_path: Path, snapshots: Snapshots) -> None:
+def test_the_folder_of_a_killed_export_is_removed_by_the_next(tmp_path: Path, snapshots: WorktreeSnapshots) -> None:
     taken = snapshots.take("t.1", "turn-1")
     dead, alive = tmp_path / "x" / ".hf-999999-1-deadbeef-0.tmp", tmp_path / "x" / disk.temp_name()
     for folder in (dead / "deep", alive, tmp_path / "outside"):
@@ -322,7 +322,7 @@ def test_the_folder_of_a_killed_export_is_removed_by_the_next(tmp_path: Path, sn
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_records_with_any_name_can_be_written_as_json(repo: Path, tmp_path: Path, snapshots: Snapshots) -> None:
+def test_records_with_any_name_can_be_written_as_json(repo: Path, tmp_path: Path, snapshots: WorktreeSnapshots) -> None:
     first = snapshots.take("t.1", "turn-1")
     (repo / os.fsdecode(b"f\xff")).write_text("x")
     repository(repo / os.fsdecode(b"n\xff"))
@@ -348,7 +348,7 @@ def test_a_worktree_may_have_any_name(tmp_path: Path, name: bytes) -> None:
 def test_folders_that_cannot_be_opened_are_named_as_left_out(repo: Path, tmp_path: Path) -> None:
     """Their tracked files are kept as they were; of what is new in them, git only warns."""
     script = (
-        "import sys; from pathlib import Path; from holdfast.snapshots.snapshots import Snapshots\n"
+        "import sys; from pathlib import Path; from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots\n"
         "places = (Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[2] + '.git'))\n"
         "taken = Snapshots(*places, include=['keep']).take('a.1', 'turn-1')\n"
         "print([left.path for left in taken.excluded])"

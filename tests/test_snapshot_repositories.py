@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
-from holdfast.snapshots.snapshots import Snapshots, reference
+from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
 from snapshot_support import git, make, repository, snapshots_at, store_of, tree_of, with_files
 from snapshot_support import repo as repo
 from snapshot_support import snapshots as snapshots
@@ -89,7 +89,7 @@ def test_an_old_git_or_none_is_refused(repo: Path, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     "bad", ["", ".", "..", "a/b", "a..b", "-x", ".x", "x.", "x.lock", "a b", "a\nb", "x" * 200, "ä", "a~1", "a@{0}"]
 )
-def test_names_that_git_or_a_path_could_misread_are_refused(snapshots: Snapshots, bad: str) -> None:
+def test_names_that_git_or_a_path_could_misread_are_refused(snapshots: WorktreeSnapshots, bad: str) -> None:
     with pytest.raises(errors.InvalidName, match="Nothing was changed"):
         snapshots.take(bad, "turn-1")
     with pytest.raises(errors.InvalidName):
@@ -105,7 +105,7 @@ def test_include_and_exclude_stay_inside_the_worktree(repo: Path, tmp_path: Path
             snapshots_at(repo, tmp_path / "private", **lists)
 
 
-def test_a_missing_snapshot_is_named(snapshots: Snapshots) -> None:
+def test_a_missing_snapshot_is_named(snapshots: WorktreeSnapshots) -> None:
     for name in (reference("t.1", "turn-9"), "0" * 40):
         with pytest.raises(errors.SnapshotMissing, match=name):
             snapshots.restore(name)

@@ -29,7 +29,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.engine.recover import recover
 from holdfast.ledgers import files
 from holdfast.ledgers.files import FileLedger
-from holdfast.ports import Claim, DidNotHappen, Happened, Verdict
+from holdfast.ports import Claim, DidNotHappen, Happened, Reconciled
 from holdfast.storage.files import disk, kernel
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import Record
@@ -179,7 +179,7 @@ class Publishing:
         disk.replace(self.root / intent.entry.inputs["attempt"], b"made")
         return {}
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         return Happened({}) if (self.root / intent.entry.inputs["attempt"]).exists() else DidNotHappen()
 
 

@@ -21,7 +21,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.definition import Check, Definition
 from holdfast.landing import gates, verify
 from holdfast.landing.gates import Gate
-from holdfast.landing.verify import VERIFY_POINTS, Verdict
+from holdfast.landing.verify import VERIFY_POINTS, GateVerdict
 from holdfast.layout import Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt
 from holdfast.processes import cgroups
@@ -54,7 +54,7 @@ def blobs_of(repo: Path) -> Blobs:
     return Blobs(Layout(repo / ".sdd").cas)
 
 
-def judge(repo: Path, *wanted: Gate, **more: Any) -> Verdict:
+def judge(repo: Path, *wanted: Gate, **more: Any) -> GateVerdict:
     """Performs, and looks that the verdict is told alike everywhere."""
     made = intent(repo, *commits(repo), *wanted, **more)
     result = effect(repo).perform(made)
@@ -68,7 +68,7 @@ def judge(repo: Path, *wanted: Gate, **more: Any) -> Verdict:
     return verdict
 
 
-def output(repo: Path, verdict: Verdict, number: int = 0) -> bytes:
+def output(repo: Path, verdict: GateVerdict, number: int = 0) -> bytes:
     return blobs_of(repo).get(verdict.results[number].output)
 
 
@@ -350,7 +350,9 @@ def test_a_process_of_another_data_root_is_left_alone(repo: Path, tmp_path: Path
 
 def test_gates_come_from_the_task_and_then_from_the_settings() -> None:
     made = Definition("T-1", goal="g", verify=(Check("a"), Check(("b", "c"), "lint", 5.0, False), Check("d", "lint")))
-    config = Config(gates=(settings.Gate("lint", "x", 7.0, False), settings.Gate("tests", "y", repeatable=False)))
+    config = Config(
+        gates=(settings.GateSettings("lint", "x", 7.0, False), settings.GateSettings("tests", "y", repeatable=False))
+    )
     assert verify.gates_of(made, config) == (
         Gate("verify-1", "a"),
         Gate("lint", ("b", "c"), 5.0, True, False),

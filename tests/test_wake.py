@@ -15,7 +15,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.attempt_history import standing
 from holdfast.domain.definition import Definition
 from holdfast.domain.task import TaskState
-from holdfast.engine.prompt import FILES_MAX, Tree, Words, prompt
+from holdfast.engine.prompt import FILES_MAX, PromptTree, Words, prompt
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 
@@ -217,7 +217,7 @@ def test_of_very_many_files_the_first_are_named(repo: Path) -> None:
     holdfast(repo, "run")
     words = Words(layout(repo), Blobs(layout(repo).cas), Config())
     names = [f"f{number:03}" for number in range(FILES_MAX + 7)]
-    told = prompt(words, state(repo).tasks["t"], Definition("t"), Tree(differing=names, is_kept=True))
+    told = prompt(words, state(repo).tasks["t"], Definition("t"), PromptTree(differing=names, is_kept=True))
     assert "also holds what you have done since" in told and f"f{FILES_MAX - 1:03}" in told
     assert f"f{FILES_MAX:03}" not in told and "(and 7 more)" in told
 

@@ -370,7 +370,7 @@ def test_the_data_root_may_stand_anywhere(repo: Path, tmp_path: Path) -> None:
     (path / ".aider.tags.cache.v4" / "cache.db").write_text("of a tool")
     saved = trees.snapshots("T-1", head(repo)).take("T-1.1", "end-1")
     made = merges.candidate(
-        trees.store, head(repo), saved.commit, "m", merges.Identity("a", "b"), exclude=trees.exclude
+        trees.store, head(repo), saved.commit, "m", merges.GitAuthor("a", "b"), exclude=trees.exclude
     )
     assert made and "aider" not in git(tmp_path / "elsewhere" / "snapshots.git", "ls-tree", "-r", "--name-only", made)
     assert trees.remove("T-1", landed=made)

@@ -46,7 +46,7 @@ from holdfast.storage.journal.reader import Chain
 
 # What only a session uses is loaded by it: looking is what people wait for.
 if TYPE_CHECKING:
-    from holdfast.backlog.sync import Report
+    from holdfast.backlog.sync import SyncReport
     from holdfast.decisions.tasks import Answer
     from holdfast.domain.entries import AuditNoted, ReplayCompleted
     from holdfast.engine.recover import Closed
@@ -90,7 +90,7 @@ class Session(msgspec.Struct, frozen=True):
     config: Config
     recovered: ReplayCompleted
     closed: list[Closed]
-    intake: Report
+    intake: SyncReport
 
 
 class App:
@@ -186,7 +186,7 @@ class App:
 
     def _decide_here(self, key: str, kind: str, params: dict[str, Any], say: Say) -> Answer:
         from holdfast.decisions import mailbox
-        from holdfast.decisions.tasks import Desk
+        from holdfast.decisions.tasks import DecisionContext
 
         if kind in mailbox.WORKS:
             from holdfast.wiring import workshop
@@ -194,12 +194,12 @@ class App:
             with workshop(self, lambda task, text: say(f"{task}: {text}" if task else text), patience_s=0.0) as shop:
                 _tell(say, shop.layout, [], shop.board.take_in())
                 shop.board.keep_up()
-                answer = mailbox.decide(Desk.of(shop, key), kind, params)
+                answer = mailbox.decide(DecisionContext.of(shop, key), kind, params)
                 shop.board.keep_up()
                 return answer
         with self.session(patience_s=0.0, say=say) as session:
             _tell(say, self.layout, session.closed, session.intake)
-            desk = Desk(
+            desk = DecisionContext(
                 self.repo, self.layout, self.config, session.ledger, session.backlog, session.blobs, self.clock, key,
                 session.intake.problems,
             )  # fmt: skip
@@ -327,7 +327,7 @@ class App:
         expect_repository(self.layout, self.repo)
 
 
-def _tell(say: Say, layout: Layout, closed: list[Closed], intake: Report) -> None:
+def _tell(say: Say, layout: Layout, closed: list[Closed], intake: SyncReport) -> None:
     """What a session found before it came to what it was begun for."""
     for problem in intake.problems:
         say(f"{layout.backlog}/{problem}")

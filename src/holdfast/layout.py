@@ -22,7 +22,7 @@ Durability = Literal["durable", "projection", "ephemeral"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class PathEntry:
     """One name below the root. Read on a `Layout` it is a path; read on the class it is this row."""
 
     relative: str
@@ -35,10 +35,10 @@ class Entry:
         return self.relative.endswith("/")
 
     @overload
-    def __get__(self, layout: None, owner: type) -> Entry: ...
+    def __get__(self, layout: None, owner: type) -> PathEntry: ...
     @overload
     def __get__(self, layout: Layout | Attempt, owner: type) -> Path: ...
-    def __get__(self, layout: Layout | Attempt | None, owner: type) -> Entry | Path:
+    def __get__(self, layout: Layout | Attempt | None, owner: type) -> PathEntry | Path:
         return self if layout is None else layout.root / self.relative
 
 
@@ -48,22 +48,22 @@ class Attempt:
 
     root: Path
 
-    process = Entry("process.json", "durable")
-    alive = Entry("alive.lock", "durable")
-    exit = Entry("exit.json", "durable")
-    output = Entry("output.log", "durable")
-    turns = Entry("turns.jsonl", "durable")
-    traces = Entry("traces.jsonl", "durable")
-    spend = Entry("spend.jsonl", "durable")
-    provenance = Entry("provenance.jsonl", "durable")
-    events = Entry("events.jsonl", "durable")
-    verdict = Entry("verdict.json", "durable")
-    gates_lock = Entry("gates.lock", "durable")
-    gates_begun = Entry("gates-begun.json", "durable")
-    state = Entry("state.json", "projection")
-    prompt = Entry("prompt.txt", "ephemeral")
-    agent = Entry("agent/", "ephemeral", on_demand=True)
-    stop = Entry("stop", "ephemeral")
+    process = PathEntry("process.json", "durable")
+    alive = PathEntry("alive.lock", "durable")
+    exit = PathEntry("exit.json", "durable")
+    output = PathEntry("output.log", "durable")
+    turns = PathEntry("turns.jsonl", "durable")
+    traces = PathEntry("traces.jsonl", "durable")
+    spend = PathEntry("spend.jsonl", "durable")
+    provenance = PathEntry("provenance.jsonl", "durable")
+    events = PathEntry("events.jsonl", "durable")
+    verdict = PathEntry("verdict.json", "durable")
+    gates_lock = PathEntry("gates.lock", "durable")
+    gates_begun = PathEntry("gates-begun.json", "durable")
+    state = PathEntry("state.json", "projection")
+    prompt = PathEntry("prompt.txt", "ephemeral")
+    agent = PathEntry("agent/", "ephemeral", on_demand=True)
+    stop = PathEntry("stop", "ephemeral")
 
     def start(self, number: int) -> Path:
         """Durable. Whoever creates it owns the start with this number, the runner or recovery."""
@@ -74,56 +74,56 @@ class Attempt:
 class Layout:
     root: Path
 
-    format_file = Entry("format.json", "durable")
-    config = Entry("config/", "durable")
-    settings = Entry("config/settings.yaml", "durable")
-    triggers = Entry("config/triggers.yaml", "durable")
-    mcp_servers = Entry("config/mcp_servers.yaml", "durable")
-    prompt_template = Entry("config/prompt.md", "durable")
-    backlog = Entry("backlog/", "durable")
-    backlog_open = Entry("backlog/open/", "durable")
-    backlog_claimed = Entry("backlog/claimed/", "durable")
-    backlog_closed = Entry("backlog/closed/", "durable")
-    backlog_failed = Entry("backlog/failed/", "durable")
-    backlog_issues = Entry("backlog/issues/", "durable")
-    attempts = Entry("attempts/", "durable")
-    cas = Entry("cas/", "durable")
+    format_file = PathEntry("format.json", "durable")
+    config = PathEntry("config/", "durable")
+    settings = PathEntry("config/settings.yaml", "durable")
+    triggers = PathEntry("config/triggers.yaml", "durable")
+    mcp_servers = PathEntry("config/mcp_servers.yaml", "durable")
+    prompt_template = PathEntry("config/prompt.md", "durable")
+    backlog = PathEntry("backlog/", "durable")
+    backlog_open = PathEntry("backlog/open/", "durable")
+    backlog_claimed = PathEntry("backlog/claimed/", "durable")
+    backlog_closed = PathEntry("backlog/closed/", "durable")
+    backlog_failed = PathEntry("backlog/failed/", "durable")
+    backlog_issues = PathEntry("backlog/issues/", "durable")
+    attempts = PathEntry("attempts/", "durable")
+    cas = PathEntry("cas/", "durable")
     # A bare git repository of our own; see snapshots/store.py.
-    snapshots = Entry("snapshots.git/", "durable", on_demand=True)
-    audit = Entry("audit/", "durable")
-    seals = Entry("audit/merkle/", "durable")
-    metrics = Entry("metrics/", "projection")
-    metrics_tasks = Entry("metrics/tasks.jsonl", "projection")
-    metrics_snapshots = Entry("metrics/snapshots.jsonl", "projection")
-    metrics_position = Entry("metrics/position.json", "projection")
-    sessions = Entry("sessions.jsonl", "projection")
-    runtime = Entry("runtime/", "ephemeral")
-    lock = Entry("runtime/lock", "ephemeral")
-    place = Entry("runtime/root.json", "ephemeral")
-    backlog_lock = Entry("runtime/backlog.lock", "ephemeral")
+    snapshots = PathEntry("snapshots.git/", "durable", on_demand=True)
+    audit = PathEntry("audit/", "durable")
+    seals = PathEntry("audit/merkle/", "durable")
+    metrics = PathEntry("metrics/", "projection")
+    metrics_tasks = PathEntry("metrics/tasks.jsonl", "projection")
+    metrics_snapshots = PathEntry("metrics/snapshots.jsonl", "projection")
+    metrics_position = PathEntry("metrics/position.json", "projection")
+    sessions = PathEntry("sessions.jsonl", "projection")
+    runtime = PathEntry("runtime/", "ephemeral")
+    lock = PathEntry("runtime/lock", "ephemeral")
+    place = PathEntry("runtime/root.json", "ephemeral")
+    backlog_lock = PathEntry("runtime/backlog.lock", "ephemeral")
     # What lets somebody in: no sandbox shows this folder.
-    secret = Entry("runtime/secret/", "ephemeral", on_demand=True)
-    server = Entry("runtime/secret/server.json", "ephemeral")
-    server_key = Entry("runtime/secret/server.key", "ephemeral")
-    server_page = Entry("runtime/secret/open.html", "ephemeral")
-    server_port = Entry("runtime/server.port", "ephemeral")
-    traces = Entry("runtime/traces.json", "ephemeral")
-    told = Entry("runtime/told.json", "ephemeral")
+    secret = PathEntry("runtime/secret/", "ephemeral", on_demand=True)
+    server = PathEntry("runtime/secret/server.json", "ephemeral")
+    server_key = PathEntry("runtime/secret/server.key", "ephemeral")
+    server_page = PathEntry("runtime/secret/open.html", "ephemeral")
+    server_port = PathEntry("runtime/server.port", "ephemeral")
+    traces = PathEntry("runtime/traces.json", "ephemeral")
+    told = PathEntry("runtime/told.json", "ephemeral")
     # One empty file for each attempt whose agent's files hold a secret.
-    agent_secrets = Entry("runtime/agent-secrets/", "ephemeral", on_demand=True)
-    signals = Entry("runtime/signals/", "ephemeral")
-    logs = Entry("runtime/logs/", "ephemeral")
-    tasks = Entry("runtime/tasks.jsonl", "projection")
-    wal = Entry("runtime/wal/", "durable")
-    wal_archive = Entry("runtime/wal/archive/", "durable")
-    idempotency = Entry("runtime/wal/idempotency.jsonl", "projection")
-    uncommitted = Entry("runtime/wal/uncommitted.idx.json", "projection")
-    objects_read = Entry("runtime/objects-read", "ephemeral")
-    worktrees = Entry("worktrees/", "durable")
-    quarantine = Entry("quarantine/", "durable")
-    memory = Entry("memory/", "durable", on_demand=True)
-    plans = Entry("plans/", "durable", on_demand=True)
-    cache = Entry("cache/", "ephemeral", on_demand=True)
+    agent_secrets = PathEntry("runtime/agent-secrets/", "ephemeral", on_demand=True)
+    signals = PathEntry("runtime/signals/", "ephemeral")
+    logs = PathEntry("runtime/logs/", "ephemeral")
+    tasks = PathEntry("runtime/tasks.jsonl", "projection")
+    wal = PathEntry("runtime/wal/", "durable")
+    wal_archive = PathEntry("runtime/wal/archive/", "durable")
+    idempotency = PathEntry("runtime/wal/idempotency.jsonl", "projection")
+    uncommitted = PathEntry("runtime/wal/uncommitted.idx.json", "projection")
+    objects_read = PathEntry("runtime/objects-read", "ephemeral")
+    worktrees = PathEntry("worktrees/", "durable")
+    quarantine = PathEntry("quarantine/", "durable")
+    memory = PathEntry("memory/", "durable", on_demand=True)
+    plans = PathEntry("plans/", "durable", on_demand=True)
+    cache = PathEntry("cache/", "ephemeral", on_demand=True)
 
     @property
     def definitions(self) -> Path:
@@ -159,13 +159,13 @@ class Layout:
         return path
 
 
-def _entries(owner: type) -> tuple[Entry, ...]:
-    return tuple(entry for entry in vars(owner).values() if isinstance(entry, Entry))
+def _entries(owner: type) -> tuple[PathEntry, ...]:
+    return tuple(entry for entry in vars(owner).values() if isinstance(entry, PathEntry))
 
 
-ENTRIES: tuple[Entry, ...] = _entries(Layout)
-ATTEMPT_ENTRIES: tuple[Entry, ...] = _entries(Attempt)
-FOLDERS: tuple[Entry, ...] = tuple(entry for entry in ENTRIES if entry.is_folder and not entry.on_demand)
+ENTRIES: tuple[PathEntry, ...] = _entries(Layout)
+ATTEMPT_ENTRIES: tuple[PathEntry, ...] = _entries(Attempt)
+FOLDERS: tuple[PathEntry, ...] = tuple(entry for entry in ENTRIES if entry.is_folder and not entry.on_demand)
 DURABILITY: dict[str, Durability] = {entry.relative: entry.durability for entry in ENTRIES}
 
 

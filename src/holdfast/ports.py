@@ -12,7 +12,7 @@ import msgspec
 from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Can, Launch, Permission
 from holdfast.domain.definition import Definition
-from holdfast.domain.file_problem import Problem
+from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.storage.journal.entry import Entry, Record, Ref
@@ -116,14 +116,14 @@ class InDoubt(msgspec.Struct, frozen=True):
     reason: str
 
 
-Verdict = Happened | DidNotHappen | InDoubt
+Reconciled = Happened | DidNotHappen | InDoubt
 
 
 class Effect(Protocol):
     """A side effect outside the journal, with its twin that finds out after a crash whether it took place."""
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]: ...
-    def reconcile(self, intent: OpenIntent) -> Verdict: ...
+    def reconcile(self, intent: OpenIntent) -> Reconciled: ...
 
 
 # -- agents -----------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class BacklogScan(Protocol):
     @property
     def doubled(self) -> Mapping[str, Sequence[TaskFile]]: ...
     @property
-    def problems(self) -> Sequence[Problem]: ...
+    def problems(self) -> Sequence[FileProblem]: ...
     @property
     def unread(self) -> Sequence[str]: ...
 

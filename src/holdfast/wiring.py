@@ -18,7 +18,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.config import mcp
 from holdfast.engine import landed_before
 from holdfast.engine.board import Board
-from holdfast.engine.context import Note, Workshop
+from holdfast.engine.context import Note, RunContext
 from holdfast.engine.recover import recover
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, catch_up
@@ -69,7 +69,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
 @contextlib.contextmanager
 def workshop(
     app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S, later: bool = False
-) -> Iterator[Workshop]:
+) -> Iterator[RunContext]:
     """Owns the data root: recovered, and ready to work. `later`: not before `prepare` is called."""
     say = functools.partial(note, "")
     owned = app.owned(take_over=take_over, patience_s=patience_s, say=say, sweeps=False, seals_log=True)
@@ -87,7 +87,7 @@ def workshop(
         spawn = effects["spawn"]
         assert isinstance(spawn, Spawn)
         known = agents(app.config, mcp.read(layout.mcp_servers))
-        shop = Workshop(
+        shop = RunContext(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
             worktrees_of(app.repo, layout, app.config), Follower(ledger, layout),
             functools.partial(sandbox.missing, tries=True), sandbox.resolved, lost, app.clock, note,

@@ -26,7 +26,7 @@ from holdfast.layout import Layout
 from holdfast.ledgers.files import read_state
 from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 from model_server import ModelServer, Step
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
@@ -180,7 +180,7 @@ class Site:
     def records(self, name: str, attempt: str = "T.1") -> list[dict[str, Any]]:
         """The lines of turns, traces, spend, provenance or events."""
         path = getattr(self.layout.attempt_files(attempt), name)
-        return [dict(line.record) for line in Ledger(path).read()] if path.exists() else []
+        return [dict(line.record) for line in LineLedger(path).read()] if path.exists() else []
 
     def output(self, attempt: str = "T.1") -> str:
         path = self.layout.attempt_files(attempt).output

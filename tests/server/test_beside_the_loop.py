@@ -18,7 +18,7 @@ from holdfast.orchestrator.loop import Loop
 from holdfast.orchestrator.wakeup import AGENTS
 from holdfast.server.serving import serving
 from holdfast.storage.journal.entry import Record
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.wiring import workshop
 from server.server_support import Client
 
@@ -31,7 +31,7 @@ def test_metrics_tell_who_works_and_only_the_loop_looks_after_runners(
     looked: list[int] = []
     look = Spawn.look
 
-    def noted(spawn: Spawn, task: Task) -> Seen:
+    def noted(spawn: Spawn, task: Task) -> Liveness:
         looked.append(threading.get_ident())
         return look(spawn, task)
 

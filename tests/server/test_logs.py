@@ -10,7 +10,7 @@ import pytest
 
 from engine_support import add, layout, make_repo, wait_for
 from holdfast.server import logs
-from holdfast.server.logs import Log
+from holdfast.server.logs import ServerLog
 from ops.ops_support import running
 
 
@@ -66,7 +66,7 @@ def test_what_changes_or_fails_is_logged_and_no_token_is(tmp_path: Path) -> None
 def test_it_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "server.log"
     for number in range(200):
-        log = Log(path, bytes_max=1000)
+        log = ServerLog(path, bytes_max=1000)
         log.write("tried", number=number, filler="x" * 100)
         log.write("tried", number=number, filler="y" * 100)
         log.close()
@@ -79,7 +79,7 @@ def test_it_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
 
 def test_a_secret_at_the_edge_is_scrubbed_before_it_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
-    log = Log(path, "correct horse battery")
+    log = ServerLog(path, "correct horse battery")
     token = "hfo_" + "a1" * 20
     log.write("tried", asked="/" * (logs.TEXT_MAX - 10) + token, other="the correct horse battery staple", empty="")
     log.close()
@@ -91,7 +91,7 @@ def test_a_secret_at_the_edge_is_scrubbed_before_it_is_cut(tmp_path: Path) -> No
 def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     in_the_way = tmp_path / "logs"
     in_the_way.write_text("a file, and no folder")
-    log = Log(in_the_way / "server.log")
+    log = ServerLog(in_the_way / "server.log")
     log.write("tried")
     log.close()
     assert in_the_way.read_text() == "a file, and no folder"
@@ -99,7 +99,7 @@ def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
 
 def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "WAITING_MAX", 0)
-    log = Log(tmp_path / "server.log")
+    log = ServerLog(tmp_path / "server.log")
     log.write("lost")
     monkeypatch.setattr(logs, "WAITING_MAX", 10)
     log.write("kept")

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from confined_support import bench as bench
-from holdfast.domain.attempt_records import Ending, Exit, Launch, Limits, Order, Resources
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Exit, Launch, Order, Resources
 from holdfast.errors import SnapshotTooLarge
 from holdfast.snapshots.size_limits import Bounds
-from holdfast.snapshots.snapshots import Snapshots
+from holdfast.snapshots.snapshots import WorktreeSnapshots
 from runner_support import LIMITS, Bench
 
 MB = 1 << 20
 HUGE = 1 << 40
 
 
-def limits(**resources: int) -> Limits:
+def limits(**resources: int) -> AttemptLimits:
     usual = {"file_bytes_max": 64 * MB, "snapshot_bytes_max": 256 * MB, "snapshot_files_max": 1000}
-    return Limits(grace_s=LIMITS.grace_s, output_bytes_max=MB, resources=Resources(**{**usual, **resources}))
+    return AttemptLimits(grace_s=LIMITS.grace_s, output_bytes_max=MB, resources=Resources(**{**usual, **resources}))
 
 
 def run(bench: Bench, order: Order) -> tuple[Exit, int]:
@@ -95,9 +95,11 @@ def test_what_is_ignored_may_be_any_size(bench: Bench) -> None:
     assert ended.ending is Ending.DONE and bench.tree(ended.snapshot) == {".gitignore", "a", "b"}
 
 
-def taken(bench: Bench, base: str) -> Snapshots:
+def taken(bench: Bench, base: str) -> WorktreeSnapshots:
     bounds = Bounds(MB, 4 * MB, 1000)
-    return Snapshots(bench.worktree, bench.layout.cache / "mine", bench.layout.snapshots, base=base, bounds=bounds)
+    return WorktreeSnapshots(
+        bench.worktree, bench.layout.cache / "mine", bench.layout.snapshots, base=base, bounds=bounds
+    )
 
 
 def test_going_back_removes_a_file_of_a_terabyte_without_reading_it(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from confined_support import bench as bench
 from holdfast.agents.adapters.simple_streams import OneCall
-from holdfast.domain.attempt_records import Ending, Launch, Limits
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.layout import Attempt
 from runner_support import Bench
 
@@ -31,7 +31,7 @@ def sizes(files: Attempt) -> dict[str, int]:
 
 
 def test_what_is_kept_of_an_endless_stream_has_an_end_and_all_that_it_spent_counts(bench: Bench) -> None:
-    limits = Limits(grace_s=0.2, output_bytes_max=MOST)
+    limits = AttemptLimits(grace_s=0.2, output_bytes_max=MOST)
     ended = bench.run(agent="scripted", launch=Launch((sys.executable, "-c", FLOOD)), limits=limits)
     assert ended.ending is Ending.DONE, ended
     assert (round(ended.spent.usd, 6), ended.spent.tokens, ended.spent.turns) == (4.0, 4000, 2)
@@ -62,6 +62,6 @@ def test_the_last_lines_of_a_command_are_held_only_as_far_as_they_are_told() -> 
 
 
 def test_a_short_stream_is_kept_whole(bench: Bench, tmp_path: Path) -> None:
-    ended = bench.run("append f x\nspend 0.5", limits=Limits(grace_s=0.2, output_bytes_max=MOST))
+    ended = bench.run("append f x\nspend 0.5", limits=AttemptLimits(grace_s=0.2, output_bytes_max=MOST))
     assert ended.ending is Ending.DONE, ended
     assert not [each for each in bench.records(bench.files.events) if each["type"] == "refused"]

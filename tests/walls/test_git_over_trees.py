@@ -104,7 +104,7 @@ def test_a_filter_of_a_snapshot_runs_in_the_sandbox_where_it_becomes_a_candidate
     """
     ended = bench.run(script, sandbox="bwrap")
     worktrees = Worktrees(bench.repo, bench.layout)
-    who = merges.Identity("a", "b")
+    who = merges.GitAuthor("a", "b")
     made = merges.candidate(worktrees.store, base, ended.snapshot, "work", who, exclude=worktrees.exclude)
     assert made is not None
     assert git(bench.repo, "--git-dir", str(bench.layout.snapshots), "show", f"{made}:z.txt").startswith("ran")

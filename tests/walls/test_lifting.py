@@ -11,7 +11,7 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.domain.attempt_records import Ending, Launch, Limits, Resources
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, Resources
 from holdfast.landing import gates
 from holdfast.processes import cgroups, controllers
 from holdfast.storage.records.blobs import Blobs
@@ -63,7 +63,7 @@ def begun(said: str) -> int:
 
 
 def test_an_agent_cannot_lift_its_own_limits(bench: Bench) -> None:
-    limits = Limits(grace_s=LIMITS.grace_s, resources=BOUNDED)
+    limits = AttemptLimits(grace_s=LIMITS.grace_s, resources=BOUNDED)
     ended = bench.run(agent="command", launch=Launch((sys.executable, "-c", LIFT)), sandbox="bwrap", limits=limits)
     said = bench.files.output.read_text()
     assert ended.ending in (Ending.DONE, Ending.OVER_LIMIT), (ended, said)
@@ -83,6 +83,6 @@ def test_a_gate_cannot_lift_its_own_limits(bench: Bench) -> None:
     assert begun(said) < PIDS, said
 
 
-def place_of(bench: Bench) -> gates.Place:
+def place_of(bench: Bench) -> gates.GatePlace:
     bench.files.root.mkdir(parents=True, exist_ok=True)
-    return gates.Place("T", "T.1", bench.files, Path(bench.worktree), grace_s=0.2, resources=BOUNDED)
+    return gates.GatePlace("T", "T.1", bench.files, Path(bench.worktree), grace_s=0.2, resources=BOUNDED)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from confined_support import bench as bench
-from holdfast.domain.attempt_records import Ending, Launch, Limits, Resources
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, Resources
 from holdfast.landing import gates
 from holdfast.layout import Layout
 from holdfast.processes import cgroups, controllers, resources
@@ -27,11 +27,11 @@ HOG = f"{sys.executable} -c 'x = bytearray(1 << 34); print(len(x))'"
 BOMB = "n=0; while [ $n -lt 300 ]; do n=$((n+1)); (sleep 60) & done; wait"
 
 
-def limits(**more: float) -> Limits:
+def limits(**more: float) -> AttemptLimits:
     bounded = Resources(memory_bytes_max=MEMORY, pids_max=PIDS)
     for name, value in more.items():
         bounded = Resources(**{**_facts(bounded), name: value})
-    return Limits(grace_s=LIMITS.grace_s, resources=bounded)
+    return AttemptLimits(grace_s=LIMITS.grace_s, resources=bounded)
 
 
 def _facts(bounded: Resources) -> dict[str, object]:
@@ -196,7 +196,7 @@ def test_gates_are_bounded_too_and_their_output_says_so(tmp_path: Path) -> None:
     blobs, folder = Blobs(layout.cas), tmp_path / "work"
     folder.mkdir()
     bounded = Resources(memory_bytes_max=MEMORY, pids_max=PIDS)
-    place = gates.Place("T", "T.1", layout.attempt_files("T.1"), folder, grace_s=0.1, resources=bounded)
+    place = gates.GatePlace("T", "T.1", layout.attempt_files("T.1"), folder, grace_s=0.1, resources=bounded)
     with gates.locked(place) as ready:
         result = gates.run(gates.Gate("hog", HOG), ready, blobs)
         assert result.outcome == "failed" and "limits.memory_bytes_max" in gates.output_lines(blobs, result)[-1]

@@ -10,7 +10,7 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
-from holdfast.agents.runner.attempt_writer import Record
+from holdfast.agents.runner.attempt_writer import AttemptWriter
 from holdfast.errors import SandboxFailed
 from holdfast.git import command as our_git
 from holdfast.processes import confined_git, members
@@ -28,7 +28,7 @@ def test_a_folder_that_leads_to_the_secrets_shows_a_snapshot_nothing(bench: Benc
     secret.write_text("the operator's token\n")
     attempt_folder.make_folder(bench.files)
     order = bench.order(sandbox="bwrap")
-    record = Record(bench.files, order)
+    record = AttemptWriter(bench.files, order)
     shadow = record._snapshots._shadow
     assert shadow._confine is not None
     (bench.worktree / "d").symlink_to(secret.parent)

@@ -25,10 +25,10 @@ import msgspec
 from holdfast.backlog.scanner import (
     ENDINGS,
     FOLDERS,
-    Found,
+    FoundFile,
     Scan,
+    ScannedFile,
     Scanner,
-    Seen,
     Stamp,
     name_of,
     read_plain,
@@ -71,11 +71,11 @@ class Backlog:
         self.folder = folder
         self._lock = Layout(folder.parent).backlog_lock
         self._scanner = Scanner(folder)
-        self._recalled: dict[str, Seen] = {}
+        self._recalled: dict[str, ScannedFile] = {}
         # What we have written and removed, so that whoever watches the folder can tell our changes from people's.
         self._own: dict[str, Stamp | None] = {}
 
-    def recall(self, memory: Path) -> dict[str, Found]:
+    def recall(self, memory: Path) -> dict[str, FoundFile]:
         """What an earlier process read, by task: files that are still as they were then are not read again."""
         from holdfast.backlog.scan_cache import recall
 
@@ -97,7 +97,7 @@ class Backlog:
         own = self._own
         return str(path) in own and own[str(path)] == _stamp(path)
 
-    def _note(self, found: Found) -> Found:
+    def _note(self, found: FoundFile) -> FoundFile:
         if len(self._own) >= OWN_MAX:
             self._own = {}
         self._own[str(found.path)] = found.stamp
@@ -107,18 +107,18 @@ class Backlog:
         """Reads what is new or changed; an unchanged file costs a stat."""
         return self._scanner.scan()
 
-    def read(self, task: str) -> tuple[Found, bytes]:
+    def read(self, task: str) -> tuple[FoundFile, bytes]:
         """A task's file as it is now. Of several that a crash left, one: they say the same."""
         found = self._copies(task)[0]
         return found, self._scanner.text(found)
 
-    def bare(self, file: Found) -> bytes:
+    def bare(self, file: FoundFile) -> bytes:
         """A file's text without the blocks that we write: what a person wrote."""
         from holdfast.backlog.yaml_blocks import without_blocks
 
         return without_blocks(self._scanner.text(file))
 
-    def add(self, task: Definition | bytes, name: str | None = None, folder: str = "open") -> Found:
+    def add(self, task: Definition | bytes, name: str | None = None, folder: str = "open") -> FoundFile:
         """Creates the file of a new task, called `name` or else by its id. Nothing is ever overwritten."""
         if name is not None:
             _check_id(name)
@@ -137,7 +137,7 @@ class Backlog:
             disk.create(path, text)
             return self._note(_found(made, folder, path, text))
 
-    def add_many(self, texts: Mapping[str, bytes]) -> dict[str, Found]:
+    def add_many(self, texts: Mapping[str, bytes]) -> dict[str, FoundFile]:
         """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
         place = self._place("open")
         added = {}
@@ -155,23 +155,23 @@ class Backlog:
             for name, (path, text) in added.items()
         }
 
-    def edit(self, task: str, text: bytes, digest: str) -> Found:
+    def edit(self, task: str, text: bytes, digest: str) -> FoundFile:
         """Replaces a task's file if it still has the content of `digest`. Our block stays as it is."""
 
-        def unless_changed(found: Found, before: bytes) -> bytes:
+        def unless_changed(found: FoundFile, before: bytes) -> bytes:
             if found.digest != digest:
                 raise TaskFileChanged(path=found.path)
             return text
 
         return self.change(task, unless_changed)
 
-    def change(self, task: str, make: Callable[[Found, bytes], bytes]) -> Found:
+    def change(self, task: str, make: Callable[[FoundFile, bytes], bytes]) -> FoundFile:
         """Replaces a task's file by what `make` makes of it, as it is now. Our block stays as it is."""
         with self._writing():
             found = self._only(task)
             return self._change(task, found, make(found, self._scanner.text(found)))
 
-    def _change(self, task: str, found: Found, text: bytes) -> Found:
+    def _change(self, task: str, found: FoundFile, text: bytes) -> FoundFile:
         made = _parsed(text, stem(found.path.name), name_of(found))
         if made.id != task:
             raise InputError(detail=f"the text has the id {made.id!r}, and {found.path} is the file of {task!r}")
@@ -179,7 +179,9 @@ class Backlog:
             text = _text_with(found, text, *_block_of(found.definition))
         return self._replace(found, text)
 
-    def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None, file: Found | None = None) -> Found:
+    def move(
+        self, task: str, folder: str, block: Mapping[str, Any] | None = None, file: FoundFile | None = None
+    ) -> FoundFile:
         """Puts a task's file into a folder, with that folder's block, or none. Again after a crash, it goes on.
 
         `file` is the task's file as the last scan or move had it: while it is unchanged, nothing else is read.
@@ -188,7 +190,9 @@ class Backlog:
             is_same = file is not None and _stamp(file.path) == file.stamp
             return self._move(task, folder, block, (file,) if file and is_same else self._copies(task))
 
-    def _move(self, task: str, folder: str, block: Mapping[str, Any] | None, copies: tuple[Found, ...]) -> Found:
+    def _move(
+        self, task: str, folder: str, block: Mapping[str, Any] | None, copies: tuple[FoundFile, ...]
+    ) -> FoundFile:
         place = self._place(folder)
         key = BLOCK_OF.get(folder)
         if key is None and block is not None:
@@ -210,7 +214,7 @@ class Backlog:
             raise
         return kept
 
-    def settle(self, task: str, folder: str) -> Found:
+    def settle(self, task: str, folder: str) -> FoundFile:
         """Of the files that a crash left of a task, keeps the one in `folder` as it is and removes the others."""
         with self._writing():
             copies = self._copies(task)
@@ -234,7 +238,7 @@ class Backlog:
         finally:
             disk.close_lock_file(fd, self._lock)
 
-    def _copies(self, task: str) -> tuple[Found, ...]:
+    def _copies(self, task: str) -> tuple[FoundFile, ...]:
         """The files of a task: one, or several that a crash left."""
         _check_id(task)
         scan = self.scan()
@@ -247,13 +251,13 @@ class Backlog:
             raise TaskFilesDiffer(task=task, paths=", ".join(str(each.path) for each in same))
         raise TaskFileMissing(task=task, path=self.folder)
 
-    def _only(self, task: str) -> Found:
+    def _only(self, task: str) -> FoundFile:
         copies = self._copies(task)
         if len(copies) > 1:
             raise InputError(detail=f"a crash left {task!r} in several folders; the next `holdfast run` settles it")
         return copies[0]
 
-    def _remove(self, copies: tuple[Found, ...], kept: Found) -> None:
+    def _remove(self, copies: tuple[FoundFile, ...], kept: FoundFile) -> None:
         """Removes the other files, each only if it still is what was read."""
         for each in copies:
             if each.path != kept.path and os.path.lexists(each.path):
@@ -261,7 +265,7 @@ class Backlog:
                 disk.unlink(each.path)
                 self._own[str(each.path)] = None
 
-    def _replace(self, found: Found, text: bytes) -> Found:
+    def _replace(self, found: FoundFile, text: bytes) -> FoundFile:
         if text != self._scanner.text(found):
             disk.replace(found.path, text, _mode(found))
         else:
@@ -287,19 +291,19 @@ class Backlog:
         return place
 
 
-def _create(source: Found, folder: str, path: Path, text: bytes) -> Found:
+def _create(source: FoundFile, folder: str, path: Path, text: bytes) -> FoundFile:
     made = _parsed(text, stem(path.name), f"{folder}/{path.name}")
     disk.create(path, text, _mode(source))
     return _found(made, folder, path, text)
 
 
-def _free_name(place: Path, source: Found) -> Path:
+def _free_name(place: Path, source: FoundFile) -> Path:
     """The name that the file has, or that of its id where another file has that name."""
     path = place / source.path.name
     return place / f"{source.definition.id}{ENDINGS[0]}" if os.path.lexists(path) else path
 
 
-def _text_with(found: Found, text: bytes, key: str | None, block: Mapping[str, Any] | None) -> bytes:
+def _text_with(found: FoundFile, text: bytes, key: str | None, block: Mapping[str, Any] | None) -> bytes:
     """The file with this block, once it is certain that all else is, and says, the same."""
     # Loads the reader of YAML, which those who only look do without.
     from holdfast.backlog.yaml_blocks import with_block, without_blocks
@@ -313,14 +317,14 @@ def _text_with(found: Found, text: bytes, key: str | None, block: Mapping[str, A
     return edited
 
 
-def _found(made: Definition, folder: str, path: Path, text: bytes) -> Found:
+def _found(made: Definition, folder: str, path: Path, text: bytes) -> FoundFile:
     """A file that we have just written, and that somebody may have changed or taken away again already."""
     try:
         there, stamp = read_plain(path)
     except OSError:
         there, stamp = b"", NO_STAMP
     digest = hashlib.sha256(text).hexdigest()
-    return Found(made, path.parent.parent, folder, path.name, stamp if there == text else NO_STAMP, digest)
+    return FoundFile(made, path.parent.parent, folder, path.name, stamp if there == text else NO_STAMP, digest)
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -330,7 +334,7 @@ def _stamp(path: Path) -> Stamp | None:
         return None
 
 
-def _mode(found: Found) -> int:
+def _mode(found: FoundFile) -> int:
     try:
         return stat.S_IMODE(os.lstat(found.path).st_mode)
     except FileNotFoundError:

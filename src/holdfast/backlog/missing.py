@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
-from holdfast.domain.file_problem import Problem
+from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
 from holdfast.errors import GitFailed
@@ -33,7 +33,7 @@ def without_file(tasks: Mapping[str, Task], scan: BacklogScan) -> list[str]:
 
 def only_away(
     backlog: BacklogFolder, scan: BacklogScan, tasks: Mapping[str, Task], texts: Mapping[str, bytes]
-) -> list[Problem]:
+) -> list[FileProblem]:
     """What keeps which of the open tasks whose files are not there. A text that is lost too is empty."""
     gone = _looked_for(backlog, tasks, texts)
     away = [_carried_off(name, command) for name, command in gone.carried_off.items() if name not in gone.stashed]
@@ -97,23 +97,23 @@ def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mappin
     return Gone()
 
 
-def _carried_off(name: str, command: str) -> Problem:
+def _carried_off(name: str, command: str) -> FileProblem:
     told = "a checkout took this file away, so its task stays and waits"
     return _problem(name, f"{told}: `{command}` brings it back, `holdfast cancel {name}` gives it up")
 
 
-def _held(name: str, scan: BacklogScan) -> Problem:
+def _held(name: str, scan: BacklogScan) -> FileProblem:
     files = " and ".join(scan.unread)
     it_might = "one of them might be, or hold," if len(scan.unread) > 1 else "it might be, or hold,"
     told = f"there is no such file, and {name} is not cancelled while {files} cannot be used: {it_might} its file"
     return _problem(name, told)
 
 
-def _problem(name: str, told: str) -> Problem:
-    return Problem(1, 1, told, file=f"open/{name}.yaml", tasks=(name,))
+def _problem(name: str, told: str) -> FileProblem:
+    return FileProblem(1, 1, told, file=f"open/{name}.yaml", tasks=(name,))
 
 
-def absent(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Problem]:
+def absent(tasks: Mapping[str, Task], scan: BacklogScan) -> list[FileProblem]:
     """Every open task without a file, for who only looks and does not wait for git."""
     told = (
         "there is no file of this task: `holdfast check` tells whether it is away, or deleted, which cancels the task"

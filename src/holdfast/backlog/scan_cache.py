@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import __version__
-from holdfast.backlog.scanner import Found, Scan, Scanner, Seen, Stamp
+from holdfast.backlog.scanner import FoundFile, Scan, ScannedFile, Scanner, Stamp
 from holdfast.domain.definition import Definition
 from holdfast.errors import DiskError
 from holdfast.storage.files import disk
@@ -57,17 +57,19 @@ class RememberingScanner(Scanner):
         return scan
 
 
-def recall(folder: Path, memory: Path) -> dict[str, Seen]:
+def recall(folder: Path, memory: Path) -> dict[str, ScannedFile]:
     """What is remembered of the files below a folder."""
     return {name: _recalled(folder, name, kept) for name, kept in _load(memory).items()}
 
 
-def _recalled(root: Path, name: str, kept: _Kept) -> Seen:
+def _recalled(root: Path, name: str, kept: _Kept) -> ScannedFile:
     folder, _, file = name.partition("/")
-    return Seen(kept.stamp, kept.digest, True, Found(kept.definition, root, folder, file, kept.stamp, kept.digest), ())
+    return ScannedFile(
+        kept.stamp, kept.digest, True, FoundFile(kept.definition, root, folder, file, kept.stamp, kept.digest), ()
+    )
 
 
-def keep(memory: Path, sure: Mapping[str, Seen]) -> None:
+def keep(memory: Path, sure: Mapping[str, ScannedFile]) -> None:
     files = {name: _Kept(seen.stamp, seen.digest, seen.found.definition) for name, seen in sure.items() if seen.found}
     # Nobody is stopped by a folder that cannot be written, nor by a number that no memory can hold.
     with contextlib.suppress(DiskError, OverflowError):

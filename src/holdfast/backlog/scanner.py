@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.domain import definition as definitions
 from holdfast.domain.definition import Definition, parse, problems_of
-from holdfast.domain.file_problem import TEXT_BYTES_MAX, Problem
+from holdfast.domain.file_problem import TEXT_BYTES_MAX, FileProblem
 from holdfast.errors import FileMissing, TaskFileChanged
 from holdfast.storage.files import disk
 
@@ -34,7 +34,7 @@ _BLANK = b"\0 \t\r\n"
 Stamp = tuple[int, int, int, int]
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class FoundFile(msgspec.Struct, frozen=True, gc=False):
     """A task file as it was read: `name` in `folder` of the backlog `root`.
 
     `stamp`: inode, mtime, ctime (both in ns) and size.
@@ -68,14 +68,14 @@ class Scan(msgspec.Struct, frozen=True):
     is one of the `unread`: files and folders whose content cannot be told, so that they may be any task's.
     """
 
-    tasks: dict[str, Found]
-    moved: dict[str, tuple[Found, ...]]
-    problems: tuple[Problem, ...]
-    doubled: dict[str, tuple[Found, ...]] = {}
+    tasks: dict[str, FoundFile]
+    moved: dict[str, tuple[FoundFile, ...]]
+    problems: tuple[FileProblem, ...]
+    doubled: dict[str, tuple[FoundFile, ...]] = {}
     unread: tuple[str, ...] = ()
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class ScannedFile(msgspec.Struct, frozen=True, gc=False):
     """What a file gave when it was last read. `settled`: its stamp was old enough to tell a later change.
 
     `unread`: it could not be read, or holds nothing that would tell whose it is.
@@ -84,16 +84,16 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     stamp: Stamp
     digest: str
     settled: bool
-    found: Found | None
-    problems: tuple[Problem, ...]
+    found: FoundFile | None
+    problems: tuple[FileProblem, ...]
     unread: bool = False
 
 
 class Scanner:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._seen: dict[str, Seen] = {}
-        self._last: tuple[tuple[Problem, ...], Scan] | None = None
+        self._seen: dict[str, ScannedFile] = {}
+        self._last: tuple[tuple[FileProblem, ...], Scan] | None = None
 
     def scan(self) -> Scan:
         """Reads what is new or changed; an unchanged file costs a stat."""
@@ -105,21 +105,21 @@ class Scanner:
                 break
         return scan
 
-    def sure(self) -> dict[str, Seen]:
+    def sure(self) -> dict[str, ScannedFile]:
         """What the last scan could use, under stamps that are old enough to tell a later change."""
         return {name: seen for name, seen in self._seen.items() if seen.settled and seen.found is not None}
 
-    def remember(self, seen: dict[str, Seen]) -> None:
+    def remember(self, seen: dict[str, ScannedFile]) -> None:
         """Begins with what somebody has seen before."""
         self._seen = seen
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundFile]:
         """Every file that the last scan could use, also those whose id several have."""
         return [seen.found for seen in self._seen.values() if seen.found is not None]
 
     def _scan_once(self) -> Scan:
-        before, now = self._seen, dict[str, Seen]()
-        odd: list[Problem] = []
+        before, now = self._seen, dict[str, ScannedFile]()
+        odd: list[FileProblem] = []
         for folder in FOLDERS:
             for file, info in self._entries(folder, odd):
                 name = f"{folder}/{file}"
@@ -145,11 +145,11 @@ class Scanner:
                 times.append(0)
         return times
 
-    def _entries(self, folder: str, odd: list[Problem]) -> Iterator[tuple[str, os.stat_result]]:
+    def _entries(self, folder: str, odd: list[FileProblem]) -> Iterator[tuple[str, os.stat_result]]:
         """The task files of a folder, sorted by name; what else bears such a name goes to `odd`."""
         place = self.folder / folder
         if place.is_symlink():
-            odd.append(Problem(1, 1, "the folder is a symbolic link, and links are not followed", file=folder))
+            odd.append(FileProblem(1, 1, "the folder is a symbolic link, and links are not followed", file=folder))
             return
         try:
             with disk.reading(place), os.scandir(place) as listing:
@@ -166,9 +166,9 @@ class Scanner:
                 continue
             what = "a symbolic link, and links are not followed" if entry.is_symlink() else "not a plain file"
             told = f"this is {what}: put the file itself here"
-            odd.append(Problem(1, 1, told, file=f"{folder}/{entry.name}", tasks=(stem(entry.name),)))
+            odd.append(FileProblem(1, 1, told, file=f"{folder}/{entry.name}", tasks=(stem(entry.name),)))
 
-    def _look(self, folder: str, name: str, seen: Seen | None, info: os.stat_result) -> Seen | None:
+    def _look(self, folder: str, name: str, seen: ScannedFile | None, info: os.stat_result) -> ScannedFile | None:
         """Reads a file; None when it is gone. Parses it only if its content is new."""
         now_ns = time.time_ns()
         path = self.folder / name
@@ -179,23 +179,27 @@ class Scanner:
             return None
         except OSError as error:
             told = f"the file cannot be read: {error.strerror}"
-            return Seen(stamp_of(info), "", False, None, (Problem(1, 1, told, file=name, tasks=(own,)),), unread=True)
+            return ScannedFile(
+                stamp_of(info), "", False, None, (FileProblem(1, 1, told, file=name, tasks=(own,)),), unread=True
+            )
         digest = hashlib.sha256(text).hexdigest()
         settled = stamp[2] + _RACY_NS < now_ns
         if seen is not None and (seen.stamp, seen.digest) == (stamp, digest):
             return msgspec.structs.replace(seen, settled=settled)
         if len(text) > TEXT_BYTES_MAX:
-            made: Definition | list[Problem] = [Problem.too_long(stamp[3])]
+            made: Definition | list[FileProblem] = [FileProblem.too_long(stamp[3])]
         else:
             made = parse(text, own)
         if isinstance(made, Definition):
-            return Seen(stamp, digest, settled, Found(made, self.folder, folder, path.name, stamp, digest), ())
+            return ScannedFile(
+                stamp, digest, settled, FoundFile(made, self.folder, folder, path.name, stamp, digest), ()
+            )
         ids = definitions.possible_ids(text, own)
         problems = tuple(msgspec.structs.replace(each, file=name, tasks=ids) for each in made)
-        return Seen(stamp, digest, settled, None, problems, unread=not text.strip(_BLANK))
+        return ScannedFile(stamp, digest, settled, None, problems, unread=not text.strip(_BLANK))
 
-    def _judge(self, odd: tuple[Problem, ...]) -> Scan:
-        by_id: dict[str, list[Found]] = {}
+    def _judge(self, odd: tuple[FileProblem, ...]) -> Scan:
+        by_id: dict[str, list[FoundFile]] = {}
         problems = list(odd)
         for seen in self._seen.values():
             problems += seen.problems
@@ -216,14 +220,14 @@ class Scanner:
         shown = [_printable(problem) for problem in problems]
         return Scan(tasks, moved, tuple(shown), doubled, tuple(map(_as_text, unread)))
 
-    def _with_line(self, problem: Problem, found: Found) -> Problem:
+    def _with_line(self, problem: FileProblem, found: FoundFile) -> FileProblem:
         try:
             line, column = definitions.find(self.text(found), problem.key)
         except TaskFileChanged:
             line, column = 1, 1
         return msgspec.structs.replace(problem, line=line, column=column)
 
-    def _is_one_task(self, found: list[Found]) -> bool:
+    def _is_one_task(self, found: list[FoundFile]) -> bool:
         """True for what a crash in a move leaves: several folders, and the same words outside our block."""
         if len({each.folder for each in found}) < len(found):
             return False
@@ -235,7 +239,7 @@ class Scanner:
         except TaskFileChanged:
             return False
 
-    def text(self, found: Found) -> bytes:
+    def text(self, found: FoundFile) -> bytes:
         """The content that `found` speaks of, or TaskFileChanged."""
         try:
             with disk.reading(found.path):
@@ -247,14 +251,14 @@ class Scanner:
         return text
 
 
-def _same(before: dict[str, Seen], after: dict[str, Seen]) -> bool:
+def _same(before: dict[str, ScannedFile], after: dict[str, ScannedFile]) -> bool:
     return len(before) == len(after) and all(
         (old := before.get(name)) is not None and (old is seen or (seen.found is not None and old.found is seen.found))
         for name, seen in after.items()
     )
 
 
-def _printable(problem: Problem) -> Problem:
+def _printable(problem: FileProblem) -> FileProblem:
     """A file's name may be bytes that are no text, and a problem is shown, and written as JSON."""
     if problem.file.isascii():
         return problem
@@ -286,5 +290,5 @@ def stem(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def name_of(found: Found) -> str:
+def name_of(found: FoundFile) -> str:
     return f"{found.folder}/{found.name}"

@@ -31,7 +31,7 @@ from holdfast.backlog.missing import FOLDERS, carried_off, only_away, swept, wit
 from holdfast.backlog.restore import put_back_open
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
-from holdfast.domain.file_problem import Problem
+from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.moments import iso
 from holdfast.domain.state import Task
@@ -68,14 +68,14 @@ EDITABLE = {TaskState.CLAIMED, TaskState.IN_PROGRESS} | {
 }
 
 
-class Report(msgspec.Struct, frozen=True):
+class SyncReport(msgspec.Struct, frozen=True):
     """What was taken in, by task; `problems` are files that could not be used."""
 
     added: list[str]
     edited: list[str]
     cancelled: list[str]
     put_back: list[str]
-    problems: list[Problem]
+    problems: list[FileProblem]
     # The files as they were seen; None where some were written since.
     scan: BacklogScan | None = None
     # Of those put back, the ones that a command of git took, and that deleting alone would have cancelled.
@@ -92,7 +92,7 @@ class Report(msgspec.Struct, frozen=True):
         yield from (("", f"{problem.file}:{problem.line}: {problem.message}") for problem in self.problems)
 
 
-def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
+def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport:
     """Journals every change of the backlog's files. Afterwards the journal knows each usable file as it is."""
     put_back = put_back_open(ledger, backlog, blobs)
     # What came through the API has its file first: one that is missing would mean that somebody deleted it.
@@ -108,7 +108,7 @@ def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
         return _with(_take_in(ledger, backlog, blobs), put_back)
 
 
-def _with(report: Report, put_back: list[str]) -> Report:
+def _with(report: SyncReport, put_back: list[str]) -> SyncReport:
     return (
         msgspec.structs.replace(report, put_back=[*put_back, *report.put_back], swept=[*put_back, *report.swept])
         if put_back
@@ -116,7 +116,7 @@ def _with(report: Report, put_back: list[str]) -> Report:
     )
 
 
-def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
+def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport:
     scan = backlog.scan()
     files = _files(scan)
     # As it is now: others may add tasks meanwhile. What has no file yet is not missing one.
@@ -163,7 +163,7 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> Report:
         with contextlib.suppress(TaskExists, AlreadyExists, FileMissing):
             backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     seen = None if put_back or cancelled else scan
-    return Report(added, edited, cancelled, put_back, [*scan.problems, *away], seen, sorted(taken))
+    return SyncReport(added, edited, cancelled, put_back, [*scan.problems, *away], seen, sorted(taken))
 
 
 def is_given_up_by_deleting(task: Task) -> bool:

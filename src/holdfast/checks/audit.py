@@ -9,10 +9,10 @@ from holdfast.checks.report import RESTORE, RUN, Draft
 from holdfast.layout import Layout
 from holdfast.storage.audit import from_journal, seals
 from holdfast.storage.audit import noted as audit_noted
-from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.key import AuditKey
 
 
-def audit(reading: Reading, layout: Layout, key: Key | None) -> Draft:
+def audit(reading: Reading, layout: Layout, key: AuditKey | None) -> Draft:
     report = seals.verify(layout.audit, key)
     draft = Draft("audit", days=report.days, records=report.records, seals=report.seals, torn=len(report.torn))
     for finding in report.findings:

@@ -34,7 +34,7 @@ from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, BacklogScan, TaskFile
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
-from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.journal.data_root import FORMAT, read_format
 from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records.blobs import Blobs
@@ -63,7 +63,7 @@ class Drift(msgspec.Struct, frozen=True):
 def check(
     layout: Layout,
     backlog: BacklogFolder,
-    key: Key | None,
+    key: AuditKey | None,
     *,
     repo: Path | None = None,
     chain_only: bool = False,

@@ -37,7 +37,7 @@ from holdfast.storage.files import filesystems
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
 from holdfast.worktrees.confined import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
@@ -175,11 +175,11 @@ def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
         files, task = layout.attempt_files(attempt), current.get(attempt)
         start = task.starts if task else _last_start(files.root)
         seen = attempt_folder.look(files, start, task.intent if task else "")
-        living += seen is Seen.ALIVE
-        if task is None and seen in (Seen.ALIVE, Seen.HEADLESS):
+        living += seen is Liveness.ALIVE
+        if task is None and seen in (Liveness.ALIVE, Liveness.HEADLESS):
             findings.append(Finding(f"{attempt} is alive, though no task is in it any more", _ending(files, start)))
         elif task is not None and not is_run:
-            how = "works on" if seen is Seen.ALIVE else "has ended" if seen is Seen.ENDED else "is dead"
+            how = "works on" if seen is Liveness.ALIVE else "has ended" if seen is Liveness.ENDED else "is dead"
             findings.append(Finding(f"{attempt} {how}, and no run follows it", RUN))
     return Part("attempts", f"{living} alive", findings)
 

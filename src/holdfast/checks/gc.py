@@ -170,7 +170,7 @@ class Collector:
     def _kept(self, task: Task) -> str:
         """Saves what stands in a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
         taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED, large="leave_out").commit
-        who = merges.Identity("holdfast", "holdfast@localhost")
+        who = merges.GitAuthor("holdfast", "holdfast@localhost")
         # A worktree with a nested repository, or a file that is too large, is not the same tree, and so it is kept.
         store, exclude = self._trees.store, self._trees.exclude
         made = merges.candidate(store, task.base, taken, "cancelled", who, exclude=exclude, leaves_nested=True)
@@ -208,7 +208,7 @@ def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:
     if not trees.path(task.id).is_dir() or not trees.is_made(task.id):
         return False
     seen = attempt_folder.look(layout.attempt_files(task.attempt), task.starts, task.intent)
-    return seen not in (attempt_folder.Seen.ALIVE, attempt_folder.Seen.HEADLESS)
+    return seen not in (attempt_folder.Liveness.ALIVE, attempt_folder.Liveness.HEADLESS)
 
 
 def _digests_in(path: Path) -> Iterator[str]:

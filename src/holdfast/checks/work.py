@@ -65,7 +65,7 @@ def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
     if not known.turns:
         return
     count, pin, last = 0, 0, 0
-    for line in ledger.Ledger(files.turns).read() if files.turns.exists() else ():
+    for line in ledger.LineLedger(files.turns).read() if files.turns.exists() else ():
         if line.cursor > known.offset:
             break
         try:
@@ -76,7 +76,7 @@ def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
             count, last = count + 1, made.turn
             pin = pinned(pin, last, line.cursor, made.snapshot, made.usd, made.tokens, made.seconds)
     draft.counted["turns"] += count
-    size = ledger.Ledger(files.turns).end() if files.turns.exists() else 0
+    size = ledger.LineLedger(files.turns).end() if files.turns.exists() else 0
     if size < known.offset:
         told = f"{files.turns} ends at {size}, and the journal has turns up to {known.offset}"
     elif pin != known.pin:

@@ -16,7 +16,7 @@ from holdfast.storage.journal.lock import read_holder
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.backlog.scanner import Found
+    from holdfast.backlog.scanner import FoundFile
     from holdfast.domain.definition import Definition
 
 GATE_WAYS = "Add `--verify COMMAND` to a task, or `gates:` in .sdd/config/settings.yaml for all."
@@ -56,7 +56,7 @@ def warn_without_gates(app: App, made: Sequence[Definition]) -> None:
         click.echo(f"note: {told} no gate, so what the agent makes lands unchecked. {way}", err=True)
 
 
-def tell_added(app: App, added: Sequence[Found]) -> None:
+def tell_added(app: App, added: Sequence[FoundFile]) -> None:
     """To a person what there is now and what to type; to a program the paths alone, a line for each."""
     if not sys.stdout.isatty():
         for each in added:

@@ -14,13 +14,13 @@ import click
 import msgspec
 
 from holdfast.backlog.folder import Backlog
-from holdfast.backlog.scanner import Found
+from holdfast.backlog.scanner import FoundFile
 from holdfast.cli.add_checks import expect_usable, tell_added, tell_edited, warn_without_gates
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.terminal import plain
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
-from holdfast.domain.file_problem import Problem
+from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import free_id, from_values, words_of
 from holdfast.errors import (
@@ -207,7 +207,7 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
 def _edit_by_options(overview: Overview, task: str, values: Mapping[str, Any]) -> Path:
     """Changes the file as it is when this command has its turn: another may have changed other keys meanwhile."""
 
-    def changed(found: Found, text: bytes) -> bytes:
+    def changed(found: FoundFile, text: bytes) -> bytes:
         if found.folder == "closed":
             told = str((found.definition.result or {}).get("state"))
             raise TaskIsFinal(task=task, state=TaskState(told) if told in TaskState.__members__ else TaskState.CLOSED)
@@ -229,7 +229,7 @@ def _edit_whole(overview: Overview, task: str, file: str | None) -> Path | None:
     return save(_read(file), STDIN if file == "-" else file) if file else _edit_by_hand(before.decode(), save)
 
 
-def _judged_text(overview: Overview, text: bytes, found: Found, place: str) -> bytes:
+def _judged_text(overview: Overview, text: bytes, found: FoundFile, place: str) -> bytes:
     _expect_sound(overview, [Text(place, text, _parsed(text, found.path.stem, place))])
     return text
 
@@ -241,7 +241,7 @@ def _look(app: App) -> Overview:
     return look(app)
 
 
-def _create(backlog: Backlog, text: Text, taken: set[str]) -> Found:
+def _create(backlog: Backlog, text: Text, taken: set[str]) -> FoundFile:
     """Creates the file. Where another was quicker with the same id, the next that is free is made of the words."""
     while True:
         name = text.made.id
@@ -336,7 +336,7 @@ def _parsed(content: bytes, stem: str, place: str) -> Definition:
     raise _invalid(place, made)
 
 
-def _invalid(place: str, problems: list[Problem]) -> InputError:
+def _invalid(place: str, problems: list[FileProblem]) -> InputError:
     if not place:
         # Without the lines: options have none.
         return InputError(detail="; ".join(each.message for each in problems))

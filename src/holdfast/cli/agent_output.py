@@ -19,7 +19,7 @@ class Records:
     """The events and turns of an attempt."""
 
     def __init__(self, files: Attempt) -> None:
-        self._files, self._place = files, transcript.Place()
+        self._files, self._place = files, transcript.TranscriptPlace()
 
     def new(self) -> Iterator[dict[str, Any]]:
         while True:

@@ -18,7 +18,7 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 
 
-class Row(msgspec.Struct, frozen=True):
+class PastRow(msgspec.Struct, frozen=True):
     id: str
     state: str
     title: str
@@ -40,7 +40,7 @@ class AsOf(msgspec.Struct, frozen=True):
     run: str
     seq: int
     timestamp: float
-    tasks: list[Row]
+    tasks: list[PastRow]
 
 
 def at_entry(wal: Chain, run: str, seq: int) -> tuple[State, str, Entry]:
@@ -90,7 +90,7 @@ def show(printer: Printer, found: AsOf) -> None:
         printer.columns(cells, ["cyan"])
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: PastRow) -> list[str]:
     title = " · ".join(part for part in (row.title, "; ".join(row.waits)) if part)
     since, needs = local_time(row.changed_at), " ".join(row.depends_on) or "-"
     return [row.id, f"{TaskState(row.state)}", str(row.attempts), since, needs, title]
@@ -118,8 +118,8 @@ def _waits(graph: Graph, task: Task, now: float) -> list[str]:
     return graph.reasons_to_wait(task.id, now) if task.state in {TaskState.OPEN, TaskState.WAITING_FOR_SUBTASKS} else []
 
 
-def _row(task: Task, definition: Definition, waits: list[str]) -> Row:
-    return Row(
+def _row(task: Task, definition: Definition, waits: list[str]) -> PastRow:
+    return PastRow(
         task.id, str(task.state), _title(definition), list(definition.depends_on), definition.parent or "", waits,
         task.attempts, task.attempt, task.agent, task.parked, task.added_at, task.changed_at, task.definition,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from holdfast.errors import NeverAttempted
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.at_work import STATES, at_work, clock
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -218,7 +218,7 @@ def _over(app: App, name: str, attempt: str) -> str | None:
     start = max(task.starts, _newest_start(files))
     intent = task.intent if start == task.starts else ""
     seen = attempt_folder.look(files, start, intent)
-    if seen in (Seen.ALIVE, Seen.HEADLESS):
+    if seen in (Liveness.ALIVE, Liveness.HEADLESS):
         return None
     holder = read_holder(app.layout.lock)
     is_run = holder is not None and holder.is_alive()

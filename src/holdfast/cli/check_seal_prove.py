@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.checks.check import CheckReport, Section
     from holdfast.checks.repair import Repaired
     from holdfast.layout import Layout
-    from holdfast.storage.audit.key import Key
+    from holdfast.storage.audit.key import AuditKey
 
 UNSOUND = 4
 
@@ -186,7 +186,7 @@ def _layout(ctx: click.Context, *, writing: bool = False) -> Layout:
     return layout
 
 
-def _key(ctx: click.Context, layout: Layout) -> Key | None:
+def _key(ctx: click.Context, layout: Layout) -> AuditKey | None:
     """The key, if there is one: a check makes none, and says what it could not check without."""
     from holdfast.storage.audit.key import load_key
 

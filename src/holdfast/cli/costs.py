@@ -34,7 +34,7 @@ def spent_by(files: Attempt) -> tuple[float, int]:
 
 def _lines(files: Attempt) -> Iterator[dict[str, Any]]:
     if files.spend.exists():
-        yield from (line.record for line in ledger.Ledger(files.spend).read())
+        yield from (line.record for line in ledger.LineLedger(files.spend).read())
 
 
 def _word(estimated: list[bool]) -> str:

@@ -14,8 +14,8 @@ from holdfast.cli.terminal import plain, plain_lines
 from holdfast.domain.state import Task
 from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId
 from holdfast.landing import gate_results
-from holdfast.landing.gates import Result
-from holdfast.landing.verify import Verdict, shown_command
+from holdfast.landing.gates import GateRun
+from holdfast.landing.verify import GateVerdict, shown_command
 from holdfast.storage.records.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
         _tell(attempt, verdict, blobs, full)
 
 
-def _judged(view: View, name: str) -> tuple[Task | None, str, Verdict | None]:
+def _judged(view: View, name: str) -> tuple[Task | None, str, GateVerdict | None]:
     """The task, and what judged the attempt: the one that was named, or the last that was judged."""
     tasks, (owner, _, number) = view.state.tasks, name.rpartition(".")
     if name not in tasks and owner in tasks and number.isdecimal():
@@ -68,13 +68,13 @@ def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
     return NeverJudged(task=task, name=name, state=state) if state is not None else unknown(task, rows)
 
 
-def _facts(task: str, attempt: str, verdict: Verdict, blobs: Blobs, full: bool) -> dict[str, Any]:
+def _facts(task: str, attempt: str, verdict: GateVerdict, blobs: Blobs, full: bool) -> dict[str, Any]:
     named = {name: getattr(verdict, name) for name in ("passed", "kind", "detail", "merged", "target", "files")}
     results = [msgspec.to_builtins(gate_results.facts(each, _output(blobs, each, full))) for each in verdict.results]
     return {"task": task, "attempt": attempt, **named, "gates": results}
 
 
-def _tell(attempt: str, verdict: Verdict, blobs: Blobs, full: bool) -> None:
+def _tell(attempt: str, verdict: GateVerdict, blobs: Blobs, full: bool) -> None:
     echo_wrapped("", plain(f"{attempt} {'passed' if verdict.passed else 'was not taken'}: {verdict.detail}"))
     width = max((len(plain(each.name)) for each in verdict.results), default=0)
     for each in verdict.results:
@@ -86,7 +86,7 @@ def _tell(attempt: str, verdict: Verdict, blobs: Blobs, full: bool) -> None:
         click.echo(plain(f"  {path}"))
 
 
-def _how(result: Result) -> str:
+def _how(result: GateRun) -> str:
     command = shown_command(result.command)
     if result.told:
         return f"not run again: a person said that it happened  {command}"
@@ -96,7 +96,7 @@ def _how(result: Result) -> str:
     return f"{result.seconds:.1f} s{code}  {command}" + ("" if result.required else "  (advisory)")
 
 
-def _output(blobs: Blobs, result: Result, full: bool) -> list[str]:
+def _output(blobs: Blobs, result: GateRun, full: bool) -> list[str]:
     if not full:
         return gate_results.last_lines(blobs, result, gate_results.SHOWN_LINES)
     try:

@@ -28,7 +28,7 @@ from holdfast.landing.gate_results import output_of_verdict
 from holdfast.layout import Layout
 from holdfast.storage.journal.data_root import read_root
 from holdfast.storage.journal.entry import Entry, encode
-from holdfast.storage.journal.reader import Chain, Torn
+from holdfast.storage.journal.reader import Chain, TornEnd
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views import story
@@ -271,7 +271,7 @@ def _torn_noted(chain: Chain, *, still_written: bool = False) -> Iterator[None]:
             click.echo(f"holdfast: {_torn_words(torn)}", err=True)
 
 
-def _torn_words(torn: Torn) -> str:
+def _torn_words(torn: TornEnd) -> str:
     where = f"the last {torn.length} bytes of run {torn.run}, from byte {torn.offset} on, are no whole entry"
     return f"{where}: never acknowledged, kept as they are, passed over."
 

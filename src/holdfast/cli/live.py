@@ -29,13 +29,13 @@ LEFT_TOLD_MAX = 20
 STATES_S = 0.2
 
 
-class View(Protocol):
+class LiveView(Protocol):
     def note(self, task: str, text: str) -> None: ...
     def show(self, loop: Loop) -> None: ...
     def end(self, loop: Loop, left: list[str]) -> None: ...
 
 
-class Lines:
+class PlainLines:
     """One line for each thing that happens."""
 
     def note(self, task: str, text: str) -> None:
@@ -157,11 +157,11 @@ def reasons_to_wait(loop: Loop, name: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def view(as_json: bool, is_plain: bool) -> Iterator[View]:
+def view(as_json: bool, is_plain: bool) -> Iterator[LiveView]:
     if as_json:
         yield Json()
     elif is_plain or not sys.stdout.isatty():
-        yield Lines()
+        yield PlainLines()
     else:
         from holdfast.cli.screen import Screen
 

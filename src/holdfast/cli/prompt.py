@@ -50,7 +50,7 @@ def _prompt(app: App, name: str) -> str:
     from holdfast.agents.registry import agents
     from holdfast.domain.attempt_history import claimed
     from holdfast.domain.routing import choose
-    from holdfast.engine.start_inputs import Room, ready
+    from holdfast.engine.start_inputs import StartInputs, ready
     from holdfast.storage.records.blobs import Blobs
     from holdfast.views.diffs import Diffs
     from holdfast.worktrees import merges
@@ -65,7 +65,7 @@ def _prompt(app: App, name: str) -> str:
     if agent is None:
         raise click.UsageError(f"There is no agent called {choice.agent}, so nobody would be told.")
     task, blobs = claimed(before, choice.agent, choice.model), Blobs(app.layout.cas)
-    room = Room(
+    room = StartInputs(
         app.repo, app.layout, app.config, blobs, merges.target_branch(app.repo, app.config),
         lambda attempt: Diffs(app.repo, app.layout, task, attempt).base(),
     )  # fmt: skip

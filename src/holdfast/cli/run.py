@@ -45,7 +45,7 @@ from holdfast.views.rows import unknown
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.engine.board import Board
-    from holdfast.engine.context import Note, Workshop
+    from holdfast.engine.context import Note, RunContext
     from holdfast.orchestrator.loop import Loop
 
 SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
@@ -142,7 +142,7 @@ def run(
     ctx.exit(INTERRUPTED if asked.interrupted else 0 if is_all else TASKS_LEFT)
 
 
-def _tell_permissions(app: App, shop: Workshop, note: Note, only: list[str]) -> None:
+def _tell_permissions(app: App, shop: RunContext, note: Note, only: list[str]) -> None:
     """Before an agent works here for the first time, who that is and what it may do."""
     from holdfast.cli.first_words import about_permissions
     from holdfast.domain.routing import choose
@@ -157,7 +157,7 @@ def _tell_permissions(app: App, shop: Workshop, note: Note, only: list[str]) -> 
 
 
 @contextlib.contextmanager
-def server(shop: Workshop, loop: Loop, note: Note, enabled: bool) -> Iterator[None]:
+def server(shop: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterator[None]:
     """Serves while the run lasts. A run that cannot serve works all the same, and says so."""
     if not enabled:
         yield

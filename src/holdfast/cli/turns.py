@@ -157,13 +157,13 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
     The folder must be new or empty. It appears whole or not at all.
     """
     from holdfast.engine.attempt_commits import snapshot_of
-    from holdfast.snapshots.snapshots import Snapshots
+    from holdfast.snapshots.snapshots import WorktreeSnapshots
 
     attempt = _attempt(ctx, name)
     commit = snapshot_of(attempt.app.layout, attempt.id, turn)
     # The task's own worktree may be gone: any of the repository will do.
     private = attempt.app.layout.inside("cache", "snapshots", ".export")
-    Snapshots(attempt.app.repo, private, attempt.app.layout.snapshots).export(commit, folder)
+    WorktreeSnapshots(attempt.app.repo, private, attempt.app.layout.snapshots).export(commit, folder)
     if as_json:
         print_json({"attempt": attempt.id, "turn": turn, "commit": commit, "folder": str(folder.absolute())})
     else:

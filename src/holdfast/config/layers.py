@@ -24,11 +24,11 @@ from holdfast.config.settings import (
     STEP_KEYS,
     Config,
     DeclaredAgent,
-    Gate,
-    Key,
+    GateSettings,
     ModelPrice,
-    Route,
-    Step,
+    RouteSettings,
+    SettingKey,
+    StepSettings,
 )
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
@@ -111,7 +111,7 @@ def value_of(config: Config, key: str) -> Any:
 # -- checking ---------------------------------------------------------------------------------------------------------
 
 
-def _checked(key: Key, name: str, value: Any, layer: Layer) -> Any:
+def _checked(key: SettingKey, name: str, value: Any, layer: Layer) -> Any:
     """The value as the setting's type. Text from the environment or the command line is read as what it must be."""
     try:
         if layer.is_text and isinstance(value, str) and value.startswith("["):
@@ -135,8 +135,8 @@ def _without_values(value: Any, is_env: bool = False) -> Any:
     return [_without_values(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _gates(value: Any, layer: Layer) -> tuple[Gate, ...]:
-    return tuple(Gate(**each) for each in _named("gates", "gate", GATE_KEYS, value, layer))
+def _gates(value: Any, layer: Layer) -> tuple[GateSettings, ...]:
+    return tuple(GateSettings(**each) for each in _named("gates", "gate", GATE_KEYS, value, layer))
 
 
 def _agents(value: Any, layer: Layer) -> tuple[DeclaredAgent, ...]:
@@ -172,12 +172,12 @@ def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
             raise _refused(f"{name}.env.{variable}", "…", "a text without a zero byte", layer)
 
 
-def _routes(value: Any, layer: Layer) -> tuple[Route, ...]:
-    return tuple(Route(**each) for each in _entries("routes", ROUTE_KEYS, value, layer))
+def _routes(value: Any, layer: Layer) -> tuple[RouteSettings, ...]:
+    return tuple(RouteSettings(**each) for each in _entries("routes", ROUTE_KEYS, value, layer))
 
 
-def _steps(value: Any, layer: Layer) -> tuple[Step, ...]:
-    return tuple(Step(**each) for each in _entries("cascade", STEP_KEYS, value, layer))
+def _steps(value: Any, layer: Layer) -> tuple[StepSettings, ...]:
+    return tuple(StepSettings(**each) for each in _entries("cascade", STEP_KEYS, value, layer))
 
 
 def _prices(value: Any, layer: Layer) -> dict[str, ModelPrice]:
@@ -196,7 +196,7 @@ _ENTRIES: dict[str, Callable[[Any, Layer], Any]] = {
 }
 
 
-def _named(top: str, noun: str, keys: Mapping[str, Key], value: Any, layer: Layer) -> list[dict[str, Any]]:
+def _named(top: str, noun: str, keys: Mapping[str, SettingKey], value: Any, layer: Layer) -> list[dict[str, Any]]:
     entries = _entries(top, keys, value, layer)
     names: set[str] = set()
     for at, entry in enumerate(entries):
@@ -206,7 +206,7 @@ def _named(top: str, noun: str, keys: Mapping[str, Key], value: Any, layer: Laye
     return entries
 
 
-def _entries(top: str, keys: Mapping[str, Key], value: Any, layer: Layer) -> list[dict[str, Any]]:
+def _entries(top: str, keys: Mapping[str, SettingKey], value: Any, layer: Layer) -> list[dict[str, Any]]:
     """A list of mappings, taken apart by hand, so that an error names the very line."""
     value = _written(top, value, layer)
     if not isinstance(value, list | tuple) or len(value) > ENTRIES_MAX:
@@ -223,7 +223,7 @@ def _written(top: str, value: Any, layer: Layer) -> Any:
         raise _refused(top, value, KEYS[top].allowed + ", written as JSON", layer) from None
 
 
-def _entry(keys: Mapping[str, Key], value: Any, name: str, layer: Layer) -> dict[str, Any]:
+def _entry(keys: Mapping[str, SettingKey], value: Any, name: str, layer: Layer) -> dict[str, Any]:
     needed = [key.name for key in keys.values() if key.default is NODEFAULT]
     if not isinstance(value, dict) or not value.keys() >= set(needed):
         raise _refused(name, value, f"a mapping of {', '.join(keys)}, with {' and '.join(needed)}", layer)

@@ -14,7 +14,7 @@ Size = Annotated[int, Meta(ge=4096, le=1 << 50)]
 Count = Annotated[int, Meta(ge=16, le=1_000_000_000)]
 
 
-class Limits(msgspec.Struct, frozen=True):
+class LimitSettings(msgspec.Struct, frozen=True):
     memory_bytes_max: Annotated[
         Size | None, Meta(description="memory of an attempt, all its processes together; null: 3/4 of the machine's")
     ] = None

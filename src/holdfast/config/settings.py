@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.config.resources import Limits
+from holdfast.config.resources import LimitSettings
 from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
 from holdfast.domain.routing import PRIORITY_PATTERN
 from holdfast.layout import HOME_VARIABLE
@@ -44,7 +44,7 @@ Permissions = Literal["full", "edits", "own"]
 CommitMessage = Literal["agent", "goal", "template"]
 
 
-class Gate(msgspec.Struct, frozen=True):
+class GateSettings(msgspec.Struct, frozen=True):
     name: Annotated[Name, Meta(description="what the gate is called; unique")]
     command: Annotated[Text, Meta(description="the shell command; exit code 0 passes")]
     timeout_s: Annotated[Seconds, Meta(description="a gate that runs longer has failed")] = 600.0
@@ -87,7 +87,7 @@ class DeclaredAgent(msgspec.Struct, frozen=True):
     ] = {}
 
 
-class Route(msgspec.Struct, frozen=True):
+class RouteSettings(msgspec.Struct, frozen=True):
     agent: Annotated[Name, Meta(description="who works on a task that fits all the conditions")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
@@ -101,7 +101,7 @@ class Route(msgspec.Struct, frozen=True):
     ] = None
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepSettings(msgspec.Struct, frozen=True):
     agent: Annotated[Name, Meta(description="who works on it")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     on_outage: Annotated[
@@ -156,7 +156,7 @@ class Git(msgspec.Struct, frozen=True):
     commit_template: Annotated[Text, Meta(description="for `template`: {{title}}, {{message}}, …")] = "{{title}}"
 
 
-class Ledgers(msgspec.Struct, frozen=True):
+class LedgerSettings(msgspec.Struct, frozen=True):
     """Of `sessions.jsonl` and `metrics/`; `keep_runs` of the journal. What an attempt's runner writes is kept whole."""
 
     rotate_bytes_max: Annotated[
@@ -271,22 +271,23 @@ class Config(msgspec.Struct, frozen=True):
     replay_age_max_s: Annotated[
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[
-        tuple[Gate, ...], Meta(max_length=ENTRIES_MAX, description="what every candidate must pass before it lands")
+        tuple[GateSettings, ...],
+        Meta(max_length=ENTRIES_MAX, description="what every candidate must pass before it lands"),
     ] = ()
     agents: Annotated[
         tuple[DeclaredAgent, ...],
         Meta(max_length=ENTRIES_MAX, description="agents beside those known by name, and how those are called"),
     ] = ()
     routes: Annotated[
-        tuple[Route, ...],
+        tuple[RouteSettings, ...],
         Meta(max_length=ENTRIES_MAX, description="who works on a task that names no agent: the first that fits"),
     ] = ()
     cascade: Annotated[
-        tuple[Step, ...],
+        tuple[StepSettings, ...],
         Meta(max_length=ENTRIES_MAX, description="cheapest first; after a failure the next one has the next attempt"),
     ] = ()
     prices: Annotated[
@@ -301,7 +302,7 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Variable, ...],
         Meta(max_length=200, description="more variables that reach gates, beside PATH, HOME and the like"),
     ] = ()
-    ledgers: Ledgers = Ledgers()
+    ledgers: LedgerSettings = LedgerSettings()
     audit: Audit = Audit()
     server: Server = Server()
 
@@ -309,7 +310,7 @@ class Config(msgspec.Struct, frozen=True):
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-class Key(msgspec.Struct, frozen=True):
+class SettingKey(msgspec.Struct, frozen=True):
     """One setting: its dotted name and what may stand there."""
 
     name: str
@@ -328,14 +329,14 @@ class Key(msgspec.Struct, frozen=True):
         return "--" + self.name.replace(".", "-").replace("_", "-")
 
 
-def _keys(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
+def _keys(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[SettingKey]:
     for each in msgspec.structs.fields(struct):
         if _is_struct(each.type):
             yield from _keys(each.type, f"{prefix}{each.name}.")
             continue
         kind, facts = _bare(each.type)
         default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
-        yield Key(prefix + each.name, each.type, default, facts["description"], _allowed(kind, facts))
+        yield SettingKey(prefix + each.name, each.type, default, facts["description"], _allowed(kind, facts))
 
 
 def _is_struct(kind: Any) -> bool:
@@ -381,14 +382,20 @@ def _elements(kind: Any) -> str:
     return f"{LISTS[kind]} with " + ", ".join(kind.__struct_fields__)
 
 
-LISTS: dict[Any, str] = {Gate: "gates", DeclaredAgent: "agents", Route: "routes", Step: "steps", ModelPrice: "models"}
+LISTS: dict[Any, str] = {
+    GateSettings: "gates",
+    DeclaredAgent: "agents",
+    RouteSettings: "routes",
+    StepSettings: "steps",
+    ModelPrice: "models",
+}
 
 
-KEYS: dict[str, Key] = {key.name: key for key in _keys(Config)}
-GATE_KEYS: dict[str, Key] = {key.name: key for key in _keys(Gate)}
-AGENT_KEYS: dict[str, Key] = {key.name: key for key in _keys(DeclaredAgent)}
-ROUTE_KEYS: dict[str, Key] = {key.name: key for key in _keys(Route)}
-STEP_KEYS: dict[str, Key] = {key.name: key for key in _keys(Step)}
-PRICE_KEYS: dict[str, Key] = {key.name: key for key in _keys(ModelPrice)}
+KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}
+GATE_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(GateSettings)}
+AGENT_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(DeclaredAgent)}
+ROUTE_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(RouteSettings)}
+STEP_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(StepSettings)}
+PRICE_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(ModelPrice)}
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}
 VARIABLES: dict[str, str] = {key.variable: key.name for key in KEYS.values()}

@@ -9,7 +9,7 @@ crash is still due at the next start. What has landed stays landed.
 from __future__ import annotations
 
 from holdfast.crashpoints import point
-from holdfast.decisions.tasks import Desk, Now, end_attempt
+from holdfast.decisions.tasks import DecidedNow, DecisionContext, end_attempt
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.graph import Abort
@@ -27,7 +27,7 @@ def words_for(reason: AbortReason, cause: str) -> str:
     return f"it depends on {cause}, which failed or was cancelled"
 
 
-def cancel_with(desk: Desk, task: Task, reason: AbortReason, cause: str) -> None:
+def cancel_with(desk: DecisionContext, task: Task, reason: AbortReason, cause: str) -> None:
     """Ends whatever works on the task, then journals that it is cancelled."""
     point("chain.found")
     end_attempt(desk, task)
@@ -40,20 +40,20 @@ def cancel_with(desk: Desk, task: Task, reason: AbortReason, cause: str) -> None
     point("chain.cancelled")
 
 
-def finish_chains(desk: Desk) -> list[Now]:
+def finish_chains(desk: DecisionContext) -> list[DecidedNow]:
     """Cancels all that is due; returns the tasks, in the order in which they were cancelled."""
     board = desk.shop.board if desk.shop is not None else _board(desk)
-    cancelled: list[Now] = []
+    cancelled: list[DecidedNow] = []
     while aborts := _due(desk, board):
         for abort in aborts:
             task = desk.task(abort.task)
             cancel_with(desk, task, abort.reason, abort.cause)
             board.note_change(task.id)
-            cancelled.append(Now(task.id, task.state, words_for(abort.reason, abort.cause)))
+            cancelled.append(DecidedNow(task.id, task.state, words_for(abort.reason, abort.cause)))
     return cancelled
 
 
-def _due(desk: Desk, board: Board) -> list[Abort]:
+def _due(desk: DecisionContext, board: Board) -> list[Abort]:
     board.keep_up()
     with board.lock:
         due = board.graph.due_cancels()
@@ -61,7 +61,7 @@ def _due(desk: Desk, board: Board) -> list[Abort]:
     return [each for each in due if not (desk.is_busy and desk.task(each.task).state is TaskState.DONE)]
 
 
-def _board(desk: Desk) -> Board:
+def _board(desk: DecisionContext) -> Board:
     """A short session has none of its own."""
     board = Board(desk.ledger, desk.backlog, desk.blobs, desk.config)
     board.take_in()

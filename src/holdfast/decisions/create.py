@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from holdfast.decisions.tasks import Desk
+from holdfast.decisions.tasks import DecisionContext
 from holdfast.domain.definition import Definition, parse, problems_of, render
 from holdfast.domain.state import Task
 from holdfast.domain.task_ids import free_id, from_values, slug, words_of
@@ -64,7 +64,9 @@ class _Either:
         return sum(map(len, self._both))
 
 
-def create(desk: Desk, catalogue: Catalogue, given: Sequence[Mapping[str, Any]], parent: str = "") -> list[str]:
+def create(
+    desk: DecisionContext, catalogue: Catalogue, given: Sequence[Mapping[str, Any]], parent: str = ""
+) -> list[str]:
     """Journals new tasks: all of them or, if one cannot be, none. Returns their ids."""
     if (before := _created(desk, len(given))) is not None:
         return before
@@ -105,7 +107,7 @@ def _text(made: Definition) -> bytes:
     return text
 
 
-def _created(desk: Desk, count: int) -> list[str] | None:
+def _created(desk: DecisionContext, count: int) -> list[str] | None:
     """What was journalled of this request before a crash kept its answer from its asker."""
     if not desk.has_done("task_added", 0):
         return None
@@ -118,7 +120,9 @@ def _created(desk: Desk, count: int) -> list[str] | None:
     return found
 
 
-def _expect_new(desk: Desk, catalogue: Catalogue, made: Definition, others: Mapping[str, Definition]) -> None:
+def _expect_new(
+    desk: DecisionContext, catalogue: Catalogue, made: Definition, others: Mapping[str, Definition]
+) -> None:
     name = made.id
     if name in desk.tasks or name in others:
         raise TaskExists(task=name, path=desk.layout.backlog)
@@ -130,7 +134,7 @@ def _expect_new(desk: Desk, catalogue: Catalogue, made: Definition, others: Mapp
         raise DefinitionInvalid(name=name, problems="there is a file of this name that cannot be used")
 
 
-def _expect_sound(desk: Desk, made: Mapping[str, Definition]) -> None:
+def _expect_sound(desk: DecisionContext, made: Mapping[str, Definition]) -> None:
     """A dependency that there is not, or a circle among the new ones."""
     asked = {name for each in made.values() for name in (*each.depends_on, *([each.parent] if each.parent else []))}
     known = [(name, Definition(name)) for name in asked if name in desk.tasks]

@@ -15,7 +15,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.decisions.tasks import Answer, Desk, Later, expect_at_rest, expect_decided, refused, who_goes_on
+from holdfast.decisions.tasks import (
+    Answer,
+    DecisionContext,
+    Later,
+    expect_at_rest,
+    expect_decided,
+    refused,
+    who_goes_on,
+)
 from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.fsm import AbortReason, TransitionReason
@@ -30,14 +38,14 @@ from holdfast.storage.journal.entry import Record
 # -- sending back -----------------------------------------------------------------------------------------------------
 
 
-class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LandingRetry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`reason`: what the agent is told; a result that is done needs one to be sent back."""
 
     tasks: list[str]
     reason: str = ""
 
 
-def retry(desk: Desk, asked: Retry) -> Answer:
+def retry(desk: DecisionContext, asked: LandingRetry) -> Answer:
     tasks = [desk.task(name) for name in dict.fromkeys(asked.tasks)]
     records: list[Record] = []
     for number, task in enumerate(tasks):
@@ -47,7 +55,7 @@ def retry(desk: Desk, asked: Retry) -> Answer:
     return desk.answer(*tasks, note=who_goes_on(desk, "begins another attempt"))
 
 
-def _opening(desk: Desk, task: Task, reason: str, number: int) -> list[Record]:
+def _opening(desk: DecisionContext, task: Task, reason: str, number: int) -> list[Record]:
     told = f"A person has looked at the work and sent it back:\n\n{reason}\n" if reason else ""
     feedback = desk.blobs.put(told.encode(), content_type="text/plain") if told else ""
     opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": TransitionReason.REQUESTED_BY_PERSON}
@@ -72,7 +80,7 @@ def _anew(task: Task) -> dict[str, bool]:
 # -- landing as a branch ----------------------------------------------------------------------------------------------
 
 
-def land_as_branch(desk: Desk, task: Task, name: str, apart: Callable[..., Answer]) -> Answer:
+def land_as_branch(desk: DecisionContext, task: Task, name: str, apart: Callable[..., Answer]) -> Answer:
     """Lands what the task's attempt made as a new branch, judged like any landing."""
     branch = f"refs/heads/{name.removeprefix('refs/heads/')}"
     if task.state is TaskState.CLOSED and task.landed_on == branch:
@@ -91,7 +99,7 @@ def land_as_branch(desk: Desk, task: Task, name: str, apart: Callable[..., Answe
     if desk.shop.board.worked_on(task).approve and not task.approved:
         raise refused(task, "landed on a branch", f"type `holdfast approve {task.id}` first.", "nobody approved it")
 
-    def work(desk: Desk, task: Task) -> Answer:
+    def work(desk: DecisionContext, task: Task) -> Answer:
         assert desk.shop is not None
         if (verdict := land_on(desk.shop, task, branch)) is not None:
             raise refused(task, "landed on a branch", "the run goes on with it.", verdict.detail)
@@ -110,7 +118,7 @@ class Settlement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: str = ""
 
 
-def settle(desk: Desk, asked: Settlement) -> Answer:
+def settle(desk: DecisionContext, asked: Settlement) -> Answer:
     task, commit = desk.task(asked.task), asked.commit
     if not desk.has_done("landing_settled", 0):
         if not task.landed:

@@ -15,12 +15,12 @@ from holdfast.errors import DecisionRefused
 from holdfast.storage.journal.entry import Record
 
 if TYPE_CHECKING:
-    from holdfast.decisions.tasks import Desk
+    from holdfast.decisions.tasks import DecisionContext
 
 CHOICES = ("newest", "anew")
 
 
-def records(desk: Desk, task: Task, decision: str) -> list[Record]:
+def records(desk: DecisionContext, task: Task, decision: str) -> list[Record]:
     """`newest` goes on from the newest turn that is there, `anew` without what the attempts before left."""
     if not is_lost(task.parked):
         hint = f"use `holdfast resolve {task.id} --happened`, `--retry` or `--abandon`."
@@ -44,7 +44,7 @@ def records(desk: Desk, task: Task, decision: str) -> list[Record]:
     return [*opened, back, desk.record("task_flagged", 1, flag, told)]
 
 
-def _opened(desk: Desk, task: Task) -> list[Record]:
+def _opened(desk: DecisionContext, task: Task) -> list[Record]:
     """A task that is done is opened again; by a crash between the two it has failed, and is parked still."""
     outcome = {"kind": "lost", "detail": task.parked, "attempt": task.attempt}
     facts = {"task": task.id, "reason": TransitionReason.RESOLVED_BY_PERSON, "attempt": task.attempt}

@@ -23,13 +23,13 @@ import msgspec
 from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
-from holdfast.decisions.landings import Retry, Settlement, retry, settle
+from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promote import Promotion, promote
 from holdfast.decisions.reassign import Reassignment, reassign
 from holdfast.decisions.stop import stop
 from holdfast.decisions.tasks import (
     Answer,
-    Desk,
+    DecisionContext,
     Later,
     One,
     Rejection,
@@ -43,7 +43,7 @@ from holdfast.decisions.tasks import (
 )
 from holdfast.decisions.turns import Fork, Turn, fork, undo
 from holdfast.domain.task import TaskState
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.errors import (
     AlreadyExists,
     DiskError,
@@ -71,9 +71,9 @@ FATAL = (JournalClosed, JournalCorrupt, StaleEpoch, DiskError)
 REFUSED = (EntryUnfit, AlreadyExists, FileMissing)
 
 # Each decision: the type of its values, and the function that makes it.
-DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[Desk, Any], Answer]]] = {
+DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any], Answer]]] = {
     "cancel": (Several, cancel),
-    "retry": (Retry, retry),
+    "retry": (LandingRetry, retry),
     "resolve": (Resolution, resolve),
     "approve": (One, approve),
     "reject": (Rejection, reject),
@@ -96,7 +96,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asker: identity.Identity
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RequestRefusal(msgspec.Struct, frozen=True):
     """`code` is the name of the error's class."""
 
     code: str
@@ -107,10 +107,10 @@ class Refusal(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     asker: identity.Identity
     result: Answer | None = None
-    error: Refusal | None = None
+    error: RequestRefusal | None = None
 
 
-def decide(desk: Desk, kind: str, params: dict[str, Any]) -> Answer:
+def decide(desk: DecisionContext, kind: str, params: dict[str, Any]) -> Answer:
     if kind not in DECISIONS:
         raise InputError(detail=f"there is no decision {kind!r}; known are {', '.join(DECISIONS)}")
     shape, function = DECISIONS[kind]
@@ -137,7 +137,7 @@ class Requests:
         self._folder = layout.signals
         self._is_known = False
 
-    def answer(self, shop: Workshop, *, is_run: bool = True, is_busy: bool = False) -> list[str]:
+    def answer(self, shop: RunContext, *, is_run: bool = True, is_busy: bool = False) -> list[str]:
         """Answers what is asked, in the caller's thread; returns the tasks that were decided about."""
         if not self._is_known:
             disk.replace(self._folder / "serving.json", msgspec.json.encode(identity.current()))
@@ -148,7 +148,7 @@ class Requests:
             # What somebody added or edited just before is known when it is decided about.
             shop.board.take_in()
             shop.board.keep_up()
-            desk = Desk.of(shop, request.id, is_run=is_run, is_busy=is_busy, by=self._owner_of(request))
+            desk = DecisionContext.of(shop, request.id, is_run=is_run, is_busy=is_busy, by=self._owner_of(request))
             try:
                 answer = decide(desk, request.kind, request.params)
             except Later:
@@ -189,7 +189,7 @@ class Requests:
             return identity.user()
 
     def _reply(self, request: Request, answer: Answer | None, error: HoldfastError | None) -> None:
-        refusal = Refusal(type(error).__name__, str(error), error.exit_code) if error is not None else None
+        refusal = RequestRefusal(type(error).__name__, str(error), error.exit_code) if error is not None else None
         reply = msgspec.json.encode(Reply(request.asker, answer, refusal))
         disk.replace(self._folder / f"reply-{request.id}.json", reply, 0o600)
 
@@ -229,7 +229,7 @@ def ask(layout: Layout, key: str, kind: str, params: dict[str, Any]) -> Answer |
     return found.result
 
 
-def _revived(refusal: Refusal) -> HoldfastError:
+def _revived(refusal: RequestRefusal) -> HoldfastError:
     """The error as the run raised it: its kind and its words."""
     kind = getattr(errors, refusal.code, HoldfastError)
     if not (isinstance(kind, type) and issubclass(kind, HoldfastError)):

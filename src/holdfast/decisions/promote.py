@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.decisions.landings import land_as_branch
-from holdfast.decisions.tasks import ACTOR, Answer, Desk, Later, expect_decided, refused, resuming
+from holdfast.decisions.tasks import ACTOR, Answer, DecisionContext, Later, expect_decided, refused, resuming
 from holdfast.domain.entries import MOVE_TO, LandingPromoted
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
@@ -28,7 +28,7 @@ class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     branch: str = ""
 
 
-def promote(desk: Desk, asked: Promotion) -> Answer:
+def promote(desk: DecisionContext, asked: Promotion) -> Answer:
     """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew.
 
     Where a person has changed something in its worktree since, that is the candidate.
@@ -55,7 +55,7 @@ def promote(desk: Desk, asked: Promotion) -> Answer:
     return _apart(desk, task, lambda desk, task: _finished(desk, task, said))
 
 
-def _finished(desk: Desk, task: Task, said: str) -> Answer:
+def _finished(desk: DecisionContext, task: Task, said: str) -> Answer:
     assert desk.shop is not None
     if task.state is TaskState.DONE:
         finish(desk.shop, task)
@@ -63,7 +63,7 @@ def _finished(desk: Desk, task: Task, said: str) -> Answer:
     return desk.answer(task, note=note, landed=task.landed)
 
 
-def _mended(desk: Desk, task: Task) -> str:
+def _mended(desk: DecisionContext, task: Task) -> str:
     """What stands in the task's worktree as a candidate, where a person has changed it there; empty where nobody has.
 
     It is saved as the snapshot `promoted`. Nobody is at work there: the task has failed, or is open again.
@@ -91,7 +91,7 @@ def _mended(desk: Desk, task: Task) -> str:
 # -- beside the loop --------------------------------------------------------------------------------------------------
 
 
-def _apart(desk: Desk, task: Task, work: Callable[[Desk, Task], Answer]) -> Answer:
+def _apart(desk: DecisionContext, task: Task, work: Callable[[DecisionContext, Task], Answer]) -> Answer:
     """Where a loop asks, gates run beside it, one task at a time: it comes again, and is then told the answer."""
     finisher = desk.shop.finisher if desk.shop is not None else None
     if finisher is None:
@@ -101,7 +101,7 @@ def _apart(desk: Desk, task: Task, work: Callable[[Desk, Task], Answer]) -> Answ
     raise Later
 
 
-def _told(desk: Desk) -> Answer | None:
+def _told(desk: DecisionContext) -> Answer | None:
     """What came of it, where it was begun before; None where it was not."""
     finisher = desk.shop.finisher if desk.shop is not None else None
     if finisher is not None and finisher.key == desk.key:
@@ -118,7 +118,7 @@ def _told(desk: Desk) -> Answer | None:
 # -- what was done or has landed before -------------------------------------------------------------------------------
 
 
-def _done(desk: Desk, task: Task, candidate: str) -> list[Record]:
+def _done(desk: DecisionContext, task: Task, candidate: str) -> list[Record]:
     """What is missing on the way from failed to done, under the same attempt."""
     records = resuming(desk, task)
     if records or task.state is TaskState.OPEN:
@@ -132,7 +132,7 @@ def _done(desk: Desk, task: Task, candidate: str) -> list[Record]:
     return [*records, desk.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
 
 
-def _again(desk: Desk, task: Task) -> Answer:
+def _again(desk: DecisionContext, task: Task) -> Answer:
     if not task.landed:
         raise refused(task, "promoted", "there is nothing to land.", "this journal knows no landing of it")
     branch = branch_of(task)
@@ -146,7 +146,7 @@ def _again(desk: Desk, task: Task) -> Answer:
     return _apart(desk, task, _landed_again)
 
 
-def _landed_again(desk: Desk, task: Task) -> Answer:
+def _landed_again(desk: DecisionContext, task: Task) -> Answer:
     assert desk.shop is not None
     rejected = land_again(desk.shop, task)
     if rejected is not None:

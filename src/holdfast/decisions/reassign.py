@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.decisions.tasks import Answer, Desk, end_attempt, expect_decided, refused
+from holdfast.decisions.tasks import Answer, DecisionContext, end_attempt, expect_decided, refused
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.routing import after_this, model_for
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.engine.outcome import unsettled_spend
 
 _TAKEN = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
@@ -27,7 +27,7 @@ class Reassignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
-def reassign(desk: Desk, asked: Reassignment) -> Answer:
+def reassign(desk: DecisionContext, asked: Reassignment) -> Answer:
     task, shop = desk.task(asked.task), desk.shop
     assert shop is not None
     if not desk.has_begun():
@@ -50,7 +50,7 @@ def reassign(desk: Desk, asked: Reassignment) -> Answer:
     return desk.answer(task, note=f"{who} goes on with {task.attempt}, by {task.assigned[0]}", agent=task.assigned[0])
 
 
-def _successor(shop: Workshop, task: Task, named: str) -> tuple[str, str]:
+def _successor(shop: RunContext, task: Task, named: str) -> tuple[str, str]:
     """The agent and the model that go on."""
     known = ", ".join(sorted(shop.agents))
     if not named:

@@ -10,12 +10,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from holdfast.decisions.tasks import Desk
+from holdfast.decisions.tasks import DecisionContext
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.errors import ClaimLost, ClaimRefused, DecisionRefused, InputError
 from holdfast.git import repository
 from holdfast.ports import Claim
@@ -25,7 +25,7 @@ from holdfast.storage.records.redact import without_secrets
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
-def claim(desk: Desk, worker: str, task: str) -> Claim:
+def claim(desk: DecisionContext, worker: str, task: str) -> Claim:
     """Hands out one task by its id."""
     known = desk.task(task)
     if desk.has_done("task_claimed", 0):
@@ -41,7 +41,7 @@ def claim(desk: Desk, worker: str, task: str) -> Claim:
         return _claim(desk, worker, task)
 
 
-def claim_next(desk: Desk, worker: str, role: str | None) -> Claim | None:
+def claim_next(desk: DecisionContext, worker: str, role: str | None) -> Claim | None:
     """Hands out the task that comes first, of this role or of any; None when nothing is ready."""
     if (before := desk.journalled("task_claimed", 0)) is not None:
         return _again(desk, desk.task(before.inputs["task"]), worker)
@@ -55,12 +55,12 @@ def claim_next(desk: Desk, worker: str, role: str | None) -> Claim | None:
         return None if name is None else _claim(desk, worker, name)
 
 
-def _claim(desk: Desk, worker: str, task: str) -> Claim:
+def _claim(desk: DecisionContext, worker: str, task: str) -> Claim:
     facts: dict[str, Any] = {"remote": True, "idempotency_key": desk.key}
     return desk.ledger.claim(worker, task, lease_s=desk.config.lease_s, why="it was claimed through the API", **facts)
 
 
-def _again(desk: Desk, task: Task, worker: str) -> Claim:
+def _again(desk: DecisionContext, task: Task, worker: str) -> Claim:
     """The claim that was made under the same key before its answer got lost."""
     held = desk.ledger.lease(task.id)
     if held is None or held.worker != worker:
@@ -68,7 +68,7 @@ def _again(desk: Desk, task: Task, worker: str) -> Claim:
     return held
 
 
-def held(desk: Desk, task: str, token: str) -> tuple[Task, Claim]:
+def held(desk: DecisionContext, task: str, token: str) -> tuple[Task, Claim]:
     """The task, for who has its claim. A lease that has run out is over, also before the loop has come to say so: it
     may be doing that now, and what is granted meanwhile would be taken away again."""
     known = desk.task(task)
@@ -82,20 +82,20 @@ def held(desk: Desk, task: str, token: str) -> tuple[Task, Claim]:
     return known, lease
 
 
-def beat(desk: Desk, task: str, token: str) -> Claim:
+def beat(desk: DecisionContext, task: str, token: str) -> Claim:
     """Extends the lease. It is kept in memory only: after a restart every lease begins anew."""
     _, lease = held(desk, task, token)
     return desk.ledger.heartbeat(lease, lease_s=desk.config.lease_s)
 
 
-def start(desk: Desk, task: str, token: str) -> None:
+def start(desk: DecisionContext, task: str, token: str) -> None:
     if desk.has_done("task_started", 0):
         return
     known, lease = held(desk, task, token)
     desk.append([_moved(desk, known, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=lease.worker)])
 
 
-def progress(desk: Desk, task: Task, message: str, percent: float | None) -> None:
+def progress(desk: DecisionContext, task: Task, message: str, percent: float | None) -> None:
     if desk.has_done("task_progressed", 0):
         return
     said = {"task": task.id, "attempt": task.attempt, "message": without_secrets(message), "percent": percent}
@@ -107,7 +107,7 @@ def has_commit(repo: Path, commit: str) -> bool:
     return not commit or bool(_COMMIT.fullmatch(commit) and repository.commits_here(repo, [commit]))
 
 
-def complete(desk: Desk, task: str, token: str, commit: str, summary: str, *, is_here: bool) -> None:
+def complete(desk: DecisionContext, task: str, token: str, commit: str, summary: str, *, is_here: bool) -> None:
     """`is_here`: what `has_commit` says of the commit."""
     if desk.has_done("task_done", 0):
         return
@@ -131,7 +131,7 @@ def keep_reason(blobs: Blobs, reason: str) -> str:
     return blobs.put(without_secrets(reason).encode(), content_type="text/plain") if reason else ""
 
 
-def fail(desk: Desk, task: str, token: str, reason: str, *, feedback: str) -> None:
+def fail(desk: DecisionContext, task: str, token: str, reason: str, *, feedback: str) -> None:
     """`feedback`: what `keep_reason` says of the reason."""
     if desk.has_done("task_failed", 0):
         return
@@ -144,7 +144,7 @@ def fail(desk: Desk, task: str, token: str, reason: str, *, feedback: str) -> No
     desk.append([_moved(desk, known, event, AbortReason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)])
 
 
-def release(desk: Desk, task: str, token: str) -> None:
+def release(desk: DecisionContext, task: str, token: str) -> None:
     if desk.has_done("task_opened", 0):
         return
     known, _ = held(desk, task, token)
@@ -152,15 +152,15 @@ def release(desk: Desk, task: str, token: str) -> None:
     desk.append([_moved(desk, known, event, TransitionReason.CLAIM_RELEASED)])
 
 
-def _moved(desk: Desk, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
+def _moved(desk: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
     return desk.moved(task, event, reason, facts={"attempt": task.attempt, **facts})
 
 
-def expect_shop(desk: Desk) -> Workshop:
+def expect_shop(desk: DecisionContext) -> RunContext:
     if desk.shop is None:
         raise DecisionRefused(task="", verb="worked on", reason="nobody runs here", hint="type `holdfast serve`.")
     return desk.shop
 
 
-def definition(desk: Desk, task: Task) -> Definition | None:
+def definition(desk: DecisionContext, task: Task) -> Definition | None:
     return expect_shop(desk).board.definition(task.id)

@@ -10,15 +10,15 @@ import time
 from collections.abc import Collection, Iterable
 
 from holdfast.clock import Deadline, monotonic
-from holdfast.decisions.tasks import Answer, Desk, Now, Several, expect_decided, refused
+from holdfast.decisions.tasks import Answer, DecidedNow, DecisionContext, Several, expect_decided, refused
 from holdfast.decisions.turns import settle
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine import outcome
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.storage.journal.entry import Record
-from holdfast.storage.records.attempt_folder import POLL_S, Seen
+from holdfast.storage.records.attempt_folder import POLL_S, Liveness
 
 AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 # Beyond its grace period a runner takes a snapshot and writes its ledgers.
@@ -27,7 +27,7 @@ SPARE_S = 30.0
 BEGIN_S_MAX = 30.0
 
 
-def stop(desk: Desk, asked: Several) -> Answer:
+def stop(desk: DecisionContext, asked: Several) -> Answer:
     """Every task is checked before the first agent is asked to end."""
     tasks = [desk.task(name) for name in dict.fromkeys(asked.tasks)]
     todo = [(number, task) for number, task in enumerate(tasks) if not desk.has_done("task_flagged", number)]
@@ -42,10 +42,10 @@ def stop(desk: Desk, asked: Several) -> Answer:
             _await_end(desk.shop, task)
             settle(desk, task)
     note = "its runner was asked to end the agent; `holdfast resume {}` goes on with the attempt"
-    return Answer([Now(task.id, task.state, note.format(task.id)) for task in tasks])
+    return Answer([DecidedNow(task.id, task.state, note.format(task.id)) for task in tasks])
 
 
-def flag(desk: Desk, task: Task, number: int = 0) -> Record:
+def flag(desk: DecisionContext, task: Task, number: int = 0) -> Record:
     """Parks the task: a run would go on with the attempt at once."""
     flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before, "cause": task.cause}
     return desk.record("task_flagged", number, flag)
@@ -60,27 +60,27 @@ def _expect_stoppable(task: Task) -> None:
     expect_decided(task, "stopped", or_stopped=True)
 
 
-def _await_end(shop: Workshop, task: Task) -> None:
+def _await_end(shop: RunContext, task: Task) -> None:
     """Returns when the runner has ended; one that does not in time is ended like any other process of the attempt."""
     deadline = monotonic() + shop.config.grace_s + SPARE_S
-    while task.state in AT_WORK and shop.spawn.look(task) is Seen.ALIVE:
+    while task.state in AT_WORK and shop.spawn.look(task) is Liveness.ALIVE:
         if monotonic() > deadline:
             outcome.orphan(shop, task, TaskEvent.CRASH)
             return
         time.sleep(POLL_S)
 
 
-def tell_adopted(shop: Workshop, tasks: Iterable[Task]) -> None:
+def tell_adopted(shop: RunContext, tasks: Iterable[Task]) -> None:
     """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
     for task in tasks:
-        seen = shop.spawn.look(task) if task.starts else Seen.DEAD
-        if seen is Seen.ALIVE:
+        seen = shop.spawn.look(task) if task.starts else Liveness.DEAD
+        if seen is Liveness.ALIVE:
             shop.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
-        elif seen is Seen.ENDED:
+        elif seen is Liveness.ENDED:
             shop.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
 
 
-def leave(shop: Workshop, tasks: Collection[Task]) -> None:
+def leave(shop: RunContext, tasks: Collection[Task]) -> None:
     """Before the run ends: waits until every runner has taken its start. The next run takes a start that nobody has
     for one that never began, and the runner, however late it comes, then does nothing."""
     deadline = Deadline(BEGIN_S_MAX, POLL_S)
@@ -94,8 +94,8 @@ def leave(shop: Workshop, tasks: Collection[Task]) -> None:
     shop.note("", f"stopped; {agents} on working, and the next run takes over")
 
 
-def end_agents(shop: Workshop, tasks: Iterable[Task]) -> None:
+def end_agents(shop: RunContext, tasks: Iterable[Task]) -> None:
     """Asks the runners of the tasks to end."""
     for task in tasks:
-        if task.state is TaskState.IN_PROGRESS and shop.spawn.look(task) is Seen.ALIVE:
+        if task.state is TaskState.IN_PROGRESS and shop.spawn.look(task) is Liveness.ALIVE:
             shop.spawn.ask_to_stop(task)

@@ -20,12 +20,12 @@ from holdfast.config.settings import Config
 from holdfast.decisions import lost_turns
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
-from holdfast.domain.file_problem import Problem
+from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState, cancel_event, verb_of
 from holdfast.engine import landed_before, leftovers
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.engine.turns import Follower
 from holdfast.errors import (
     DecisionRefused,
@@ -62,7 +62,7 @@ NEAR_MAX = 500
 _UNDER_WAY = _AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
 
 
-class Now(msgspec.Struct, frozen=True):
+class DecidedNow(msgspec.Struct, frozen=True):
     """A task after a decision."""
 
     id: str
@@ -75,12 +75,12 @@ class Later(Exception):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    tasks: list[Now]
+    tasks: list[DecidedNow]
     facts: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
-class Desk:
+class DecisionContext:
     """Where decisions are made. `key` is the request's id; `shop` is there where work can be done, too.
 
     `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
@@ -96,8 +96,8 @@ class Desk:
     blobs: Blobs
     clock: Callable[[], float]
     key: str
-    problems: Sequence[Problem] = ()
-    shop: Workshop | None = None
+    problems: Sequence[FileProblem] = ()
+    shop: RunContext | None = None
     is_run: bool = False
     is_busy: bool = False
     by: str = field(default_factory=identity.user)
@@ -107,7 +107,7 @@ class Desk:
     @classmethod
     def of(
         cls,
-        shop: Workshop,
+        shop: RunContext,
         key: str,
         *,
         is_run: bool = False,
@@ -115,7 +115,7 @@ class Desk:
         by: str = "",
         kind: str = "",
         actor: str = ACTOR,
-    ) -> Desk:
+    ) -> DecisionContext:
         board = shop.board
         return cls(
             shop.repo, shop.layout, shop.config, shop.ledger, board.backlog, shop.blobs, shop.clock, key,
@@ -198,7 +198,7 @@ class Desk:
         return f"{self.key}#{number}" if number else self.key
 
     def answer(self, *tasks: Task, note: str = "", **facts: Any) -> Answer:
-        return Answer([Now(task.id, task.state, note) for task in tasks], facts)
+        return Answer([DecidedNow(task.id, task.state, note) for task in tasks], facts)
 
 
 def unknown(task: str, known: Mapping[str, Any]) -> TaskUnknown:
@@ -225,7 +225,7 @@ class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: list[str]
 
 
-def cancel(desk: Desk, asked: Several) -> Answer:
+def cancel(desk: DecisionContext, asked: Several) -> Answer:
     """All are cancelled or, if one cannot be, none. Whatever works on them is ended first."""
     tasks = _each_once(desk, asked)
     before = {task.id for task in tasks if task.state is TaskState.CANCELLED}
@@ -242,10 +242,10 @@ def cancel(desk: Desk, asked: Several) -> Answer:
     is_again = desk.has_begun()
     desk.append(records)
     notes = {name: "it was cancelled before" for name in before if not is_again}
-    return Answer([Now(task.id, task.state, notes.get(task.id, "")) for task in tasks])
+    return Answer([DecidedNow(task.id, task.state, notes.get(task.id, "")) for task in tasks])
 
 
-def expect_at_rest(desk: Desk, task: Task, verb: str) -> None:
+def expect_at_rest(desk: DecisionContext, task: Task, verb: str) -> None:
     """Of a task that is done: nobody is just verifying or landing it, and it has not landed yet."""
     if task.state is not TaskState.DONE:
         return
@@ -255,7 +255,7 @@ def expect_at_rest(desk: Desk, task: Task, verb: str) -> None:
         raise refused(task, verb, "the next `holdfast run` closes it.", "it has landed already")
 
 
-def end_attempt(desk: Desk, task: Task) -> None:
+def end_attempt(desk: DecisionContext, task: Task) -> None:
     """Returns when nothing of the task's attempt is alive, and all that it completed is journalled."""
     if task.state not in _AT_WORK or not task.starts:
         return
@@ -267,7 +267,7 @@ def end_attempt(desk: Desk, task: Task) -> None:
     Follower(desk.ledger, desk.layout).follow(task)
 
 
-def _each_once(desk: Desk, asked: Several) -> list[Task]:
+def _each_once(desk: DecisionContext, asked: Several) -> list[Task]:
     return [desk.task(name) for name in dict.fromkeys(asked.tasks)]
 
 
@@ -279,7 +279,7 @@ class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decision: Literal["happened", "retry", "abandon", "newest", "anew"]
 
 
-def resolve(desk: Desk, asked: Resolution) -> Answer:
+def resolve(desk: DecisionContext, asked: Resolution) -> Answer:
     task = desk.task(asked.task)
     if not (desk.has_done("task_flagged", 0) or desk.has_done("task_flagged", 1)):
         if not task.parked:
@@ -288,7 +288,7 @@ def resolve(desk: Desk, asked: Resolution) -> Answer:
     return desk.answer(task, note=f"resolved as: {asked.decision}")
 
 
-def _resolution(desk: Desk, task: Task, decision: str) -> list[Record]:
+def _resolution(desk: DecisionContext, task: Task, decision: str) -> list[Record]:
     """The move that the decision asks for, if any, and then the flag: a crash between leaves the task parked still."""
     if decision in lost_turns.CHOICES:
         return lost_turns.records(desk, task, decision)
@@ -321,7 +321,7 @@ class Rejection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
-def approve(desk: Desk, asked: One) -> Answer:
+def approve(desk: DecisionContext, asked: One) -> Answer:
     task = desk.task(asked.task)
     if not desk.has_begun():
         if task.state is TaskState.PLANNED:
@@ -334,7 +334,7 @@ def approve(desk: Desk, asked: One) -> Answer:
     return desk.answer(task, note=who_goes_on(desk, "lands it" if task.attempt else "begins it"))
 
 
-def reject(desk: Desk, asked: Rejection) -> Answer:
+def reject(desk: DecisionContext, asked: Rejection) -> Answer:
     """What the person says is told to the agent when the task is tried again."""
     task = desk.task(asked.task)
     if not desk.has_begun():
@@ -359,7 +359,7 @@ def _expect_pending(task: Task, verb: str) -> None:
         raise refused(task, verb, f"only what waits for an approval can be {verb}; `holdfast list` shows what does.")
 
 
-def resume(desk: Desk, asked: One) -> Answer:
+def resume(desk: DecisionContext, asked: One) -> Answer:
     """Goes on with the last attempt, where `retry` would begin another; or with what is stopped or paused."""
     task = desk.task(asked.task)
     if not desk.has_begun():
@@ -381,14 +381,14 @@ def resume(desk: Desk, asked: One) -> Answer:
     return desk.answer(task, note=who_goes_on(desk, f"goes on with {task.attempt if task.continues else 'it'}"))
 
 
-def _letting_go(desk: Desk, task: Task, number: int) -> list[Record]:
+def _letting_go(desk: DecisionContext, task: Task, number: int) -> list[Record]:
     """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
     flag = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
     told = {"was": task.parked, "reason": TransitionReason.REQUESTED_BY_PERSON}
     return [desk.record("task_flagged", number, flag, told)] if task.parked == STOPPED else []
 
 
-def resuming(desk: Desk, task: Task) -> list[Record]:
+def resuming(desk: DecisionContext, task: Task) -> list[Record]:
     """What is missing for the next claim to go on with the last attempt of a task that has failed."""
     records = []
     has_begun = desk.has_begun()
@@ -399,5 +399,5 @@ def resuming(desk: Desk, task: Task) -> list[Record]:
     return records
 
 
-def who_goes_on(desk: Desk, what: str) -> str:
+def who_goes_on(desk: DecisionContext, what: str) -> str:
     return f"the run {what}" if desk.is_run else f"the next `holdfast run` {what}"

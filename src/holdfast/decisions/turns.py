@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.backlog.sync import DEFINITION_TYPE
-from holdfast.decisions.tasks import Answer, Desk, expect_decided, refused
+from holdfast.decisions.tasks import Answer, DecisionContext, expect_decided, refused
 from holdfast.domain.definition import is_id, render
 from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
 from holdfast.domain.fsm import TransitionReason
@@ -22,17 +22,17 @@ from holdfast.errors import TaskExists, TurnUnknown
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
 
 _ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
-_ALIVE = {Seen.ALIVE, Seen.HEADLESS}
+_ALIVE = {Liveness.ALIVE, Liveness.HEADLESS}
 
 
 # -- which turn -------------------------------------------------------------------------------------------------------
 
 
-def candidate_of(desk: Desk, attempt: str, turn: int) -> str:
+def candidate_of(desk: DecisionContext, attempt: str, turn: int) -> str:
     """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
     trees = desk.worktrees
     store = trees.store
@@ -56,7 +56,7 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn: int
 
 
-def undo(desk: Desk, asked: Turn) -> Answer:
+def undo(desk: DecisionContext, asked: Turn) -> Answer:
     """Puts the worktree back to a turn; what stood there is saved as the attempt's next snapshot `undo-<k>`."""
     task = desk.task(asked.task)
     if not desk.has_begun():
@@ -77,12 +77,12 @@ def undo(desk: Desk, asked: Turn) -> Answer:
     return desk.answer(task, note=note, saved=_last_undo(desk, task), turn=asked.turn)
 
 
-def _last_undo(desk: Desk, task: Task) -> str:
+def _last_undo(desk: DecisionContext, task: Task) -> str:
     names = [name for name in snapshots_of(desk.worktrees.store, task.attempt) if name.startswith("undo-")]
     return f"{ROOT}/{task.attempt}/{names[-1]}" if names else ""
 
 
-def _expect_undoable(desk: Desk, task: Task) -> None:
+def _expect_undoable(desk: DecisionContext, task: Task) -> None:
     """Only where nobody works, and where the next start goes on with the worktree as it stands."""
     expect_decided(task, "put back", or_stopped=True)
     settle(desk, task)
@@ -94,7 +94,7 @@ def _expect_undoable(desk: Desk, task: Task) -> None:
         raise refused(task, "put back", f"use `holdfast fork {task.id} --turn N`.", "its worktree is gone")
 
 
-def settle(desk: Desk, task: Task) -> None:
+def settle(desk: DecisionContext, task: Task) -> None:
     """An attempt that ended, or died, while nobody ran is taken for what it is before anything is put back."""
     shop = desk.shop
     if shop is None or task.state not in (TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED):
@@ -132,7 +132,7 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spare: str = ""
 
 
-def fork(desk: Desk, asked: Fork) -> Answer:
+def fork(desk: DecisionContext, asked: Fork) -> Answer:
     """The next attempt begins with the tree of a turn; of a task that has ended, that is a new task."""
     found = attempt_named(desk.ledger.state, asked.task)
     task, attempt = found if found is not None else (desk.task(asked.task), "")
@@ -151,7 +151,7 @@ def fork(desk: Desk, asked: Fork) -> Answer:
     return desk.answer(task, note=f"{who} begins with turn {asked.turn} of {attempt}", attempt=attempt, turn=asked.turn)
 
 
-def _forking(desk: Desk, task: Task, attempt: str, turn: int) -> list[Record]:
+def _forking(desk: DecisionContext, task: Task, attempt: str, turn: int) -> list[Record]:
     candidate = candidate_of(desk, attempt, turn)
     told = f"Go on from turn {turn} of {attempt}: the worktree holds what it left, on top of the newest target.\n"
     feedback = desk.blobs.put(told.encode(), content_type="text/plain")
@@ -163,7 +163,7 @@ def _forking(desk: Desk, task: Task, attempt: str, turn: int) -> list[Record]:
     return [*records, desk.record("attempt_forked", 1 if records or has_begun else 0, msgspec.to_builtins(forked))]
 
 
-def _fork_apart(desk: Desk, task: Task, attempt: str, asked: Fork) -> Answer:
+def _fork_apart(desk: DecisionContext, task: Task, attempt: str, asked: Fork) -> Answer:
     """A file first, then its record: a file without one is taken in by the next run, a task without a file is not."""
     name = asked.id or asked.spare or f"{task.id}-fork"
     if not desk.has_done("task_added", 0):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.clock import monotonic
-from holdfast.demo.sample import Sample, Step
+from holdfast.demo.sample import Sample, SampleStep
 from holdfast.identity import Identity
 from holdfast.layout import Attempt
 from holdfast.processes import starts
@@ -150,7 +150,7 @@ class Lives:
     def await_redone(self, attempt: str, number: int) -> None:
         self.await_that(lambda: self.taken(attempt)[number] > 1, f"step {number} of {attempt}, a second time")
 
-    def held(self) -> list[Step]:
+    def held(self) -> list[SampleStep]:
         """The steps that wait to be allowed, of agents that are alive: none of these ends before it is."""
         living = self.agents()
         waiting = self.sample.steps()[self.allowed :]

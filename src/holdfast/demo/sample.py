@@ -35,7 +35,7 @@ ALL_STEPS = STEPS * len(PLAIN) + 2 + 2 + 1
 
 
 @dataclass(frozen=True)
-class Step:
+class SampleStep:
     """One line of the file outside: the attempt, the number of the step in it, and the agent's pid."""
 
     attempt: str
@@ -96,10 +96,10 @@ class Sample:
         """Steps up to this line of the file outside may end."""
         disk.replace(self._allowed, f"{lines}\n".encode())
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[SampleStep]:
         text = self._steps.read_text()
         lines = text[: text.rfind("\n") + 1].splitlines()
-        return [Step(attempt, int(number), int(pid)) for attempt, number, pid in map(str.split, lines)]
+        return [SampleStep(attempt, int(number), int(pid)) for attempt, number, pid in map(str.split, lines)]
 
     def git(self, *args: str, cwd: Path | None = None) -> str:
         home = str(self.folder)

@@ -132,7 +132,7 @@ class Resources(msgspec.Struct, frozen=True):
     line_bytes_max: int = 8 << 20
 
 
-class Limits(msgspec.Struct, frozen=True):
+class AttemptLimits(msgspec.Struct, frozen=True):
     """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone.
 
     `output_bytes_max`: what is kept of the output in all; the agent goes on all the same.
@@ -172,7 +172,7 @@ class Order(msgspec.Struct, frozen=True):
     private: str
     turn: int = 0
     done: int = 0
-    limits: Limits = Limits()
+    limits: AttemptLimits = AttemptLimits()
     passed_on: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.domain.file_problem import Problem, Unreadable
+from holdfast.domain.file_problem import FileProblem, Unreadable
 
 ID_RULE = (
     "1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first, "
@@ -101,7 +101,7 @@ def is_id(name: str) -> bool:
     return _ID.fullmatch(name) is not None
 
 
-def parse(text: bytes, stem: str) -> Definition | list[Problem]:
+def parse(text: bytes, stem: str) -> Definition | list[FileProblem]:
     """The definition in `text`; `stem` is the file's name without its ending, and the id where none is given."""
     from holdfast.domain.yaml_text import read_mapping
 
@@ -117,7 +117,7 @@ def parse(text: bytes, stem: str) -> Definition | list[Problem]:
     return made
 
 
-def from_mapping(values: Mapping[str, Any], text: bytes = b"{}") -> Definition | list[Problem]:
+def from_mapping(values: Mapping[str, Any], text: bytes = b"{}") -> Definition | list[FileProblem]:
     """The definition that has these values; `text` is where problems are told the places of."""
     made = msgspec.convert(_normal(values), Definition)
     return _wrong_values(text, made) or made
@@ -167,7 +167,7 @@ def _unix_s(written: str) -> float | str:
         return written
 
 
-def _wrong_fields(text: bytes, values: dict[str, Any]) -> list[Problem]:
+def _wrong_fields(text: bytes, values: dict[str, Any]) -> list[FileProblem]:
     """Every unknown key and every value of a wrong type, in the order of the file."""
     problems = []
     for key, value in _normal(values).items():
@@ -207,7 +207,7 @@ _WORDS = {
 }
 
 
-def _wrong_values(text: bytes, made: Definition) -> list[Problem]:
+def _wrong_values(text: bytes, made: Definition) -> list[FileProblem]:
     """What the types alone do not tell."""
     problems = [
         _problem(text, key, f"{key}: {name!r} cannot be a task id: {ID_RULE}")
@@ -235,8 +235,8 @@ def _named_ids(made: Definition) -> Iterable[tuple[str, str]]:
         yield f"depends_on[{number}]", name
 
 
-def _problem(text: bytes, key: str, message: str) -> Problem:
-    return Problem(*find(text, key), message, key)
+def _problem(text: bytes, key: str, message: str) -> FileProblem:
+    return FileProblem(*find(text, key), message, key)
 
 
 def _path(key: str) -> list[str | int]:
@@ -246,7 +246,7 @@ def _path(key: str) -> list[str | int]:
 # -- all files together -----------------------------------------------------------------------------------------------
 
 
-def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collection[str] = ()) -> list[Problem]:
+def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collection[str] = ()) -> list[FileProblem]:
     """What is wrong between the files, given as (file, definition). `broken`: ids whose own file is reported already.
 
     The lines are not known here: `find` has them, for the file's text and the problem's key.
@@ -257,7 +257,7 @@ def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collectio
         files.setdefault(made.id, []).append(file)
         known[made.id] = made
     problems = [
-        Problem(0, 0, f"the id {name!r} is given by several files: {', '.join(sorted(found))}", "id", file, (name,))
+        FileProblem(0, 0, f"the id {name!r} is given by several files: {', '.join(sorted(found))}", "id", file, (name,))
         for name, found in files.items()
         if len(found) > 1
         for file in found
@@ -269,18 +269,18 @@ def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collectio
         for key, other in _named_ids(made):
             if key not in ("id", "forked_from") and other not in known:
                 why = "whose own file cannot be used" if other in broken else "and there is no such task"
-                problems.append(Problem(0, 0, f"{key} names {other!r}, {why}", key, files[name][0], (name,)))
+                problems.append(FileProblem(0, 0, f"{key} names {other!r}, {why}", key, files[name][0], (name,)))
     for key, edges in (
         ("depends_on", {name: list(made.depends_on) for name, made in clear.items() if made.depends_on}),
         ("parent", {name: [made.parent] for name, made in clear.items() if made.parent}),
     ):
         for members in _knots(edges):
             told = f"{key} goes round in a circle: {' → '.join(_circle(edges, members))}"
-            problems.append(Problem(0, 0, told, key, files[members[0]][0], tuple(members)))
+            problems.append(FileProblem(0, 0, told, key, files[members[0]][0], tuple(members)))
     return problems
 
 
-def _shadows(files: Mapping[str, list[str]]) -> list[Problem]:
+def _shadows(files: Mapping[str, list[str]]) -> list[FileProblem]:
     """Of files whose names differ only by case, a disk that does not tell cases apart keeps one."""
     alike: dict[str, list[str]] = {}
     for name in files:
@@ -290,7 +290,7 @@ def _shadows(files: Mapping[str, list[str]]) -> list[Problem]:
         for name in names if len(names) > 1 else ():
             others = ", ".join(repr(other) for other in sorted(names) if other != name)
             told = f"the id {name!r} differs only by case from {others}, whose file it would replace on some disks"
-            problems.append(Problem(0, 0, f"{told}: choose another", "id", files[name][0], (name,)))
+            problems.append(FileProblem(0, 0, f"{told}: choose another", "id", files[name][0], (name,)))
     return problems
 
 

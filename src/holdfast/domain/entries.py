@@ -159,7 +159,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     tree: str = ""
 
 
-class MoveRefused(msgspec.Struct, frozen=True):
+class RefusalNoted(msgspec.Struct, frozen=True):
     task: str
     state: str
     event: str
@@ -346,7 +346,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "tasks_filed": TasksFiled,
     "task_progressed": TaskProgressed,
     "request_answered": RequestAnswered,
-    "task_move_refused": MoveRefused,
+    "task_move_refused": RefusalNoted,
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,
     "turn_undone": TurnUndone,

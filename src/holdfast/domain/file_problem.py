@@ -8,7 +8,7 @@ import msgspec
 TEXT_BYTES_MAX = 1 << 20
 
 
-class Problem(msgspec.Struct, frozen=True):
+class FileProblem(msgspec.Struct, frozen=True):
     """What is wrong, and where. Line and column count from 1; `tasks` are the ids that it stops, and no others."""
 
     line: int
@@ -19,7 +19,7 @@ class Problem(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...] = ()
 
     @classmethod
-    def too_long(cls, size: int) -> Problem:
+    def too_long(cls, size: int) -> FileProblem:
         return cls(1, 1, f"the file has {size:,} bytes, and {TEXT_BYTES_MAX:,} are the most")
 
     def __str__(self) -> str:
@@ -29,6 +29,6 @@ class Problem(msgspec.Struct, frozen=True):
 class Unreadable(Exception):
     """Carries the problem that ended the reading out of the depth where it was met."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: FileProblem) -> None:
         super().__init__(str(problem))
         self.problem = problem

@@ -33,14 +33,14 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 NOT_WEAK = frozenset({"conflict", "auth_missing", "limit"})
 
 
-class Named(Protocol):
+class NamedRule(Protocol):
     @property
     def name(self) -> str: ...
     @property
     def on_outage(self) -> str | None: ...
 
 
-class Step(Protocol):
+class CascadeStep(Protocol):
     @property
     def agent(self) -> str: ...
     @property
@@ -49,7 +49,7 @@ class Step(Protocol):
     def on_outage(self) -> str | None: ...
 
 
-class Route(Step, Protocol):
+class Route(CascadeStep, Protocol):
     @property
     def role(self) -> str | None: ...
     @property
@@ -68,9 +68,9 @@ class Rules(Protocol):
     @property
     def routes(self) -> Sequence[Route]: ...
     @property
-    def cascade(self) -> Sequence[Step]: ...
+    def cascade(self) -> Sequence[CascadeStep]: ...
     @property
-    def agents(self) -> Sequence[Named]: ...
+    def agents(self) -> Sequence[NamedRule]: ...
     @property
     def on_outage(self) -> str: ...
 
@@ -135,7 +135,7 @@ def _default_model(agent: str, rules: Rules) -> str:
     return (rules.model or "") if agent == rules.agent else ""
 
 
-def _model(step: Step, rules: Rules) -> str:
+def _model(step: CascadeStep, rules: Rules) -> str:
     return step.model or _default_model(step.agent, rules)
 
 
@@ -162,7 +162,7 @@ def twice(rules: Rules) -> int:
     return next((number for number, step in enumerate(found) if step in found[:number]), -1)
 
 
-def _after(steps: Sequence[Step], rules: Rules, task: Task) -> Choice | None:
+def _after(steps: Sequence[CascadeStep], rules: Rules, task: Task) -> Choice | None:
     """The step behind the one that failed; None where no step did."""
     models = [(step.agent, _model(step, rules)) for step in steps]
     if (task.worked_by, task.model) not in models:
@@ -173,7 +173,7 @@ def _after(steps: Sequence[Step], rules: Rules, task: Task) -> Choice | None:
     return Choice(*models[number], f"cascade step {number + 1}{again} after {task.failed}")
 
 
-def _first(made: Definition, rules: Rules, steps: Sequence[Step]) -> Choice:
+def _first(made: Definition, rules: Rules, steps: Sequence[CascadeStep]) -> Choice:
     for number, route in enumerate(rules.routes, 1):
         if _fits(route, made):
             return Choice(route.agent, made.model or _model(route, rules), f"route {number}: {_conditions(route)}")

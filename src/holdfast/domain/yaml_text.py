@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from holdfast.domain.file_problem import TEXT_BYTES_MAX, Problem, Unreadable
+from holdfast.domain.file_problem import TEXT_BYTES_MAX, FileProblem, Unreadable
 
 DEPTH_MAX = 32
 # Counted with every alias written out.
@@ -119,7 +119,7 @@ class _Reader:
         self._next()
         start = self._next()
         if isinstance(start, yaml.StreamEndEvent):
-            raise Unreadable(Problem(1, 1, "the file is empty: keys such as `title:` and `goal:` were expected"))
+            raise Unreadable(FileProblem(1, 1, "the file is empty: keys such as `title:` and `goal:` were expected"))
         root = self._next()
         if not isinstance(root, yaml.MappingStartEvent):
             self._refuse(root, "keys such as `title:` and `goal:` were expected, not a single value or a list")
@@ -221,17 +221,17 @@ class _Reader:
 
 def _check_bytes(text: bytes) -> None:
     if len(text) > TEXT_BYTES_MAX:
-        raise Unreadable(Problem.too_long(len(text)))
+        raise Unreadable(FileProblem.too_long(len(text)))
     try:
         text.decode()
     except UnicodeDecodeError as error:
         raise Unreadable(_at_byte(text, error.start, f"this is not UTF-8 text: {error.reason}")) from None
 
 
-def _at(mark: Any, message: str, key: str = "") -> Problem:
-    return Problem(mark.line + 1, mark.column + 1, message, key) if mark else Problem(1, 1, message, key)
+def _at(mark: Any, message: str, key: str = "") -> FileProblem:
+    return FileProblem(mark.line + 1, mark.column + 1, message, key) if mark else FileProblem(1, 1, message, key)
 
 
-def _at_byte(text: bytes, position: int, message: str) -> Problem:
+def _at_byte(text: bytes, position: int, message: str) -> FileProblem:
     before = text[:position]
-    return Problem(before.count(b"\n") + 1, position - (before.rfind(b"\n") + 1) + 1, message)
+    return FileProblem(before.count(b"\n") + 1, position - (before.rfind(b"\n") + 1) + 1, message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.domain.state import Task
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.storage.records import ledger
 
 CHARS_MAX = 20_000
@@ -11,18 +11,18 @@ CHARS_MAX = 20_000
 _WITHOUT_WORDS = ("", "The agent has finished.", "The command has finished.")
 
 
-def is_answer(shop: Workshop, task: Task) -> bool:
+def is_answer(shop: RunContext, task: Task) -> bool:
     """Whether the task may change nothing, and has changed nothing."""
     is_unchanged = not task.landed and task.candidate in ("", task.base)
     return is_unchanged and bool(shop.board.worked_on(task).may_change_nothing)
 
 
-def answer_of(shop: Workshop, task: Task) -> str:
+def answer_of(shop: RunContext, task: Task) -> str:
     """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
     told = str(task.outcome.get("detail", "")).strip()
     if told in _WITHOUT_WORDS:
         traces = shop.layout.attempt_files(task.attempt).traces
-        records = [line.record for line in ledger.Ledger(traces).read()] if traces.exists() else []
+        records = [line.record for line in ledger.LineLedger(traces).read()] if traces.exists() else []
         said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
         printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
         told = (said or printed or [""])[-1].strip()

@@ -11,10 +11,10 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
-from holdfast.backlog.sync import DEFINITION_TYPE, Report, block_of, file_new, shows_state, take_in
+from holdfast.backlog.sync import DEFINITION_TYPE, SyncReport, block_of, file_new, shows_state, take_in
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
-from holdfast.domain.file_problem import Problem
+from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TaskState
@@ -43,7 +43,7 @@ class Board:
         self.graph = Graph()
         # Grows in place, because a copy for each file that moves would cost as much as there are tasks.
         self.files: dict[str, TaskFile] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
         self.stopped: set[str] = set()
         # Tasks that are in an attempt or between two: those that a plan has to look at one by one.
         self.active: set[str] = set()
@@ -117,7 +117,7 @@ class Board:
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
-    def take_in(self) -> Report:
+    def take_in(self) -> SyncReport:
         """Reads the backlog and journals what people changed; then the graph knows every task anew that it concerns."""
         report = take_in(self.ledger, self.backlog, self.blobs)
         scan = report.scan or self.backlog.scan()
@@ -125,7 +125,7 @@ class Board:
             self._learn(report, scan)
         return report
 
-    def _learn(self, report: Report, scan: BacklogScan) -> None:
+    def _learn(self, report: SyncReport, scan: BacklogScan) -> None:
         files = {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
         stopped = {name for problem in scan.problems for name in problem.tasks}
         stale = {name for name in {*files, *self.files} if files.get(name) != self.files.get(name)}

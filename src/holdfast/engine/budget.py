@@ -25,7 +25,7 @@ _WORDS = {"usd": "dollars", "tokens": "tokens", "turns": "turns", "seconds": "se
 _ALIKE = 1e-9
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class BudgetRefusal(msgspec.Struct, frozen=True):
     """Why nothing is started. `until`: when it can be otherwise; None: not by waiting for a time.
 
     `reserved`: it is not used up, but set aside for agents at work; whoever ends may give some back.
@@ -44,12 +44,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def reserve(
     state: State, task: Task, definition: Definition, config: Config, now: float, free_slots: int
-) -> Caps | Refusal:
+) -> Caps | BudgetRefusal:
     """What this start may spend. `free_slots`: how many starts share what is left, this one included."""
     day = int(now // DAY_S)
     left = caps(config, "task", definition).less(Spend(task.usd, task.tokens, task.turns, task.seconds))
     if short := _used_up(left):
-        return Refusal(f"The task {task.id} has used up its {_setting(short, 'task', definition)}.", None, "task")
+        return BudgetRefusal(f"The task {task.id} has used up its {_setting(short, 'task', definition)}.", None, "task")
     set_aside = _set_aside(other for other in list(state.tasks.values()) if other.id != task.id)
     allowance = left
     spent: dict[Scope, Spend] = {"run": state.run, "day": state.days.get(day, Spend())}
@@ -57,11 +57,11 @@ def reserve(
         left = caps(config, scope).less(used)
         if short := _used_up(left):
             until = (day + 1) * DAY_S if scope == "day" else None
-            return Refusal(f"The {scope} has used up its {_setting(short, scope)}.", until, scope)
+            return BudgetRefusal(f"The {scope} has used up its {_setting(short, scope)}.", until, scope)
         left = left.less(set_aside)
         if short := _used_up(left):
             reason = f"What the {scope} has left of its {_setting(short, scope)} is set aside for agents at work."
-            return Refusal(reason, None, scope, reserved=True)
+            return BudgetRefusal(reason, None, scope, reserved=True)
         allowance = allowance.least(left.share(max(free_slots, 1)))
     return allowance
 

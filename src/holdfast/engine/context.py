@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.backlog.sync import Report
+from holdfast.backlog.sync import SyncReport
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted
@@ -18,7 +18,7 @@ from holdfast.domain.fsm import AbortReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.engine.board import Board
-from holdfast.engine.landing_thread import Finisher
+from holdfast.engine.landing_thread import LandingThread
 from holdfast.engine.silence import Silence
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
@@ -41,7 +41,7 @@ def _say_nothing(task: str, text: str) -> None:
 
 
 @dataclass
-class Workshop:
+class RunContext:
     """`note` tells whoever watches what happens, as a task and a sentence; nothing depends on it."""
 
     repo: Path
@@ -76,12 +76,12 @@ class Workshop:
     # The newest landing of this run, from which the branch must lead on.
     last_landed: str = ""
     # Verifies and lands beside the loop, where there is one.
-    finisher: Finisher | None = None
+    finisher: LandingThread | None = None
 
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: SyncReport) -> None:
         """Notes what a person should hear of the backlog's files, each sentence once in a run."""
         for task, words in report.told():
             if (told := f"{task}: {words}") not in self.heard:

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.crashpoints import point
 from holdfast.domain import entries
 from holdfast.errors import EffectUnclear, HoldfastError, is_fatal
-from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Verdict
+from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Reconciled
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
 
@@ -65,7 +65,7 @@ def acknowledge(
     return {}
 
 
-def _look(effect: Effect, kind: str, intent: OpenIntent) -> Verdict:
+def _look(effect: Effect, kind: str, intent: OpenIntent) -> Reconciled:
     try:
         return effect.reconcile(intent)
     except HoldfastError as error:

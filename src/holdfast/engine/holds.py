@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast.clock import monotonic
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.errors import (
     DefinitionLost,
     GitLocked,
@@ -28,7 +28,7 @@ FAILURES_MAX = 4
 PAUSE_S_MAX = 60.0
 
 
-class Hold(msgspec.Struct, frozen=True):
+class TaskHold(msgspec.Struct, frozen=True):
     """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None.
 
     `until` is for people to read. Counted is to `due`, on the clock that nobody sets.
@@ -39,7 +39,7 @@ class Hold(msgspec.Struct, frozen=True):
     due: float = 0.0
 
 
-class Holds(dict[str, Hold]):
+class TaskHolds(dict[str, TaskHold]):
     """By task. `note` tells whoever watches; what was said of a task already is not said again."""
 
     def __init__(self, note: Callable[[str, str], None], clock: Callable[[], float]) -> None:
@@ -53,7 +53,7 @@ class Holds(dict[str, Hold]):
         if self._told.get(name) != reason and not is_quiet:
             self._told[name] = reason
             self._note(name, reason)
-        self[name] = Hold(reason, self._clock() + wait_s if soon else None, monotonic() + wait_s)
+        self[name] = TaskHold(reason, self._clock() + wait_s if soon else None, monotonic() + wait_s)
 
     def pause(self, name: str, reason: str, *, stays: bool) -> None:
         """After a fault of the machine. `stays`: the run goes on by itself, so it keeps trying."""
@@ -78,7 +78,7 @@ class Holds(dict[str, Hold]):
             self.pop(name, None)
 
 
-def take_foreign(shop: Workshop, holds: Holds, name: str, error: HoldfastError, *, stays: bool) -> bool:
+def take_foreign(shop: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:
     """Deals with an error that is not of the task's own making, which costs no attempt; False for any other."""
     if isinstance(error, (LandingWaits, GitLocked)):
         holds.hold(name, str(error), soon=True)

@@ -18,7 +18,7 @@ from holdfast.domain.entries import MOVE_TO, LandIntended
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.engine.effects import acknowledge
 from holdfast.git import command as git
 from holdfast.landing.rewritten import COMMITS_MAX
@@ -56,7 +56,7 @@ _WAY_FROM_ANOTHER: dict[TaskState, TaskEvent] = {
 _GOES_ON = {*_WAY_FROM_ANOTHER} - {TaskState.PLANNED, TaskState.FAILED, TaskState.BLOCKED, TaskState.OPEN}
 
 
-def settle(shop: Workshop) -> None:
+def settle(shop: RunContext) -> None:
     """Journals what has landed of the tasks that had not ended when the journal was put back; parks those in doubt."""
     tasks = [task for task in shop.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
     tasks = [task for task in tasks if not task.landed and not is_doubt(task.parked)]
@@ -72,7 +72,7 @@ def settle(shop: Workshop) -> None:
             _park(shop, task, of_task[0], named[of_task[0]])
 
 
-def recognise(shop: Workshop, task: Task) -> bool:
+def recognise(shop: RunContext, task: Task) -> bool:
     """Whether the branch got a commit since the attempt began that names it: a candidate that is in there has landed.
 
     Then it is journalled as landed.
@@ -133,7 +133,7 @@ def _attempts_in(message: str) -> list[str]:
     return [each for each in names if each.rpartition(".")[0] in tasks and each.rpartition(".")[2].isdigit()]
 
 
-def _witnessed(shop: Workshop, named: Collection[str]) -> dict[str, str]:
+def _witnessed(shop: RunContext, named: Collection[str]) -> dict[str, str]:
     """Those of the attempts that were landed from here, each with what says so."""
     found = dict.fromkeys(_in_branch_log(shop) & set(named), "git's log of the branch")
     return found | dict.fromkeys(_in_audit_log(shop.layout, named), "the audit log")
@@ -152,7 +152,7 @@ def _in_audit_log(layout: Layout, named: Collection[str]) -> set[str]:
     return found
 
 
-def _in_branch_log(shop: Workshop) -> set[str]:
+def _in_branch_log(shop: RunContext) -> set[str]:
     """By how the branch was moved in this repository. Where another data root lands here too, it may have been that."""
     repository = git.discover(shop.repo)
     refs = repository.run("for-each-ref", "--format=%(refname)", landed_refs.LANDED).line.splitlines()
@@ -183,7 +183,7 @@ def _facts(task: Task, event: TaskEvent, attempt: str, commit: str) -> dict[str,
     return {"candidate": commit} if is_made else {}
 
 
-def _take(shop: Workshop, task: Task, attempt: str, commit: str, how: str) -> None:
+def _take(shop: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
     """Step by step, each on disk before the next: after a kill the next start goes on where this one stopped."""
     while task.state is not TaskState.DONE or task.attempt != attempt:
         event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
@@ -199,7 +199,7 @@ def _take(shop: Workshop, task: Task, attempt: str, commit: str, how: str) -> No
         shop.note(task.id, f"{commit[:12]} on {short} is its landing ({how}): nothing of it runs again")
 
 
-def _park(shop: Workshop, task: Task, attempt: str, commit: str) -> None:
+def _park(shop: RunContext, task: Task, attempt: str, commit: str) -> None:
     if task.parked:
         # A person decides about it in any case.
         return

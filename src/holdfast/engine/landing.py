@@ -18,7 +18,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
 from holdfast.engine import answers, landed_before
 from holdfast.engine.base_tree import expect_result
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
 from holdfast.landing import gate_results, refresh, verify
@@ -32,27 +32,27 @@ _UNJUDGED = (
 )
 
 
-class Finished(StrEnum):
+class LandingResult(StrEnum):
     CLOSED = "closed"
     REJECTED = "rejected"
     APPROVAL = "approval"
 
 
-def finish(shop: Workshop, task: Task) -> Finished:
+def finish(shop: RunContext, task: Task) -> LandingResult:
     """Takes a task that is done as far as it goes."""
     if not task.candidate and not task.attempt:
         # Its subtasks were its work, and each has landed by itself.
         _close(shop, task, {"kind": "subtasks"})
-        return Finished.CLOSED
+        return LandingResult.CLOSED
     if not task.candidate and task.remote and not verify.gates_of(shop.board.worked_on(task), shop.config):
         # There is nothing to land, and nothing that could judge it.
         _close(shop, task, {**task.outcome, "kind": "reported", "attempt": task.attempt})
-        return Finished.CLOSED
+        return LandingResult.CLOSED
     if answers.is_answer(shop, task):
         shop.worktrees.remove(task.id, landed=task.candidate or task.base)
         answer = answers.answer_of(shop, task)
         _close(shop, task, {"kind": "answer", "answer": answer, "attempt": task.attempt})
-        return Finished.CLOSED
+        return LandingResult.CLOSED
     left: list[str] | None = None
     while not task.landed:
         verdict = _verify(shop, task)
@@ -63,7 +63,7 @@ def finish(shop: Workshop, task: Task) -> Finished:
         if shop.board.worked_on(task).approve and not task.approved:
             shop.move(task, TaskEvent.APPROVAL_REQUESTED, TransitionReason.APPROVAL_REQUIRED, agent=task.agent)
             shop.note(task.id, "waits for `holdfast approve`")
-            return Finished.APPROVAL
+            return LandingResult.APPROVAL
         branch = shop.branch
         try:
             left = _land(shop, task, branch)
@@ -74,21 +74,21 @@ def finish(shop: Workshop, task: Task) -> Finished:
     # Before the task is closed: nobody comes back to one that is.
     shop.worktrees.remove(task.id, landed=task.candidate)
     _close(shop, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left}, branch)
-    return Finished.CLOSED
+    return LandingResult.CLOSED
 
 
 def _has_landed(task: Task) -> bool:
     return bool(task.landed)
 
 
-def _note_wait(shop: Workshop, task: Task, branch: str, paths: list[str]) -> None:
+def _note_wait(shop: RunContext, task: Task, branch: str, paths: list[str]) -> None:
     """Journalled once for the same paths, so that everybody sees it, also without a run."""
     if task.landing_waits != tuple(paths):
         waiting = LandingWaiting(task.id, task.attempt, branch, paths)
         shop.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
 
 
-def land_on(shop: Workshop, task: Task, branch: str) -> verify.Verdict | None:
+def land_on(shop: RunContext, task: Task, branch: str) -> verify.GateVerdict | None:
     """Lands the verified commit as a new branch, where no checkout is in its way; None when it did."""
     if (verdict := judge(shop, task)) is not None:
         return verdict
@@ -99,7 +99,7 @@ def land_on(shop: Workshop, task: Task, branch: str) -> verify.Verdict | None:
     return None
 
 
-def _verify(shop: Workshop, task: Task) -> Finished | None:
+def _verify(shop: RunContext, task: Task) -> LandingResult | None:
     """None when the commit that would land has passed, and is in `task.verified`; or has landed, unknown to us."""
     verdict = judge(shop, task)
     if verdict is None or (verdict.kind == "empty_change" and landed_before.recognise(shop, task)):
@@ -109,10 +109,10 @@ def _verify(shop: Workshop, task: Task) -> Finished | None:
     shop.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
     for line in gate_results.failed_output(shop.blobs, verdict):
         shop.note(task.id, gate_results.OUTPUT + line)
-    return Finished.REJECTED
+    return LandingResult.REJECTED
 
 
-def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
+def judge(shop: RunContext, task: Task) -> verify.GateVerdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = shop.branch
     expect_result(shop.worktrees.store, task, task.candidate, task.verified)
@@ -153,7 +153,7 @@ def judge(shop: Workshop, task: Task) -> verify.Verdict | None:
     return None if result["passed"] else verify.read_verdict(shop.blobs, result["verdict"])
 
 
-def land_again(shop: Workshop, task: Task) -> verify.Verdict | None:
+def land_again(shop: RunContext, task: Task) -> verify.GateVerdict | None:
     """Verifies and lands what has landed before and was lost; None when it is there again. The task stays closed."""
     branch = shop.branch
     while True:
@@ -164,7 +164,7 @@ def land_again(shop: Workshop, task: Task) -> verify.Verdict | None:
             return None
 
 
-def see_to_lost(shop: Workshop) -> None:
+def see_to_lost(shop: RunContext) -> None:
     """Settles landings that were rewritten, and lands again those that nobody meant to undo; the rest is told once."""
     lost, tasks = settle_rewritten(shop.repo, shop.ledger, shop.layout, shop.note), shop.ledger.state.tasks
     for task in undone(shop.repo, [tasks[name] for name in lost if branch_of(tasks[name]) == shop.branch]):
@@ -181,7 +181,7 @@ def see_to_lost(shop: Workshop) -> None:
     shop.lost = lost
 
 
-def _land(shop: Workshop, task: Task, branch: str, *, is_noted: bool = True) -> list[str]:
+def _land(shop: RunContext, task: Task, branch: str, *, is_noted: bool = True) -> list[str]:
     """Moves the branch and brings its checkouts up to date; returns what was left there as the user has it.
 
     The checkouts' indexes are held all the while. In between they are those of the commit before: what `git commit`
@@ -205,7 +205,7 @@ def _land(shop: Workshop, task: Task, branch: str, *, is_noted: bool = True) -> 
         return _refresh(shop, task, branch)
 
 
-def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
+def _refresh(shop: RunContext, task: Task, branch: str) -> list[str]:
     """Brings every checkout of the branch up to date; returns what was left as the user has it."""
     left: list[str] = []
     if "refresh" in task.happened:
@@ -218,7 +218,7 @@ def _refresh(shop: Workshop, task: Task, branch: str) -> list[str]:
     return left
 
 
-def _close(shop: Workshop, task: Task, outcome: dict[str, object], branch: str = "") -> None:
+def _close(shop: RunContext, task: Task, outcome: dict[str, object], branch: str = "") -> None:
     shop.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
     pins.release(shop.repo, shop.layout, [task])
     branch = (branch or shop.branch).removeprefix("refs/heads/")

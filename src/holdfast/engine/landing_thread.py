@@ -19,7 +19,7 @@ class Ended(msgspec.Struct, frozen=True):
     error: BaseException | None = None
 
 
-class Finisher:
+class LandingThread:
     """`task` is the one that is being verified or landed, and `key` that of the request which asked for it.
 
     Everything here but the work itself is done in the loop's thread.

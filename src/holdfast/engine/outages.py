@@ -15,7 +15,7 @@ from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 
 # Where an agent does not say when it may spend again.
 QUOTA_S = 3600.0
@@ -65,23 +65,23 @@ def sentence(each: Outage, now: float) -> str:
     return told + (f"{each.probes[0]} tries now" if each.probes else "the next start tries again")
 
 
-def endpoint(shop: Workshop, agent: str, model: str) -> str:
+def endpoint(shop: RunContext, agent: str, model: str) -> str:
     found = shop.agents.get(agent)
     return found.endpoint(model) if found is not None else ""
 
 
-def blocking(shop: Workshop, agent: str, model: str) -> tuple[Outage, float] | None:
+def blocking(shop: RunContext, agent: str, model: str) -> tuple[Outage, float] | None:
     """The outage for which nothing is started with this agent now, and until when."""
     found = shop.ledger.state.outages.get((agent, endpoint(shop, agent, model)))
     until = outage.blocked_until(found, shop.clock(), policy(shop.config))
     return None if found is None or until is None else (found, until)
 
 
-def is_down(shop: Workshop, agent: str, model: str) -> bool:
+def is_down(shop: RunContext, agent: str, model: str) -> bool:
     return blocking(shop, agent, model) is not None
 
 
-def pause(shop: Workshop, task: Task, ended: Exit, **more: object) -> None:
+def pause(shop: RunContext, task: Task, ended: Exit, **more: object) -> None:
     """Gives back the task of an agent that cannot use its model; at once, where another agent is to have it."""
     now, reason = shop.clock(), REASONS[ended.ending]
     key = task.worked_by, task.endpoint
@@ -97,7 +97,7 @@ def pause(shop: Workshop, task: Task, ended: Exit, **more: object) -> None:
         shop.note("", f"{sentence(then, now)}. Nothing new is started with it before, and then one task goes first.")
 
 
-def _until(shop: Workshop, reason: AbortReason, before: Outage | None, now: float) -> float:
+def _until(shop: RunContext, reason: AbortReason, before: Outage | None, now: float) -> float:
     match reason:
         case AbortReason.RATE_LIMITED:
             return now + shop.config.rate_limit_pause_s
@@ -106,7 +106,7 @@ def _until(shop: Workshop, reason: AbortReason, before: Outage | None, now: floa
     return outage.next_try(before, now, policy(shop.config), random.random())
 
 
-def _has_another(shop: Workshop, task: Task, then: Outage, now: float) -> bool:
+def _has_another(shop: RunContext, task: Task, then: Outage, now: float) -> bool:
     """Whether the task's next start would be with another agent, once this outage is on record."""
     made = shop.board.definition(task.id)
     if made is None or outage.blocked_until(then, now, policy(shop.config)) is None:

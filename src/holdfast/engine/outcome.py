@@ -18,7 +18,7 @@ from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
 from holdfast.engine import base_tree, budget, outages, turns
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.engine.salvage import salvage
 from holdfast.errors import SnapshotLost
 from holdfast.git import command as git
@@ -60,7 +60,7 @@ _USED_UP = {
 }
 
 
-def take(shop: Workshop, task: Task, ended: Exit) -> None:
+def take(shop: RunContext, task: Task, ended: Exit) -> None:
     """What the runner said becomes the task's next state."""
     shop.turns.follow(task)
     match ended.ending:
@@ -98,17 +98,17 @@ def take(shop: Workshop, task: Task, ended: Exit) -> None:
             shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, detail, **more)
 
 
-def _is_lost(shop: Workshop, task: Task, ended: Exit) -> bool:
+def _is_lost(shop: RunContext, task: Task, ended: Exit) -> bool:
     """Whether a start that was to go on with a conversation has come to nothing: no turn, no word, nothing spent."""
     agent = shop.agents.get(task.worked_by)
     if not task.session or agent is None or not agent.resumes or not task.came_to_nothing:
         return False
     traces = shop.layout.attempt_files(task.attempt).traces
-    told = (line.record for line in jsonl.Ledger(traces).read()) if traces.exists() else ()
+    told = (line.record for line in jsonl.LineLedger(traces).read()) if traces.exists() else ()
     return not (ended.spent.usd or ended.spent.tokens or any(each.get("start") == ended.start for each in told))
 
 
-def _begin_anew(shop: Workshop, task: Task, ended: Exit) -> None:
+def _begin_anew(shop: RunContext, task: Task, ended: Exit) -> None:
     """The next start begins another conversation. The first time in an attempt, that is no fault of the attempt's."""
     detail = f"The conversation {task.session} was lost: it could not be gone on with. {ended.detail.rstrip('.')}."
     if lines := _last_lines(shop.layout.attempt_files(task.attempt), ended.start):
@@ -122,7 +122,7 @@ def _begin_anew(shop: Workshop, task: Task, ended: Exit) -> None:
     shop.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
 
 
-def _with_last_lines(shop: Workshop, task: Task, ended: Exit) -> str:
+def _with_last_lines(shop: RunContext, task: Task, ended: Exit) -> str:
     """How it ended, with what it printed last where it gave no reason by itself."""
     lines = _last_lines(shop.layout.attempt_files(task.attempt), ended.start)
     if not lines or not ended.detail.startswith(_WITHOUT_REASON) or lines[-1] in ended.detail:
@@ -147,7 +147,7 @@ def _last_lines(files: Attempt, start: int) -> list[str]:
     return [line[:LINE_CHARS_MAX] for line in words[-LINES_TOLD:]]
 
 
-def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
+def orphan(shop: RunContext, task: Task, event: TaskEvent) -> None:
     """Ends whatever is left of the attempt, then says that it is nobody's."""
     files = shop.layout.attempt_files(task.attempt)
     starts.end_all(files, task.attempt, task.starts, shop.config.grace_s)
@@ -165,7 +165,7 @@ def orphan(shop: Workshop, task: Task, event: TaskEvent) -> None:
     )
 
 
-def go_on(shop: Workshop, task: Task) -> None:
+def go_on(shop: RunContext, task: Task) -> None:
     """Saves an orphan's tree as it was found, puts it back to its last turn where that is right, and opens the task."""
     made = shop.board.worked_on(task)
     most = made.max_resumes if made.max_resumes is not None else shop.config.max_resumes
@@ -187,7 +187,7 @@ def go_on(shop: Workshop, task: Task) -> None:
     shop.append(Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}), back)
 
 
-def _last_words(shop: Workshop, attempt: str) -> str:
+def _last_words(shop: RunContext, attempt: str) -> str:
     """The end of what the runner printed, which is nothing unless it failed by itself."""
     try:
         lines = (shop.layout.logs / f"{attempt}.log").read_text(errors="replace").splitlines()
@@ -196,7 +196,7 @@ def _last_words(shop: Workshop, attempt: str) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _save(shop: Workshop, task: Task) -> str:
+def _save(shop: RunContext, task: Task) -> str:
     """Saves an orphan's tree as it was found; returns its commit where the next start has to go on with it.
 
     Once: a tree that descends from what the attempt went on with was saved by whoever died before saying so.
@@ -223,22 +223,22 @@ def _worked_after_last_turn(files: Attempt) -> bool:
     """Whether the stream shows a tool that ended after the last turn was saved: what it did must not be undone."""
     lines = turns.all_turns(files)
     last = lines[-1].ts if lines else 0.0
-    events = (line.record for line in jsonl.Ledger(files.events).read()) if files.events.exists() else ()
+    events = (line.record for line in jsonl.LineLedger(files.events).read()) if files.events.exists() else ()
     return any(event.get("type") == "tool_ended" and event["ts"] > last for event in events)
 
 
-def _end_of(shop: Workshop, task: Task, ended: Exit) -> dict[str, Any]:
+def _end_of(shop: RunContext, task: Task, ended: Exit) -> dict[str, Any]:
     """What the end of a start says, whatever becomes of the task: its tree is what the next start goes on with."""
     return {"session": ended.session, "rest": _rest(shop, task, ended), "tree": ended.snapshot}
 
 
-def _rest(shop: Workshop, task: Task, ended: Exit | None) -> Spend:
+def _rest(shop: RunContext, task: Task, ended: Exit | None) -> Spend:
     """What the start has spent and no turn has counted: an agent pays for its last words, too."""
     used = task.used
     if ended is not None:
         spent = ended.spent
     else:
-        ledger = jsonl.Ledger(shop.layout.attempt_files(task.attempt).spend)
+        ledger = jsonl.LineLedger(shop.layout.attempt_files(task.attempt).spend)
         lines = [line.record for line in ledger.read() if line.record["start"] == task.starts]
         tokens = sum(line["tokens_in"] + line["tokens_out"] for line in lines)
         spent = Spend(sum(line["usd"] for line in lines), tokens, 0, used.seconds)
@@ -247,7 +247,7 @@ def _rest(shop: Workshop, task: Task, ended: Exit | None) -> Spend:
     return Spend(usd, max(spent.tokens - used.tokens, 0), 0, max(spent.seconds - used.seconds, 0.0))
 
 
-def unsettled_spend(shop: Workshop, task: Task) -> Spend:
+def unsettled_spend(shop: RunContext, task: Task) -> Spend:
     """What the last start, which has ended, has spent after its last turn."""
     if not task.starts or task.remote:
         return Spend()
@@ -260,13 +260,13 @@ def _session(files: Attempt) -> str:
     """The conversation that the stream named last."""
     found = ""
     if files.events.exists():
-        for line in jsonl.Ledger(files.events).read():
+        for line in jsonl.LineLedger(files.events).read():
             if line.record.get("type") == "session":
                 found = line.record.get("id", found)
     return found
 
 
-def _done(shop: Workshop, task: Task, ended: Exit) -> None:
+def _done(shop: RunContext, task: Task, ended: Exit) -> None:
     candidate = ""
     try:
         base_tree.expect_result(shop.worktrees.store, task, ended.snapshot)
@@ -311,7 +311,7 @@ def _done(shop: Workshop, task: Task, ended: Exit) -> None:
     shop.note(task.id, f"{task.attempt} is done after {plural(task.turn, 'turn')}")
 
 
-def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
+def _refuse_submodules(shop: RunContext, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
     """What was done elsewhere is kept in the attempt's turns, and the next attempt begins with it."""
     paths = ", ".join([path for each in found.values() for path in each][:5])
     if shop.worktrees.modules is None:
@@ -329,7 +329,7 @@ def _refuse_submodules(shop: Workshop, task: Task, ended: Exit, found: Mapping[s
     _refuse(shop, task, ended, kind, detail, f"Your work was not taken: {detail}. {way}.")
 
 
-def _refuse_nested(shop: Workshop, task: Task, ended: Exit, paths: Sequence[str]) -> None:
+def _refuse_nested(shop: RunContext, task: Task, ended: Exit, paths: Sequence[str]) -> None:
     """The repositories stay in the worktree, where the next attempt finds them."""
     one, top = paths[0], shop.worktrees.path(task.id)
     detail = f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which at most the commit is saved. "
@@ -337,13 +337,13 @@ def _refuse_nested(shop: Workshop, task: Task, ended: Exit, paths: Sequence[str]
     _refuse(shop, task, ended, "nested_repository", detail, f"Your work was not taken: {detail}.")
 
 
-def _refuse(shop: Workshop, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
+def _refuse(shop: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
     more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
     reason = AbortReason.VERIFICATION_FAILED
     shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, told, **more)
 
 
-def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
+def _limit(shop: RunContext, task: Task, ended: Exit) -> None:
     made = shop.board.worked_on(task)
     cap = budget.binding(task, made, shop.config, shop.ledger.state, ended.limit)
     if cap == "task":
@@ -353,7 +353,7 @@ def _limit(shop: Workshop, task: Task, ended: Exit) -> None:
         _give_back(shop, task, _USED_UP[ended.limit], ended)
 
 
-def _fail_for_good(shop: Workshop, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
+def _fail_for_good(shop: RunContext, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
     """No other attempt follows by itself: a person has to change something first."""
     outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
     more = _end_of(shop, task, ended)
@@ -361,7 +361,7 @@ def _fail_for_good(shop: Workshop, task: Task, reason: AbortReason, kind: str, e
     shop.note(task.id, ended.detail)
 
 
-def _give_back(shop: Workshop, task: Task, reason: AbortReason, ended: Exit) -> None:
+def _give_back(shop: RunContext, task: Task, reason: AbortReason, ended: Exit) -> None:
     """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
     shop.move(task, TaskEvent.REQUEUE, reason, **_end_of(shop, task, ended))
     shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")

@@ -17,13 +17,13 @@ from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.graph import Graph
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 
 
 class Sight(msgspec.Struct, frozen=True):
     """What was seen of the attempt that a task is in. `silent_s`: how long its runner has given no sign of life."""
 
-    seen: Seen
+    seen: Liveness
     exit: Exit | None = None
     silent_s: float = 0.0
 
@@ -79,7 +79,7 @@ class Finish(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class StartTask(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
@@ -89,7 +89,7 @@ class Lapse(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-Command = Begin | Take | Orphan | Continue | Retry | Follow | Cancel | Finish | Start | Lapse
+Command = Begin | Take | Orphan | Continue | Retry | Follow | Cancel | Finish | StartTask | Lapse
 
 AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _STEPS = AT_WORK | {TaskState.ORPHANED, TaskState.FAILED}
@@ -141,10 +141,10 @@ def plan(
     return steps
 
 
-def is_at_work(task: Task, seen: Seen | None) -> bool:
+def is_at_work(task: Task, seen: Liveness | None) -> bool:
     """Whether somebody works on it. One that waits for a person is nobody's once its process is gone."""
     is_known = task.remote or task.parked in ("", STOPPED)
-    return task.state in AT_WORK and (is_known or seen is Seen.ALIVE)
+    return task.state in AT_WORK and (is_known or seen is Liveness.ALIVE)
 
 
 def _step(task: Task, sight: Sight | None, config: Config) -> Command | None:
@@ -164,11 +164,11 @@ def _step(task: Task, sight: Sight | None, config: Config) -> Command | None:
 
 def _progress(task: Task, sight: Sight, config: Config) -> Command | None:
     match sight.seen:
-        case Seen.ENDED if sight.exit is not None:
+        case Liveness.ENDED if sight.exit is not None:
             return Take(task.id, sight.exit)
-        case Seen.DEAD | Seen.HEADLESS | Seen.ABSENT:
+        case Liveness.DEAD | Liveness.HEADLESS | Liveness.ABSENT:
             return Orphan(task.id, TaskEvent.CRASH)
-        case Seen.ALIVE if sight.silent_s > config.heartbeat_timeout_s:
+        case Liveness.ALIVE if sight.silent_s > config.heartbeat_timeout_s:
             return Orphan(task.id, TaskEvent.HEARTBEAT_TIMEOUT)
     return None
 
@@ -183,7 +183,7 @@ def _first_start(graph: Graph, now: float, held: Collection[str], only: Collecti
         return []
     if graph.has_subtasks(name):
         return [Follow(name, TaskEvent.DECOMPOSED_BEFORE_CLAIM)]
-    return [Start(name)]
+    return [StartTask(name)]
 
 
 # How a task is given up whose attempt can be neither taken nor continued.

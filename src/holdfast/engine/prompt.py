@@ -111,7 +111,7 @@ class Words(msgspec.Struct, frozen=True):
     config: Config
 
 
-class Tree(msgspec.Struct, frozen=True):
+class PromptTree(msgspec.Struct, frozen=True):
     """What the agent finds in its worktree. `begun_by`: whose work it begins with, where no candidate was made of it.
 
     `differing`: files that the agent changed after its last turn; `is_kept`: they are as it left them.
@@ -123,7 +123,7 @@ class Tree(msgspec.Struct, frozen=True):
     is_kept: bool = False
 
 
-def prompt(words: Words, task: Task, made: Definition, tree: Tree, *, resumes: bool = False) -> str:
+def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resumes: bool = False) -> str:
     """The whole text. `resumes`: the agent goes on with a conversation that it remembers."""
     feedback = words.blobs.get(task.feedback).decode(errors="replace") if task.feedback else ""
     values = {
@@ -199,7 +199,7 @@ def _forked(made: Definition) -> str:
     return f"The worktree begins with what turn {source[1]} of {source[0]} left. Go on from it." if source else ""
 
 
-def _interrupted(task: Task, tree: Tree) -> str:
+def _interrupted(task: Task, tree: PromptTree) -> str:
     if not task.starts:
         return _begun(tree.begun_by)
     told = "You have worked on this before"
@@ -261,7 +261,7 @@ def _history(layout: Layout, task: Task) -> str:
 
 def _told(layout: Layout, attempt: str, undone: set[int]) -> str:
     traces = layout.attempt_files(attempt).traces
-    records = (line.record for line in ledger.Ledger(traces).read()) if traces.exists() else ()
+    records = (line.record for line in ledger.LineLedger(traces).read()) if traces.exists() else ()
     return "\n".join(_trace(record) for record in records if record.get("turn") not in undone)
 
 
@@ -270,7 +270,7 @@ def _last_turn(layout: Layout, task: Task) -> str:
     files = layout.attempt_files(task.attempt)
     if not task.starts or not task.stands or not files.traces.exists():
         return ""
-    records = [line.record for line in ledger.Ledger(files.traces).read()]
+    records = [line.record for line in ledger.LineLedger(files.traces).read()]
     return "\n".join(_trace(record) for record in records if record.get("turn") == task.stands)
 
 

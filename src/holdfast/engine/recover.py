@@ -21,7 +21,7 @@ from holdfast.domain.entries import MOVE_TO, ReplayCompleted, effect_of
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.errors import HoldfastError, is_environment, is_fatal
-from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Verdict
+from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Reconciled
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
 
@@ -52,7 +52,7 @@ def recover(
     return completed, closed
 
 
-def _judge(intent: OpenIntent, effects: Mapping[str, Effect]) -> Verdict:
+def _judge(intent: OpenIntent, effects: Mapping[str, Effect]) -> Reconciled:
     effect = effects.get(effect_of(intent.entry.decision_type))
     if effect is None:
         return InDoubt(f"nothing here knows how to look for a {intent.entry.decision_type}")
@@ -65,7 +65,7 @@ def _judge(intent: OpenIntent, effects: Mapping[str, Effect]) -> Verdict:
         return InDoubt(f"looking for it failed: {error}")
 
 
-def _close(ledger: Ledger, intent: OpenIntent, verdict: Verdict, now: float, replay_age_max_s: float) -> Closed:
+def _close(ledger: Ledger, intent: OpenIntent, verdict: Reconciled, now: float, replay_age_max_s: float) -> Closed:
     old = now - intent.entry.timestamp > replay_age_max_s
     match verdict:
         case Happened(result):

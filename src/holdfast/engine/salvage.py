@@ -11,12 +11,12 @@ from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.engine.base_tree import journalled_turns
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.landing import verify
 from holdfast.worktrees import commit_messages, merges
 
 
-def salvage(shop: Workshop, task: Task, made: Definition) -> bool:
+def salvage(shop: RunContext, task: Task, made: Definition) -> bool:
     """Whether the orphan is done by what its last turn left."""
     is_judged = bool(verify.gates_of(made, shop.config)) or (made.approve or False)
     candidate = _candidate(shop, task, made) if is_judged and task.stands else ""
@@ -35,7 +35,7 @@ def salvage(shop: Workshop, task: Task, made: Definition) -> bool:
     return True
 
 
-def _candidate(shop: Workshop, task: Task, made: Definition) -> str:
+def _candidate(shop: RunContext, task: Task, made: Definition) -> str:
     """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
     store, snapshot = shop.worktrees.store, journalled_turns(shop.layout, task.attempt).get(task.stands, "")
     if not snapshot or store.whole(snapshot):

@@ -20,11 +20,11 @@ from holdfast.domain.state import Task
 from holdfast.engine import strangers
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Attempt, Layout
-from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.storage.files import disk
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 
 
 class Spawn:
@@ -62,7 +62,7 @@ class Spawn:
             os.close(log)
         return {"attempt": attempt, "start": start}
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         attempt, start = intent.entry.inputs.get("attempt", ""), intent.entry.inputs.get("start", 0)
         if not attempt or not start:
             return InDoubt("its intent does not say which start it was")
@@ -110,17 +110,19 @@ class Spawn:
         has_start = self._layout.attempt_files(task.attempt).start(task.starts).exists()
         return not has_start and child is not None and child.poll() is None
 
-    def look(self, task: Task) -> Seen:
+    def look(self, task: Task) -> Liveness:
         """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
         attempt, start, intent = task.attempt, task.starts, task.intent
         files = self._layout.attempt_files(attempt)
         seen = attempt_folder.look(files, start, intent)
         child = self._children.get(attempt)
-        if seen is Seen.ABSENT:
+        if seen is Liveness.ABSENT:
             if child is not None and child.poll() is None:
-                return Seen.ALIVE
-            return attempt_folder.look(files, start, intent) if self.has_begun(attempt, start, intent) else Seen.DEAD
-        if child is not None and seen is not Seen.ALIVE and child.poll() is not None:
+                return Liveness.ALIVE
+            return (
+                attempt_folder.look(files, start, intent) if self.has_begun(attempt, start, intent) else Liveness.DEAD
+            )
+        if child is not None and seen is not Liveness.ALIVE and child.poll() is not None:
             del self._children[attempt]
         return seen
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.domain.attempt_records import Limits, Order
+from holdfast.domain.attempt_records import AttemptLimits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
 from holdfast.domain.fsm import AbortReason
@@ -22,10 +22,10 @@ from holdfast.domain.task import TaskEvent
 from holdfast.engine import budget, outages
 from holdfast.engine.attempt_commits import base_of
 from holdfast.engine.base_tree import hold
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
-from holdfast.engine.start_inputs import Room, ready
+from holdfast.engine.start_inputs import StartInputs, ready
 from holdfast.errors import (
     DefinitionLost,
     HoldfastError,
@@ -63,7 +63,7 @@ class Held(msgspec.Struct, frozen=True):
 _OTHERS_INSIDE = ("/tmp/", "/dev/")
 
 
-def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
+def start(shop: RunContext, task: Task, free_slots: int) -> Held | None:
     """Starts a runner for the task, or says why not."""
     made = shop.board.definition(task.id)
     if made is None:
@@ -91,7 +91,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     except SubmoduleMissing as error:
         return Held(str(error))
     caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
-    if isinstance(caps, budget.Refusal):
+    if isinstance(caps, budget.BudgetRefusal):
         if caps.until is not None:
             shop.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
         return Held(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
@@ -113,7 +113,7 @@ def start(shop: Workshop, task: Task, free_slots: int) -> Held | None:
     return None
 
 
-def _hidden_program(shop: Workshop, agent: Agent, made: Definition) -> str:
+def _hidden_program(shop: RunContext, agent: Agent, made: Definition) -> str:
     """Why a confined agent's program is not there for it; each start would fail the same way."""
     program = agent.find() or ""
     shown = (Path(program).is_relative_to(each) for each in bwrap.shown_below_covered(shop.repo))
@@ -126,9 +126,11 @@ def _hidden_program(shop: Workshop, agent: Agent, made: Definition) -> str:
     )
 
 
-def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
+def _begin(shop: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     made = shop.board.worked_on(task)
-    room = Room(shop.repo, shop.layout, shop.config, shop.blobs, shop.branch, lambda name: base_of(shop.ledger, name))
+    room = StartInputs(
+        shop.repo, shop.layout, shop.config, shop.blobs, shop.branch, lambda name: base_of(shop.ledger, name)
+    )
     found = ready(room, task, made, agent)
     base = found.base
     pins.pin(shop.repo, shop.layout, task.attempt, base)
@@ -179,21 +181,21 @@ def _begin(shop: Workshop, task: Task, agent: Agent, caps: Caps) -> None:
     )
 
 
-def _counted(shop: Workshop, task: Task, session: str) -> tuple[int, int]:
+def _counted(shop: RunContext, task: Task, session: str) -> tuple[int, int]:
     """The tokens in and out that the conversation has reported, whichever attempt of the task it was then."""
     tokens_in = tokens_out = 0
     for number in range(1, task.attempts + 1) if session else ():
         path = shop.layout.attempt_files(f"{task.id}.{number}").spend
-        for line in ledger.Ledger(path).read() if path.exists() else ():
+        for line in ledger.LineLedger(path).read() if path.exists() else ():
             if line.record.get("session") == session:
                 tokens_in += line.record["tokens_in"]
                 tokens_out += line.record["tokens_out"]
     return tokens_in, tokens_out
 
 
-def _limits(shop: Workshop, made: Definition, caps: Caps) -> Limits:
+def _limits(shop: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
     config = shop.config
-    return Limits(
+    return AttemptLimits(
         caps,
         made.timeout_s or config.timeout_s,
         config.stall_timeout_s,

@@ -17,7 +17,7 @@ from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.state import Task
 from holdfast.engine.attempt_commits import snapshot_of, snapshots_of
 from holdfast.engine.base_tree import expect_nested, expect_whole, journalled_turns, tree_of
-from holdfast.engine.prompt import Tree, Words, prompt
+from holdfast.engine.prompt import PromptTree, Words, prompt
 from holdfast.errors import TurnUnknown
 from holdfast.git import command as git
 from holdfast.layout import Layout
@@ -29,7 +29,7 @@ from holdfast.worktrees.confined import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 
-class Room(msgspec.Struct, frozen=True):
+class StartInputs(msgspec.Struct, frozen=True):
     """Where it is looked up. `base_of` knows the commit that any attempt began with, empty where nobody does."""
 
     repo: Path
@@ -58,7 +58,7 @@ class Ready(msgspec.Struct, frozen=True):
     session: str
 
 
-def ready(room: Room, task: Task, made: Definition, agent: Agent) -> Ready:
+def ready(room: StartInputs, task: Task, made: Definition, agent: Agent) -> Ready:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
     session = task.session if agent.resumes else ""
     snapshot = ""
@@ -72,12 +72,12 @@ def ready(room: Room, task: Task, made: Definition, agent: Agent) -> Ready:
         base = merges.newest(room.repo, room.branch)
         begun, by = _work_so_far(room, task, made)
         begin, conflicts = _on_top(room, base, begun)
-        found = Tree(conflicts, by)
+        found = PromptTree(conflicts, by)
     words = Words(room.layout, room.blobs, room.config)
     return Ready(base, snapshot, begin, prompt(words, task, made, found, resumes=bool(session)), session)
 
 
-def _on_top(room: Room, target: str, begun: str) -> tuple[str, list[str]]:
+def _on_top(room: StartInputs, target: str, begun: str) -> tuple[str, list[str]]:
     """The tree of the target with the work so far, and the files in which the two conflict."""
     if not begun:
         return target, []
@@ -86,7 +86,7 @@ def _on_top(room: Room, target: str, begun: str) -> tuple[str, list[str]]:
     return merged.commit or merged.marked, merged.conflicts
 
 
-def _work_so_far(room: Room, task: Task, made: Definition) -> tuple[str, Left | None]:
+def _work_so_far(room: StartInputs, task: Task, made: Definition) -> tuple[str, Left | None]:
     """The newest that was made for the task and has not landed, as a commit; and whose it is, if no candidate."""
     if task.left is not None:
         with contextlib.suppress(TurnUnknown):
@@ -103,7 +103,7 @@ def _work_so_far(room: Room, task: Task, made: Definition) -> tuple[str, Left | 
     return _candidate(room, task, Left(attempt, turn, base)), None
 
 
-def _candidate(room: Room, task: Task, left: Left) -> str:
+def _candidate(room: StartInputs, task: Task, left: Left) -> str:
     who = merges.identity(room.repo, room.config)
     store = room.store
     snapshot = snapshot_of(room.layout, left.attempt, left.turn)
@@ -117,17 +117,17 @@ def _candidate(room: Room, task: Task, left: Left) -> str:
     return made or left.base
 
 
-def _interrupted(room: Room, task: Task) -> Tree:
+def _interrupted(room: StartInputs, task: Task) -> PromptTree:
     """What the agent had changed after its last turn when its start was orphaned."""
     store = room.store
     orphan = snapshots_of(store, task.attempt).get(f"orphan-{task.starts}")
     if orphan is None or task.was_put_back:
-        return Tree()
+        return PromptTree()
     last = journalled_turns(room.layout, task.attempt).get(task.stands, "")
     if last and not store.descends(orphan, last):
         # By its name alone it is of an older life of this data root.
-        return Tree()
+        return PromptTree()
     trees = f"{last or task.begun or task.base}^{{tree}}", f"{orphan}^{{tree}}"
     asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
     names = [git.readable(name) for name in store.run(*asked).fields()]
-    return Tree(differing=sorted(names), is_kept=task.tree == orphan)
+    return PromptTree(differing=sorted(names), is_kept=task.tree == orphan)

@@ -44,7 +44,9 @@ def clear(layout: Layout, attempt: str, start: int, intent: str, reason: str, re
 
 def _end_before(path: Path, start: int) -> int:
     """Where the lines of the starts before this one end."""
-    return max((line.cursor for line in ledger.Ledger(path).read() if line.record.get("start", 0) < start), default=0)
+    return max(
+        (line.cursor for line in ledger.LineLedger(path).read() if line.record.get("start", 0) < start), default=0
+    )
 
 
 def _forget_snapshots(layout: Layout, repo: Path, attempt: str, start: int) -> None:
@@ -61,5 +63,5 @@ def _forget_snapshots(layout: Layout, repo: Path, attempt: str, start: int) -> N
 
 
 def _last_turn(files: Attempt) -> int:
-    lines = ledger.Ledger(files.turns).read() if files.turns.exists() else ()
+    lines = ledger.LineLedger(files.turns).read() if files.turns.exists() else ()
     return max((line.record.get("turn", 0) for line in lines), default=0)

@@ -50,7 +50,7 @@ class Follower:
         files = self._layout.attempt_files(task.attempt)
         new = new_turns(files, task.offset, task.turn, task.intent)
         if new:
-            jsonl.Ledger(files.turns).settle()
+            jsonl.LineLedger(files.turns).settle()
             self._ledger.append(self._ledger.epoch, [_completed(task, line, end) for end, line in new])
         content = as_file(task)
         if files.root.is_dir() and self._written.get(task.attempt) != content:
@@ -68,7 +68,7 @@ def new_turns(files: Attempt, offset: int, turn: int, intent: str = "") -> list[
     if not files.turns.exists() or files.turns.stat().st_size <= offset:
         return []
     found = []
-    for line in jsonl.Ledger(files.turns).read(offset):
+    for line in jsonl.LineLedger(files.turns).read(offset):
         made = msgspec.convert(line.record, TurnLine)
         if made.turn > turn and intent in ("", made.intent):
             turn = made.turn

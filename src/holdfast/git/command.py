@@ -60,7 +60,7 @@ def begin_with(first: Callable[[], None]) -> None:
     _first = first
 
 
-class Result(msgspec.Struct, frozen=True):
+class GitResult(msgspec.Struct, frozen=True):
     code: int
     out: bytes
     failure: GitFailed | None
@@ -98,7 +98,7 @@ def run(
     codes: Collection[int] = (0,),
     inherit: Sequence[int] = (),
     confine: Confine | None = None,
-) -> Result:
+) -> GitResult:
     """Runs git to its end. Any code but `codes` raises; a code other than 0 comes with the error, not raised.
 
     A fault of the machine (a full disk, a failed sync, a signal that ended git) is no answer, and always raises.
@@ -129,7 +129,7 @@ def run(
             raise SandboxFailed(reason=said.partition("\n")[0])
         if ended.returncode not in codes or isinstance(failure, GitFault):
             raise failure
-    return Result(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
+    return GitResult(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
 
 
 @contextlib.contextmanager
@@ -230,7 +230,7 @@ class Repository(msgspec.Struct, frozen=True):
 
     def run(
         self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), inherit: tuple[int, ...] = ()
-    ) -> Result:
+    ) -> GitResult:
         """Runs git on the repository itself: only to ask, or for refs under refs/holdfast/."""
         return run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from holdfast.git.command import Result, environment, run
+from holdfast.git.command import GitResult, environment, run
 
 _RAW = ("--raw", "-z", "--no-abbrev", "--no-renames", "--relative")
 # A `git gc` may take the commit of a worktree of ours that is only being made.
@@ -21,7 +21,7 @@ _IN_LOG = ("--format=%H %ct", "-m", "--ignore-missing")
 _EVERYWHERE = (*_IN_LOG, "--exclude=refs/holdfast/*", "--all", "--reflog")
 
 
-def _ask(folder: Path, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), **variables: str) -> Result:
+def _ask(folder: Path, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), **variables: str) -> GitResult:
     env = environment({"log.showSignature": "false", "log.showRoot": "true"}, **variables)
     return run(*args, cwd=folder, env=env, stdin=stdin, codes=codes)
 

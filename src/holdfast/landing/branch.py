@@ -24,7 +24,7 @@ from holdfast.git import command as git
 from holdfast.git import lock_files, objects
 from holdfast.landing import rewritten
 from holdfast.layout import Layout
-from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.snapshots.store import Store
 from holdfast.storage.files import disk
 from holdfast.storage.journal.intents import OpenIntent
@@ -77,7 +77,7 @@ class Land:
         known = landed_refs.found(self._repo, self._layout) if self._layout is not None else {}
         return [ref for ref in known if ref != witness]
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
         if not wanted.branch or not wanted.new:

@@ -6,8 +6,8 @@ import msgspec
 
 from holdfast.domain.state import Task
 from holdfast.errors import HoldfastError
-from holdfast.landing.gates import Result, output_lines
-from holdfast.landing.verify import Verdict, read_verdict, shown_command
+from holdfast.landing.gates import GateRun, output_lines
+from holdfast.landing.verify import GateVerdict, read_verdict, shown_command
 from holdfast.layout import Layout
 from holdfast.storage.records.blobs import Blobs
 
@@ -36,7 +36,7 @@ class GateFacts(msgspec.Struct, frozen=True):
     output: list[str]
 
 
-def facts(result: Result, output: list[str]) -> GateFacts:
+def facts(result: GateRun, output: list[str]) -> GateFacts:
     command = shown_command(result.command)
     return GateFacts(
         result.name, result.outcome, result.required, result.seconds, result.code, command, result.told, result.output,
@@ -44,25 +44,25 @@ def facts(result: Result, output: list[str]) -> GateFacts:
     )  # fmt: skip
 
 
-def shown_output(blobs: Blobs, result: Result) -> list[str]:
+def shown_output(blobs: Blobs, result: GateRun) -> list[str]:
     """What is shown of a gate's output unasked: the last lines of one that did not pass."""
     return last_lines(blobs, result, SHOWN_LINES) if result.outcome in _NOT_PASSED else []
 
 
-def last_verdict(layout: Layout, task: Task) -> tuple[str, Verdict] | None:
+def last_verdict(layout: Layout, task: Task) -> tuple[str, GateVerdict] | None:
     """The newest attempt of the task that was judged, and its verdict."""
     attempts = (f"{task.id}.{number}" for number in range(task.attempts, 0, -1))
     return next(((attempt, found) for attempt in attempts if (found := verdict_of(layout, attempt))), None)
 
 
-def verdict_of(layout: Layout, attempt: str) -> Verdict | None:
+def verdict_of(layout: Layout, attempt: str) -> GateVerdict | None:
     try:
-        return msgspec.json.decode(layout.attempt_files(attempt).verdict.read_bytes(), type=Verdict)
+        return msgspec.json.decode(layout.attempt_files(attempt).verdict.read_bytes(), type=GateVerdict)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def failed_output(blobs: Blobs, verdict: Verdict, most: int = TOLD_LINES) -> list[str]:
+def failed_output(blobs: Blobs, verdict: GateVerdict, most: int = TOLD_LINES) -> list[str]:
     """The last lines with words that the gate printed which stopped the landing; empty where none did."""
     broken = [each for each in verdict.results if each.required and each.outcome in _NOT_PASSED]
     return last_lines(blobs, broken[0], most, with_words=True) if broken and not verdict.passed else []
@@ -84,7 +84,7 @@ def output_of_task(layout: Layout, blobs: Blobs, task: Task) -> list[str]:
     return failed_output(blobs, found[1]) if found and found[0] == task.outcome.get("attempt") else []
 
 
-def last_lines(blobs: Blobs, result: Result, most: int, *, with_words: bool = False) -> list[str]:
+def last_lines(blobs: Blobs, result: GateRun, most: int, *, with_words: bool = False) -> list[str]:
     """Of its output, without empty ones at the end; `with_words` leaves out all that are empty or only drawn."""
     lines = output_lines(blobs, result)
     if with_words:

@@ -60,7 +60,7 @@ class Gate(msgspec.Struct, frozen=True):
     repeatable: bool = True
 
 
-class Result(msgspec.Struct, frozen=True):
+class GateRun(msgspec.Struct, frozen=True):
     """`output` is a blob: stdout and stderr as they came. `code` is as a shell counts it, None where it has none.
     `told`: it did not run, and counts as passed because a person said so."""
 
@@ -74,7 +74,7 @@ class Result(msgspec.Struct, frozen=True):
     told: bool = False
 
 
-class Place(msgspec.Struct, frozen=True):
+class GatePlace(msgspec.Struct, frozen=True):
     """Where and for whom the gates run. `lock` is the descriptor that they inherit. `confine`: makes of a command line
     the one that is run, where a sandbox is wanted. `cgroup`: the control group that they run in. `resources`: what they
     may use together."""
@@ -96,7 +96,7 @@ class Place(msgspec.Struct, frozen=True):
         return {**kept, **{f"HOLDFAST_{name}": value for name, value in ours.items()}}
 
 
-def output_lines(blobs: Blobs, result: Result) -> list[str]:
+def output_lines(blobs: Blobs, result: GateRun) -> list[str]:
     """The end of what the gate printed; empty where it printed nothing, or where that is no longer there."""
     try:
         return blobs.get(result.output)[-TAIL_BYTES_MAX:].decode(errors="replace").splitlines() if result.output else []
@@ -107,7 +107,7 @@ def output_lines(blobs: Blobs, result: Result) -> list[str]:
 # -- running ----------------------------------------------------------------------------------------------------------
 
 
-def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ()) -> Result:
+def run(gate: Gate, place: GatePlace, blobs: Blobs, passed_on: tuple[str, ...] = ()) -> GateRun:
     """Runs the gate to its end, and everything that it started to theirs."""
     began = monotonic()
     argv: Sequence[str] = ["sh", "-c", gate.command] if isinstance(gate.command, str) else list(gate.command)
@@ -126,10 +126,10 @@ def run(gate: Gate, place: Place, blobs: Blobs, passed_on: tuple[str, ...] = ())
     seconds = round(monotonic() - began, 3)
     output = blobs.put(kept.content(), content_type="text/plain", metadata={"gate": gate.name[:100]})
     outcome: Outcome = "timed_out" if not in_time else "passed" if code == 0 else "failed"
-    return Result(gate.name, outcome, gate.command, code if in_time else None, output, seconds, gate.required)
+    return GateRun(gate.name, outcome, gate.command, code if in_time else None, output, seconds, gate.required)
 
 
-def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     child = subprocess.Popen(
         _joining(argv, place, env),
         cwd=place.folder,
@@ -147,7 +147,7 @@ def _start(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> subproc
     return child
 
 
-def _joining(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> Sequence[str]:
+def _joining(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> Sequence[str]:
     """The command line that has the gate join its control group first. What cannot be run is told as it is without."""
     program = str(place.folder / argv[0]) if "/" in argv[0] else argv[0]
     if place.cgroup is None or shutil.which(program, path=env.get("PATH")) is None:
@@ -158,7 +158,7 @@ def _joining(argv: Sequence[str], place: Place, env: Mapping[str, str]) -> Seque
     return ["/bin/sh", "-c", _JOIN, "sh", *map(str, doors), "--", *argv]
 
 
-def _see_through(child: subprocess.Popen[bytes], place: Place, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
+def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
     """Whether it ended by itself in time, and its code. It is reaped last: until then its group's number is its own."""
     assert child.stdout is not None
     pipe = child.stdout.fileno()
@@ -241,7 +241,7 @@ class _Kept:
 
 
 @contextlib.contextmanager
-def locked(place: Place) -> Iterator[Place]:
+def locked(place: GatePlace) -> Iterator[GatePlace]:
     """The place with the lock in hand. What an earlier orchestrator left running there is ended first."""
     path = place.files.gates_lock
     attempt_folder.make_folder(place.files)
@@ -273,7 +273,7 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def end(place: Place, group: int = 0) -> None:
+def end(place: GatePlace, group: int = 0) -> None:
     """Ends every process of the gate, and returns when none is found."""
     # Two data roots may each have an attempt of this name, but not this folder.
     wanted = {b"HOLDFAST_GATE": os.fsencode(place.attempt), b"HOLDFAST_WORKTREE": os.fsencode(place.folder)}

@@ -52,14 +52,14 @@ def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[
     return lost
 
 
-class Told(msgspec.Struct, frozen=True):
+class LostLanding(msgspec.Struct, frozen=True):
     """A lost landing as it is shown: what is the matter, and what to type."""
 
     why: str
     next_step: str
 
 
-def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, Told]:
+def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, LostLanding]:
     """The landings that are not on their branch any more, but for those that the next run recognises as rewritten."""
     by_name, found = {task.id: task for task in tasks}, {}
     lost = lost_landings(repo, tasks, layout.snapshots)
@@ -69,7 +69,7 @@ def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, Told
         if recognised(repo, task)[0]:
             continue
         why = f"its landing {task.landed[:12]} is not on {branch_of(task).removeprefix('refs/heads/')} any more"
-        found[name] = Told(why, "holdfast run" if name in again else next_step(name, sentence))
+        found[name] = LostLanding(why, "holdfast run" if name in again else next_step(name, sentence))
     return found
 
 

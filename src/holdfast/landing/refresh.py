@@ -25,9 +25,9 @@ from holdfast.domain.task import TaskState
 from holdfast.errors import LandingReverted
 from holdfast.git import command as git
 from holdfast.git import lock_files
-from holdfast.ports import DidNotHappen, Happened, InDoubt, Verdict
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.storage.journal.intents import OpenIntent
-from holdfast.worktrees.checkout import Change, Checkout, Indexed, Slot, Stamp, changes
+from holdfast.worktrees.checkout import Checkout, Indexed, PathChange, Slot, Stamp, changes
 
 REFRESH_POINTS = tuple(
     f"refresh.{step}.{when}"
@@ -40,7 +40,7 @@ HOLD_POINTS = ("refresh.hold.before", "refresh.hold.after")
 NAMED_MAX = 20
 
 
-class Holds(StrEnum):
+class HeldFiles(StrEnum):
     """What stands in a place."""
 
     OLD = "old"
@@ -48,12 +48,12 @@ class Holds(StrEnum):
     OWN = "own"
 
 
-class Step(msgspec.Struct, frozen=True):
+class RefreshStep(msgspec.Struct, frozen=True):
     """One path: what its file and its index entry hold. `skipped`: a sparse checkout keeps the file out."""
 
-    change: Change
-    file: Holds
-    entry: Holds
+    change: PathChange
+    file: HeldFiles
+    entry: HeldFiles
     stamp: Stamp
     skipped: bool = False
     assumed: bool = False
@@ -71,11 +71,11 @@ class Step(msgspec.Struct, frozen=True):
     def is_left(self) -> bool:
         # What is staged as the new commit has it, over a file as the old one had it, was done by a person: here the
         # file always comes first.
-        return Holds.OWN in (self.file, self.entry) or (self.file, self.entry) == (Holds.OLD, Holds.NEW)
+        return HeldFiles.OWN in (self.file, self.entry) or (self.file, self.entry) == (HeldFiles.OLD, HeldFiles.NEW)
 
     @property
     def is_done(self) -> bool:
-        return self.file is self.entry is Holds.NEW
+        return self.file is self.entry is HeldFiles.NEW
 
 
 class Refresh:
@@ -112,7 +112,7 @@ class Refresh:
         point("refresh.unlock.after")
         return _result(steps)
 
-    def reconcile(self, intent: OpenIntent) -> Verdict:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         wanted = msgspec.convert(intent.entry.inputs, RefreshIntended)
         checkout = _open(wanted)
         if checkout is None:
@@ -188,9 +188,9 @@ def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
     return [git.readable(step.path) for step in look(opened, old, new, landed=False) if _blocks(step)]
 
 
-def _blocks(step: Step) -> bool:
+def _blocks(step: RefreshStep) -> bool:
     """A submodule's folder is left in any case, so only what is staged for it counts."""
-    return step.entry is Holds.OWN if step.is_submodule else step.is_left
+    return step.entry is HeldFiles.OWN if step.is_submodule else step.is_left
 
 
 def _open(wanted: RefreshIntended) -> Checkout | None:
@@ -201,7 +201,7 @@ def _open(wanted: RefreshIntended) -> Checkout | None:
     return checkout if checkout.head_has(wanted.new) else None
 
 
-def _result(steps: Collection[Step]) -> dict[str, Any]:
+def _result(steps: Collection[RefreshStep]) -> dict[str, Any]:
     left = [git.readable(step.path) for step in steps if step.is_left or step.is_submodule]
     return {"left": left, "updated": len(steps) - len(left)}
 
@@ -209,12 +209,12 @@ def _result(steps: Collection[Step]) -> dict[str, Any]:
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-def look(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> list[Step]:
+def look(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> list[RefreshStep]:
     with checkout.private() as private:
         return _look(checkout, private, old, new, landed)
 
 
-def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -> list[Step]:
+def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -> list[RefreshStep]:
     changes = checkout.changes(old, new)
     # Before the files are read, so that a later change is seen.
     stamps = {change.path: checkout.stamp(change.path) for change in changes}
@@ -227,10 +227,10 @@ def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -
     for change in ordered:
         file, entry = sight.file(change), sight.entry(change)
         if change.path in committed:
-            file = Holds.OWN
+            file = HeldFiles.OWN
         indexed = sight.index.get(change.path)
         skipped = change.path in sight.skipped
-        step = Step(change, file, entry, stamps[change.path], skipped, indexed is not None and indexed.assumed)
+        step = RefreshStep(change, file, entry, stamps[change.path], skipped, indexed is not None and indexed.assumed)
         if change.new is None and not step.is_left:
             sight.gone.add(change.path)
         steps.append(step)
@@ -240,7 +240,7 @@ def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -
 class _Sight:
     """What stands where. `gone` are the paths that will have made room."""
 
-    def __init__(self, checkout: Checkout, private: Path, changes: list[Change], old: str, new: str) -> None:
+    def __init__(self, checkout: Checkout, private: Path, changes: list[PathChange], old: str, new: str) -> None:
         self._checkout = checkout
         self.index: dict[str, Indexed] = checkout.index()
         self._names = sorted(self.index)
@@ -253,7 +253,7 @@ class _Sight:
         # A file that is there all the same is looked at like any other.
         self.skipped = {path for path in out if not checkout.stands(path)}
 
-    def file(self, change: Change) -> Holds:
+    def file(self, change: PathChange) -> HeldFiles:
         path = change.path
         if path in self.skipped:
             # There is nothing to write: the file follows its entry.
@@ -261,29 +261,29 @@ class _Sight:
         if any(slot is not None and slot.is_link_to_repository for slot in (change.old, change.new)):
             return self._submodule(change)
         if path in self._new:
-            return Holds.NEW
+            return HeldFiles.NEW
         if path in self._old:
-            return Holds.OLD
+            return HeldFiles.OLD
         if change.new is None:
             # A folder in its place is where other files are, and not this one.
-            return Holds.NEW if self._checkout.stamp(path) is None else Holds.OWN
-        return Holds.OLD if change.old is None and self._is_free(path) else Holds.OWN
+            return HeldFiles.NEW if self._checkout.stamp(path) is None else HeldFiles.OWN
+        return HeldFiles.OLD if change.old is None and self._is_free(path) else HeldFiles.OWN
 
-    def entry(self, change: Change) -> Holds:
+    def entry(self, change: PathChange) -> HeldFiles:
         found = self.index.get(change.path)
         slot = found.slot if found else None
         if slot == change.new:
-            return Holds.NEW
+            return HeldFiles.NEW
         if slot != change.old or (slot is None and not self._is_free_in_index(change.path)):
-            return Holds.OWN
-        return Holds.OLD
+            return HeldFiles.OWN
+        return HeldFiles.OLD
 
-    def _submodule(self, change: Change) -> Holds:
+    def _submodule(self, change: PathChange) -> HeldFiles:
         """Its folder is never touched, so it holds whatever its entry holds; a file has to stand there for none."""
         plain = any(slot is not None and not slot.is_link_to_repository for slot in (change.old, change.new))
         target = self._checkout.top / change.path
         in_the_way = os.path.lexists(target) and (target.is_symlink() or not target.is_dir())
-        return Holds.OWN if plain or in_the_way else self.entry(change)
+        return HeldFiles.OWN if plain or in_the_way else self.entry(change)
 
     def _is_free(self, path: str) -> bool:
         """Whether a file can be put there without touching anything of the user's."""
@@ -326,9 +326,9 @@ def _matching(checkout: Checkout, private: Path, slots: Mapping[str, Slot | None
 # -- doing ------------------------------------------------------------------------------------------------------------
 
 
-def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: RefreshIntended) -> list[Step]:
+def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: RefreshIntended) -> list[RefreshStep]:
     steps = _look(checkout, private, wanted.old, wanted.new, landed=True)
-    todo = [step for step in steps if step.file is Holds.OLD and not step.is_left and not step.skipped]
+    todo = [step for step in steps if step.file is HeldFiles.OLD and not step.is_left and not step.skipped]
     writes = [step for step in todo if step.change.new is not None and not step.is_submodule]
     point("refresh.stage.before")
     made = checkout.make(staging, wanted.new, [step.path for step in writes]) if writes else staging
@@ -338,7 +338,7 @@ def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: Refresh
         point("refresh.remove.before")
         if not _is_unchanged(checkout, step):
             late.add(step.path)
-        elif step.file is Holds.OLD and not step.skipped:
+        elif step.file is HeldFiles.OLD and not step.skipped:
             checkout.remove(step.path)
         checkout.prune(step.path)
         point("refresh.remove.after")
@@ -352,9 +352,9 @@ def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: Refresh
     for step in steps:
         if step.is_submodule and step.change.new is not None and not step.is_left and not step.skipped:
             checkout.put_folder(step.path)
-    steps = [msgspec.structs.replace(step, file=Holds.OWN) if step.path in late else step for step in steps]
+    steps = [msgspec.structs.replace(step, file=HeldFiles.OWN) if step.path in late else step for step in steps]
     point("refresh.index.before")
-    _set_index(checkout, private, [step for step in steps if step.entry is Holds.OLD and not step.is_left])
+    _set_index(checkout, private, [step for step in steps if step.entry is HeldFiles.OLD and not step.is_left])
     point("refresh.index.after")
     # A `git stash -u` that began before us cleans away what the index did not have yet, and cannot reset meanwhile.
     gone = [step for step in writes if step.path not in late and not checkout.stands(step.path)]
@@ -366,17 +366,17 @@ def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: Refresh
     return steps
 
 
-def _settle(checkout: Checkout, steps: Collection[Step]) -> None:
+def _settle(checkout: Checkout, steps: Collection[RefreshStep]) -> None:
     """What is done may have been done by a process that died before it could sync."""
     checkout.settle([step.path for step in steps if not step.is_left])
 
 
-def _is_unchanged(checkout: Checkout, step: Step) -> bool:
+def _is_unchanged(checkout: Checkout, step: RefreshStep) -> bool:
     """The user may have written to the file since it was looked at."""
     return step.stamp == checkout.stamp(step.path)
 
 
-def _set_index(checkout: Checkout, private: Path, steps: list[Step]) -> None:
+def _set_index(checkout: Checkout, private: Path, steps: list[RefreshStep]) -> None:
     if not steps:
         return
     flags = {

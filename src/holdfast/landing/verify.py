@@ -25,10 +25,10 @@ from holdfast.domain.definition import Definition
 from holdfast.git import command as git
 from holdfast.git import objects
 from holdfast.landing import gates as running
-from holdfast.landing.gates import Gate, Place, Result
+from holdfast.landing.gates import Gate, GatePlace, GateRun
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt
-from holdfast.ports import Verdict as Answer
+from holdfast.ports import Reconciled as Answer
 from holdfast.processes.cgroups import NO_LIMITS
 from holdfast.snapshots.store import CANDIDATES, MERGED
 from holdfast.storage.files import disk
@@ -51,7 +51,7 @@ TAIL_LINES, FILES_TOLD_MAX = 200, 100
 _JSON = "application/json"
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class GateVerdict(msgspec.Struct, frozen=True):
     """verdict.json. `files`: those that the kind is about, in conflict or out of the task's paths."""
 
     candidate: str
@@ -61,7 +61,7 @@ class Verdict(msgspec.Struct, frozen=True):
     passed: bool
     kind: Kind
     detail: str
-    results: list[Result] = []
+    results: list[GateRun] = []
     files: list[str] = []
 
 
@@ -110,19 +110,21 @@ def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, *confined: An
 # -- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def no_candidate(candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> Verdict:
+def no_candidate(candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> GateVerdict:
     detail = "the agent ended without anything that could be judged"
-    return Verdict(candidate, target, merged, gates, False, "no_candidate", detail)
+    return GateVerdict(candidate, target, merged, gates, False, "no_candidate", detail)
 
 
-def conflict(files: Sequence[str], candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> Verdict:
+def conflict(
+    files: Sequence[str], candidate: str = "", target: str = "", merged: str = "", gates: str = ""
+) -> GateVerdict:
     names = [git.readable(name) for name in files]
     detail = f"it conflicts with what landed meanwhile in {_listed(names)}"
-    return Verdict(candidate, target, merged, gates, False, "conflict", detail, [], names)
+    return GateVerdict(candidate, target, merged, gates, False, "conflict", detail, [], names)
 
 
-def read_verdict(blobs: Blobs, digest: str) -> Verdict:
-    return msgspec.json.decode(blobs.get(digest), type=Verdict)
+def read_verdict(blobs: Blobs, digest: str) -> GateVerdict:
+    return msgspec.json.decode(blobs.get(digest), type=GateVerdict)
 
 
 class Verify:
@@ -185,13 +187,13 @@ class Verify:
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
-    def _judge(self, wanted: dict[str, Any], files: Attempt) -> Verdict:
+    def _judge(self, wanted: dict[str, Any], files: Attempt) -> GateVerdict:
         names = _wanted(wanted)
         candidate, target, merged, _ = names
         if not candidate:
             return no_candidate(*names)
         if not merged:
-            who = merges.Identity("holdfast", "holdfast@localhost")
+            who = merges.GitAuthor("holdfast", "holdfast@localhost")
             found = merges.merge(self._worktrees.store, target, candidate, "merge", who)
             return conflict(found.conflicts, *names)
         for kind, commit in ((CANDIDATES, candidate), (MERGED, merged)):
@@ -203,28 +205,28 @@ class Verify:
         changed = merges.changed(store.seen, target, merged)
         if not changed:
             detail = "it changes nothing: the target is already so"
-            return Verdict(*names, False, "empty_change", detail)
+            return GateVerdict(*names, False, "empty_change", detail)
         if told := [git.readable(name) for name in reserved_paths.among(changed, self._layout.within(self._repo))]:
             detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
-            return Verdict(*names, False, "paths_violated", detail, [], told)
+            return GateVerdict(*names, False, "paths_violated", detail, [], told)
         pinned = self._pinned(wanted["gates"])
         if outside := path_rules.outside(changed, pinned.paths):
             told = [git.readable(name) for name in outside]
             detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
-            return Verdict(*names, False, "paths_violated", detail, [], told)
+            return GateVerdict(*names, False, "paths_violated", detail, [], told)
         if marked := merges.conflict_markers(store.seen, target, merged):
             told = [git.readable(name) for name in marked]
             detail = f"it leaves conflict markers in {_listed(told)}"
-            return Verdict(*names, False, "conflict_markers", detail, [], told)
+            return GateVerdict(*names, False, "conflict_markers", detail, [], told)
         return self._run(wanted, files, pinned)
 
     def _pinned(self, digest: str) -> _Pinned:
         return msgspec.json.decode(self._blobs.get(digest), type=_Pinned)
 
-    def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> Verdict:
+    def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> GateVerdict:
         names, gates = _wanted(wanted), pinned.gates
-        results: list[Result] = []
-        broken: Result | None = None
+        results: list[GateRun] = []
+        broken: GateRun | None = None
         if gates:
             with running.locked(self._place(wanted)) as place:
                 point("verify.scratch.before")
@@ -236,10 +238,10 @@ class Verify:
                 begun: list[str] = []
                 for gate in gates:
                     if broken is not None:
-                        results.append(Result(gate.name, "not_run", gate.command, required=gate.required))
+                        results.append(GateRun(gate.name, "not_run", gate.command, required=gate.required))
                         continue
                     if gate.name in wanted.get("happened", ()):
-                        results.append(Result(gate.name, "passed", gate.command, required=gate.required, told=True))
+                        results.append(GateRun(gate.name, "passed", gate.command, required=gate.required, told=True))
                         continue
                     self._note_begin(wanted, files, gate, begun)
                     point("verify.gate.before")
@@ -248,11 +250,11 @@ class Verify:
                     results.append(result)
                     broken = result if gate.required and result.outcome != "passed" else None
         if broken is None:
-            return Verdict(*names, True, "passed", _passed_detail(results), results)
+            return GateVerdict(*names, True, "passed", _passed_detail(results), results)
         kind: Kind = "gate_timed_out" if broken.outcome == "timed_out" else "gate_failed"
-        return Verdict(*names, False, kind, _broken_detail(broken), results)
+        return GateVerdict(*names, False, kind, _broken_detail(broken), results)
 
-    def _confined(self, place: Place, pinned: _Pinned) -> Place:
+    def _confined(self, place: GatePlace, pinned: _Pinned) -> GatePlace:
         if pinned.sandbox == "none":
             return place
         confine = self._confine
@@ -269,10 +271,10 @@ class Verify:
             disk.replace(files.gates_begun, begun_now, attempt_folder.PRIVATE)
             point("verify.begun.after")
 
-    def _place(self, wanted: dict[str, Any]) -> Place:
+    def _place(self, wanted: dict[str, Any]) -> GatePlace:
         attempt, folder = wanted["attempt"], self._worktrees.scratch_path
         files = self._layout.attempt_files(attempt)
-        return Place(wanted["task"], attempt, files, folder, grace_s=self._grace_s, resources=self._resources)
+        return GatePlace(wanted["task"], attempt, files, folder, grace_s=self._grace_s, resources=self._resources)
 
 
 def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -280,20 +282,20 @@ def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:
     return inputs["candidate"], inputs["target"], inputs["merged"], inputs["gates"]
 
 
-def _names(verdict: Verdict) -> tuple[str, str, str, str]:
+def _names(verdict: GateVerdict) -> tuple[str, str, str, str]:
     return verdict.candidate, verdict.target, verdict.merged, verdict.gates
 
 
-def _result(verdict: Verdict, digest: str) -> dict[str, Any]:
+def _result(verdict: GateVerdict, digest: str) -> dict[str, Any]:
     named = {name: getattr(verdict, name) for name in ("passed", "merged", "target", "kind", "detail")}
     return {**named, "verdict": digest}
 
 
-def _read(files: Attempt) -> tuple[Verdict | None, bytes]:
+def _read(files: Attempt) -> tuple[GateVerdict | None, bytes]:
     """It appears whole or not at all; one that cannot be read was damaged, and says nothing."""
     try:
         content = files.verdict.read_bytes()
-        return msgspec.json.decode(content, type=Verdict), content
+        return msgspec.json.decode(content, type=GateVerdict), content
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None, b""
 
@@ -340,7 +342,7 @@ def shown_command(command: str | tuple[str, ...]) -> str:
     return command if isinstance(command, str) else shlex.join(command)
 
 
-def _passed_detail(results: Sequence[Result]) -> str:
+def _passed_detail(results: Sequence[GateRun]) -> str:
     passed = sum(result.outcome == "passed" for result in results)
     failed = [result.name for result in results if result.outcome != "passed"]
     told = f"{passed} of {len(results)} gates passed" if results else "there is no gate"
@@ -349,13 +351,13 @@ def _passed_detail(results: Sequence[Result]) -> str:
     return f"{told}; advisory, and failed: {', '.join(failed)}" if failed else told
 
 
-def _broken_detail(broken: Result) -> str:
+def _broken_detail(broken: GateRun) -> str:
     if broken.outcome == "timed_out":
         return f"the gate {broken.name} (`{shown_command(broken.command)}`) had not ended after {broken.seconds:.0f} s"
     return f"the gate {broken.name} (`{shown_command(broken.command)}`) ended with code {broken.code}"
 
 
-def feedback(verdict: Verdict, blobs: Blobs) -> str:
+def feedback(verdict: GateVerdict, blobs: Blobs) -> str:
     """What the agent is told when it is woken to go on."""
     parts = [f"Your work was not taken: {verdict.detail}."]
     files = "\n".join(f"  {name}" for name in verdict.files[:FILES_TOLD_MAX])
@@ -382,7 +384,7 @@ def feedback(verdict: Verdict, blobs: Blobs) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _told(result: Result, blobs: Blobs) -> str:
+def _told(result: GateRun, blobs: Blobs) -> str:
     advisory = "" if result.required else " (advisory: it does not stop the landing)"
     end = "was ended after" if result.outcome == "timed_out" else f"ended with code {result.code} after"
     head = f"Gate {result.name}{advisory}: `{shown_command(result.command)}` {end} {result.seconds:.1f} s."

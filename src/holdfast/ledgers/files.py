@@ -44,7 +44,7 @@ from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, encode, 
 from holdfast.storage.journal.intents import Pairing
 from holdfast.storage.journal.lock import DataLock, Holder
 from holdfast.storage.journal.reader import Chain
-from holdfast.storage.journal.writer import Journal, Staged, epoch_of, run_id
+from holdfast.storage.journal.writer import Journal, StagedEntries, epoch_of, run_id
 
 Clock = Callable[[], float]
 
@@ -83,7 +83,7 @@ class FileLedger:
         self._mutex = threading.RLock()
         self._leases: dict[str, _Lease] = {}
         self._steady = steady
-        self._staged: Staged | None = None
+        self._staged: StagedEntries | None = None
         # State and journal are not at the same entry, because one was just given to the other, or an interrupt or a
         # failed sync came between: while this is so nothing may follow, and no checkpoint is written.
         self._is_apart = False
@@ -209,7 +209,7 @@ class FileLedger:
                     self._is_apart = True
                     self._write(staged)
 
-    def _write(self, staged: Staged) -> None:
+    def _write(self, staged: StagedEntries) -> None:
         began = time.perf_counter()
         if staged.lines:
             self._journal.append_staged(staged)

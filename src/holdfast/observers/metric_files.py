@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.config.settings import Ledgers as Limits
+from holdfast.config.settings import LedgerSettings as Limits
 from holdfast.domain.entries import MOVES
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
@@ -36,7 +36,7 @@ from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of, is_run_id
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 
 PAUSE_S = 1.0
 # A batch is written at once, and never cut in two by a rotation: a line is rarely longer than this.
@@ -64,14 +64,14 @@ class Journalled(Protocol):
     def expect_owned(self) -> None: ...
 
 
-class Reached(msgspec.Struct, frozen=True):
+class MetricCursor(msgspec.Struct, frozen=True):
     """All lines that follow from the entries up to `position` are there; `ends` is where each ledger ended then."""
 
     position: Ref
     ends: dict[str, int]
 
 
-class Lines:
+class MetricLines:
     """Makes lines of entries, which come in order. It has a state of its own, and so knows that behind each of them."""
 
     version = State.version
@@ -139,14 +139,14 @@ def place(run: str, seq: int) -> Place:
     return epoch_of(run), run, seq
 
 
-def _places(ledger: Ledger, cursor: int) -> Iterator[Place]:
+def _places(ledger: LineLedger, cursor: int) -> Iterator[Place]:
     for line in ledger.read(cursor):
         run, seq = line.record.get("run"), line.record.get("seq")
         if isinstance(run, str) and is_run_id(run) and isinstance(seq, int):
             yield place(run, seq)
 
 
-class Ledgers:
+class MetricFiles:
     """Writes the ledgers of one data root, for who owns that. `say` is told once when it cannot."""
 
     def __init__(self, layout: Layout, limits: Limits, say: Say) -> None:
@@ -160,12 +160,12 @@ class Ledgers:
             "tasks": layout.metrics_tasks,
             "snapshots": layout.metrics_snapshots,
         }
-        self._ledgers = {name: Ledger(path, **most) for name, path in paths.items()}
+        self._ledgers = {name: LineLedger(path, **most) for name, path in paths.items()}
         self._ends: dict[str, int] = {}
         # The place behind which each ledger takes lines, and those behind it that it has already.
         self._after: dict[str, Place] = {}
         self._there: dict[str, set[Place]] = {name: set() for name in paths}
-        self._lines = Lines(self._put)
+        self._lines = MetricLines(self._put)
         self._made: dict[str, list[dict[str, Any]]] = {name: [] for name in paths}
         self._heard: deque[tuple[str, Entry]] = deque()
         self._position: Ref | None = None
@@ -213,13 +213,13 @@ class Ledgers:
         self._lines = self._caught_up()
         self._write(at_end=True)
 
-    def _reached(self) -> Reached | None:
+    def _reached(self) -> MetricCursor | None:
         try:
-            return msgspec.json.decode(self._layout.metrics_position.read_bytes(), type=Reached)
+            return msgspec.json.decode(self._layout.metrics_position.read_bytes(), type=MetricCursor)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
-    def _look_into(self, name: str, known: Reached | None) -> None:
+    def _look_into(self, name: str, known: MetricCursor | None) -> None:
         """Up to the position all is there. Behind it, a power cut may have left any lines, and not the others."""
         ledger = self._ledgers[name]
         ledger.settle()
@@ -229,7 +229,7 @@ class Ledgers:
         else:
             self._after[name] = max(_places(ledger, 0), default=_START)
 
-    def _caught_up(self) -> Lines:
+    def _caught_up(self) -> MetricLines:
         """Reads the journal from the checkpoint on, where that stands before all that is missing."""
         from holdfast.checks.projections import Projection
 
@@ -237,10 +237,10 @@ class Ledgers:
         stands = Projection(layout.tasks).position
         if stands is not None and place(stands.ref.run, stands.ref.seq) <= min(self._after.values()):
             files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
-            fold, _ = checkpoint.recover(chain, files, lambda: Lines(self._put), settle=False)
-            assert isinstance(fold, Lines)
+            fold, _ = checkpoint.recover(chain, files, lambda: MetricLines(self._put), settle=False)
+            assert isinstance(fold, MetricLines)
             return fold
-        lines = Lines(self._put)
+        lines = MetricLines(self._put)
         for run, entry in chain.entries():
             lines.apply(run, entry)
         return lines
@@ -281,7 +281,7 @@ class Ledgers:
         for name in made:
             self._write_out(name)
         if self._position is not None and (made or at_end):
-            reached = Reached(self._position, self._ends)
+            reached = MetricCursor(self._position, self._ends)
             disk.replace(self._layout.metrics_position, msgspec.json.encode(reached) + b"\n")
 
     def _write_out(self, name: str) -> None:
@@ -298,9 +298,9 @@ class Ledgers:
 
 
 @contextlib.contextmanager
-def following(layout: Layout, limits: Limits, journal: Journalled, say: Say) -> Iterator[Ledgers]:
+def following(layout: Layout, limits: Limits, journal: Journalled, say: Say) -> Iterator[MetricFiles]:
     """The ledgers, from a run's first entry to its last."""
-    ledgers = Ledgers(layout, limits, say)
+    ledgers = MetricFiles(layout, limits, say)
     ledgers.open(journal)
     try:
         yield ledgers

@@ -27,11 +27,11 @@ from holdfast.domain.fsm import AbortReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.engine import leftovers
-from holdfast.engine.context import Workshop
-from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, Holds, take_foreign
+from holdfast.engine.context import RunContext
+from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, take_foreign
 from holdfast.engine.landing import finish, see_to_lost
-from holdfast.engine.landing_thread import Finisher
-from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Orphan, Sight, Start, Take, is_at_work, plan
+from holdfast.engine.landing_thread import LandingThread
+from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Orphan, Sight, StartTask, Take, is_at_work, plan
 from holdfast.engine.silence import LOOK_S, Waits
 from holdfast.engine.start import Held, start
 from holdfast.errors import (
@@ -40,9 +40,9 @@ from holdfast.errors import (
     is_fatal,
 )
 from holdfast.orchestrator.steps import perform
-from holdfast.orchestrator.wakeup import AGENTS, Signals, Watch
+from holdfast.orchestrator.wakeup import AGENTS, Signals, SignalWatch
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
 
 BEAT_S = 10.0
@@ -60,7 +60,7 @@ class Loop:
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         *,
         only: Collection[str] | None = None,
         show: Callable[[Loop], None] = lambda loop: None,
@@ -73,15 +73,15 @@ class Loop:
         self.signals = Signals(shop.layout)
         self.requests = Requests(shop.layout)
         self.stopping = self.full = ""
-        self._finisher = shop.finisher = Finisher(self.wake)
-        self.holds = Holds(lambda task, text: shop.note(task, text), shop.clock)
+        self._finisher = shop.finisher = LandingThread(self.wake)
+        self.holds = TaskHolds(lambda task, text: shop.note(task, text), shop.clock)
         self.stays, self.works = stays, works
         self._show = show
         self._asked: queue.SimpleQueue[Work] = queue.SimpleQueue()
         # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
-        self._watch: Watch | None = None
+        self._watch: SignalWatch | None = None
         self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
         self._lost: set[str] = set(shop.lost)
@@ -142,7 +142,7 @@ class Loop:
         is_left = not task.remote and self.holds.is_left(task.id)
         # Looked for only where it counts.
         seen = self.shop.spawn.look(task) if task.parked or is_left else None
-        return is_at_work(task, seen) and (not is_left or seen is Seen.ALIVE)
+        return is_at_work(task, seen) and (not is_left or seen is Liveness.ALIVE)
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
@@ -151,7 +151,7 @@ class Loop:
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
-            with Watch(folders, self._notice) as self._watch:
+            with SignalWatch(folders, self._notice) as self._watch:
                 yield
         finally:
             if is_main:
@@ -270,7 +270,7 @@ class Loop:
         match command:
             case Finish():
                 self._finisher.begin(task.id, lambda: finish(self.shop, task))
-            case Start():
+            case StartTask():
                 self._start(task)
             case step:
                 perform(self.shop, task, step)
@@ -287,11 +287,11 @@ class Loop:
         files = self.shop.layout.attempt_files(task.attempt)
         seen = self.shop.spawn.look(task)
         self.shop.turns.follow(task)
-        if seen is not Seen.ALIVE:
+        if seen is not Liveness.ALIVE:
             self.shop.silence.forget(task.attempt)
-        if seen is Seen.ENDED:
+        if seen is Liveness.ENDED:
             return Sight(seen, attempt_folder.read_exit(files, task.starts, task.intent))
-        if seen is not Seen.ALIVE:
+        if seen is not Liveness.ALIVE:
             return Sight(seen)
         sign = attempt_folder.last_sign(files, task.starts)
         return Sight(seen, silent_s=self.shop.silence.look(task.attempt, task.starts, sign))

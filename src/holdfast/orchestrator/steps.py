@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from holdfast.decisions.cancel_chain import cancel_with, words_for
-from holdfast.decisions.tasks import Desk
+from holdfast.decisions.tasks import DecisionContext
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine import outcome
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.engine.plan import REASONS, Begin, Cancel, Continue, Follow, Lapse, Orphan, Retry, Take
 from holdfast.worktrees import pins
 
 Step = Begin | Take | Orphan | Continue | Retry | Follow | Cancel | Lapse
 
 
-def perform(shop: Workshop, task: Task, step: Step) -> None:
+def perform(shop: RunContext, task: Task, step: Step) -> None:
     match step:
         case Begin():
             shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
@@ -30,7 +30,7 @@ def perform(shop: Workshop, task: Task, step: Step) -> None:
         case Follow(_, event):
             shop.move(task, event, REASONS[event])
         case Cancel(_, reason, cause):
-            cancel_with(Desk.of(shop, ""), task, reason, cause)
+            cancel_with(DecisionContext.of(shop, ""), task, reason, cause)
             pins.release(shop.repo, shop.layout, [task])
             shop.note(task.id, f"cancelled: {words_for(reason, cause)}")
         case Lapse():

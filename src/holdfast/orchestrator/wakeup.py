@@ -45,7 +45,7 @@ class Signals:
         return how if asked == run and how in (LEAVE, AGENTS) else ""
 
 
-class Watch:
+class SignalWatch:
     """Tells of changes below some folders, from a thread of its own, while it is open."""
 
     def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None]) -> None:
@@ -100,7 +100,7 @@ class Watch:
             if paths:
                 self._changed(paths)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> SignalWatch:
         self._thread.start()
         return self
 

@@ -31,7 +31,7 @@ def of_machine(resources: Resources) -> Resources:
     return msgspec.structs.replace(resources, memory_bytes_max=there // 4 * 3)
 
 
-class Reached(msgspec.Struct, frozen=True):
+class LimitReached(msgspec.Struct, frozen=True):
     """A limit that was come up against: the setting, and what happened, as words that follow a colon. `is_over`: the
     kernel does not hold them back enough, so all of them have to end."""
 
@@ -40,14 +40,14 @@ class Reached(msgspec.Struct, frozen=True):
     is_over: bool
 
 
-class Room:
+class AttemptResources:
     """Of one start of an attempt, in the hands of its runner, from which all of its processes descend."""
 
     def __init__(self, files: Attempt, attempt: str, start: int, resources: Resources) -> None:
         self._facts, self._resources = (files, attempt, start), resources
         self.group: cgroups.Group | None = None
         self._looks: set[str] = set()
-        self.found: Reached | None = None
+        self.found: LimitReached | None = None
 
     def open(self) -> None:
         """Makes the control group, where there is one to be had; also anew, once all that were in it have ended."""
@@ -65,7 +65,7 @@ class Room:
         if self.group is not None:
             self.group.join(cgroups.GIT)
 
-    def look(self) -> Reached | None:
+    def look(self) -> LimitReached | None:
         """A limit that they have come up against, told once."""
         before, self.found = self.found, self.reached() or self.found
         return self.found if self.found != before else None
@@ -79,23 +79,25 @@ class Room:
             # It counts all of this user's processes, whoever began them. Nobody who may do anything is held by it.
             _lower(resource.RLIMIT_NPROC, _of_user(os.getuid()) + bounded.pids_max)
 
-    def reached(self) -> Reached | None:
+    def reached(self) -> LimitReached | None:
         """The limit that they have come up against so far."""
         used, tasks = members.used_below(os.getpid()) if self._looks else (0, 0)
         seen = {name: number for name, number in ((MEMORY, used), (PIDS, tasks)) if name in self._looks}
         return reached(self.group, self._resources, seen)
 
 
-def reached(group: cgroups.Group | None, resources: Resources, seen: Mapping[str, int] = NOTHING) -> Reached | None:
+def reached(
+    group: cgroups.Group | None, resources: Resources, seen: Mapping[str, int] = NOTHING
+) -> LimitReached | None:
     """Of a group, and of what was seen where no group holds it."""
     counted = group.reached() if group is not None else {MEMORY: 0, PIDS: 0}
     memory, pids = resources.memory_bytes_max, resources.pids_max
     if pids is not None and (counted[PIDS] or seen.get(PIDS, 0) > pids):
         # Who has begun so many goes on trying.
-        return Reached(PIDS_LIMIT, f"its processes and threads came to {pids:,}, which is {PIDS_LIMIT}", True)
+        return LimitReached(PIDS_LIMIT, f"its processes and threads came to {pids:,}, which is {PIDS_LIMIT}", True)
     if memory is not None and (counted[MEMORY] or seen.get(MEMORY, 0) > memory):
         told = f"its processes used up {size(memory)} of memory, which is {MEMORY_LIMIT}"
-        return Reached(MEMORY_LIMIT, told, is_over=not counted[MEMORY])
+        return LimitReached(MEMORY_LIMIT, told, is_over=not counted[MEMORY])
     return None
 
 

@@ -10,17 +10,17 @@ from starlette.requests import Request
 
 from holdfast.clock import wall
 from holdfast.decisions.create import Catalogue
-from holdfast.decisions.tasks import Desk, Later, unknown
+from holdfast.decisions.tasks import DecisionContext, Later, unknown
 from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.auth import ROLES, Tokens
 from holdfast.server.batch_writer import Answers, Counter, Job, run_in_loop
 from holdfast.server.denials import STRANGER, Denials
-from holdfast.server.event_feed import Feed, Room
+from holdfast.server.event_feed import Feed, FeedRoom
 from holdfast.server.host_check import Guard
-from holdfast.server.logs import Log
+from holdfast.server.logs import ServerLog
 from holdfast.server.metrics import Metrics
 from holdfast.server.operations import Principal
 from holdfast.server.problems import Problem
@@ -36,7 +36,7 @@ STOPPING = "This server is ending. Nothing was changed; ask again when it is bac
 class Api:
     """One per server."""
 
-    def __init__(self, shop: Workshop, loop: Loop) -> None:
+    def __init__(self, shop: RunContext, loop: Loop) -> None:
         self.shop, self.loop = shop, loop
         self.layout, self.config, self.board = shop.layout, shop.config, shop.board
         self.tokens = Tokens(shop.layout, shop.ledger.state)
@@ -45,7 +45,7 @@ class Api:
         self.chronicle = Chronicle(shop.layout.wal)
         self.answers = Answers(Chain(shop.layout.wal))
         self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.events_kept)
-        self.room = Room(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
+        self.room = FeedRoom(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
         self.quotas = Quotas()
         self.repository = RepositoryLook(shop)
         self.began = wall()
@@ -57,7 +57,7 @@ class Api:
         self._denied = Denials(self.put_on_record)
         self.is_ending = False
         self.metrics = Metrics(self)
-        self.logs = Log(
+        self.logs = ServerLog(
             shop.layout.logs / "server.log",
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
         )
@@ -141,9 +141,9 @@ class Api:
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
-    def desk(self, key: str, by: str, kind: str = "") -> Desk:
+    def desk(self, key: str, by: str, kind: str = "") -> DecisionContext:
         busy = bool(self.loop.finishing)
-        return Desk.of(self.shop, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR)
+        return DecisionContext.of(self.shop, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR)
 
     def post(self, job: Job) -> None:
         if self.loop.stopping or self.is_ending:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from holdfast.decisions.mailbox import FATAL, REFUSED
-from holdfast.decisions.tasks import Desk, Later
+from holdfast.decisions.tasks import DecisionContext, Later
 from holdfast.domain.entries import RequestAnswered
 from holdfast.errors import HoldfastError
 from holdfast.ports import Ledger
@@ -39,7 +39,7 @@ ANSWER_BYTES_MAX = 1 << 16
 INTERNAL = "{kind}: this is a fault of Holdfast's. What happened is in runtime/logs/server.log."
 
 
-class Answer(msgspec.Struct, frozen=True):
+class JobResult(msgspec.Struct, frozen=True):
     status: int
     body: Any
 
@@ -51,16 +51,16 @@ class Answers:
         self._chain = wal
         self._recent: OrderedDict[str, RequestAnswered] = OrderedDict()
 
-    def find(self, ledger: Ledger, key: str, request: str) -> Answer | None:
+    def find(self, ledger: Ledger, key: str, request: str) -> JobResult | None:
         known = self._recent.get(key) or self._read(ledger, key)
         if known is None:
             return None
         if known.request != request:
             detail = "This Idempotency-Key was used for another request. Nothing was changed; use a new key for each."
             raise Problem(422, "idempotency_key_reused", detail)
-        return Answer(known.status, known.body) if known.whole else None
+        return JobResult(known.status, known.body) if known.whole else None
 
-    def keep(self, ledger: Ledger, key: str, request: str, answer: Answer) -> None:
+    def keep(self, ledger: Ledger, key: str, request: str, answer: JobResult) -> None:
         made = RequestAnswered(key, request, answer.status, msgspec.to_builtins(answer.body))
         self._recent[key] = made
         while len(self._recent) > ANSWERS_MAX:
@@ -88,20 +88,20 @@ class Job:
         self.ask = ask
         self.request = request
         self.is_keyed = is_keyed
-        self.future: Future[Answer] = Future()
+        self.future: Future[JobResult] = Future()
         # An asker that goes away cannot cancel it: its answer would be an error where it is told.
         self.future.set_running_or_notify_cancel()
         self._answers = answers
-        self._result: Answer | Problem | None = None
+        self._result: JobResult | Problem | None = None
         # What nobody expected. What was journalled before it is journalled; the state and the journal agree.
         self.fault: Exception | None = None
 
-    def carry_out(self, desk: Desk) -> None:
+    def carry_out(self, desk: DecisionContext) -> None:
         """Does it, and keeps the answer back until `tell`. Raises Later, and what leaves nothing to go on with."""
         try:
             known = self._answers.find(desk.ledger, self.ask.key, self.request) if self.is_keyed else None
             if known is None:
-                known = Answer(self.operation.status, self.operation.function(desk, self.ask))
+                known = JobResult(self.operation.status, self.operation.function(desk, self.ask))
                 if self.is_keyed:
                     self._answers.keep(desk.ledger, self.ask.key, self.request, known)
             self._result = known
@@ -121,7 +121,7 @@ class Job:
         if isinstance(self._result, Problem):
             self.future.set_exception(self._result)
         else:
-            self.future.set_result(self._result or Answer(204, None))
+            self.future.set_result(self._result or JobResult(204, None))
 
     def give_up(self, error: BaseException) -> None:
         if not self.future.done():
@@ -133,7 +133,7 @@ class Counter:
 
     def __init__(
         self,
-        desk: Callable[[str, str], Desk],
+        desk: Callable[[str, str], DecisionContext],
         ledger: Ledger,
         done: Callable[[], None],
         failed: Callable[[BaseException], None],
@@ -194,7 +194,7 @@ class Counter:
                 return
 
 
-def run_in_loop(job: Job, desk: Desk) -> None:
+def run_in_loop(job: Job, desk: DecisionContext) -> None:
     """In the loop's thread; raises Later when it must wait for a landing."""
     try:
         job.carry_out(desk)
@@ -206,5 +206,5 @@ def run_in_loop(job: Job, desk: Desk) -> None:
     job.tell()
 
 
-async def answer_of(job: Job) -> Answer:
+async def answer_of(job: Job) -> JobResult:
     return await asyncio.wrap_future(job.future)

@@ -90,7 +90,7 @@ class _Place:
         self.number, self.task = number, task
 
 
-class Room:
+class FeedRoom:
     """How many streams are open, in all and by client."""
 
     def __init__(self, most: int, most_per_client: int) -> None:

@@ -29,7 +29,7 @@ TEXT_MAX = 1000
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class Log:
+class ServerLog:
     """`secrets`: values that must never be written, beside all that looks like one."""
 
     def __init__(self, path: Path, *secrets: str, bytes_max: int = BYTES_MAX) -> None:

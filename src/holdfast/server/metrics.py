@@ -44,7 +44,7 @@ RECOVERY = "recover"
 _CLOSED = {f"task_{effect}_{how}": (effect, how) for effect in entries.EFFECTS for how in entries.CLOSINGS}
 
 
-class Named(msgspec.Struct, frozen=True):
+class NamedMetric(msgspec.Struct, frozen=True):
     """One metric, as it is documented."""
 
     name: str
@@ -54,8 +54,8 @@ class Named(msgspec.Struct, frozen=True):
     buckets: tuple[float, ...] = ()
 
 
-def _listed(*rows: tuple[Any, ...]) -> dict[str, Named]:
-    return {row[0]: Named(*row) for row in rows}
+def _listed(*rows: tuple[Any, ...]) -> dict[str, NamedMetric]:
+    return {row[0]: NamedMetric(*row) for row in rows}
 
 
 _SPENDER = ("agent", "model")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.clock import monotonic
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.errors import HoldfastError
 from holdfast.git import lock_files
 from holdfast.landing.lost_landings import shown
@@ -41,7 +41,7 @@ class LockRow(msgspec.Struct, frozen=True):
 class RepositoryLook:
     """The newest answer; `look` renews it. Where git cannot be asked, the answer before stays."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: RunContext) -> None:
         self._shop = shop
         self._lock = threading.Lock()
         self._looked: tuple[float, tuple[str, ...]] | None = None

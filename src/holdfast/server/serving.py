@@ -20,7 +20,7 @@ import uvicorn
 
 from holdfast import __version__
 from holdfast import identity as process
-from holdfast.engine.context import Workshop
+from holdfast.engine.context import RunContext
 from holdfast.errors import CertificateUnusable, ListenFailed, ListenRefused
 from holdfast.layout import Layout
 from holdfast.orchestrator.loop import Loop
@@ -72,7 +72,7 @@ def make_page(layout: Layout, address: Address) -> Path:
 
 
 @contextlib.contextmanager
-def serving(shop: Workshop, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
+def serving(shop: RunContext, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
     """Serves while here. On the way out what was asked is answered, and followers are let go.
 
     `prepares`: the workshop is made ready while it serves already; what cannot be answered before waits for that.

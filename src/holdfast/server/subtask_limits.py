@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.decisions.tasks import Desk
+from holdfast.decisions.tasks import DecisionContext
 from holdfast.domain.definition import Definition
 from holdfast.domain.path_rules import is_narrower
 from holdfast.domain.spend import Caps
@@ -28,7 +28,9 @@ _BUDGETS = tuple(f"budget_{name}" for name in Caps.__struct_fields__)
 _NOT_BY_AGENTS = (*_SAME, *_BUDGETS, "agent", "model", "script", "forked_from", "parent")
 
 
-def fenced_in(desk: Desk, task: Task, own: Definition, new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def fenced_in(
+    desk: DecisionContext, task: Task, own: Definition, new: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """`own` is the definition of the task that is being split, `new` are the values that its agent sends."""
     for values in new:
         if named := [name for name in _NOT_BY_AGENTS if name in values]:
@@ -46,7 +48,7 @@ def fenced_in(desk: Desk, task: Task, own: Definition, new: Sequence[dict[str, A
     return [{**values, "paths": tuple(values.get("paths") or own.paths), **fixed} for values in new]
 
 
-def _shares(desk: Desk, task: Task, own: Definition, count: int) -> dict[str, float | int]:
+def _shares(desk: DecisionContext, task: Task, own: Definition, count: int) -> dict[str, float | int]:
     """What each may spend: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
     assert desk.shop is not None
     board = desk.shop.board
@@ -65,7 +67,7 @@ def _shares(desk: Desk, task: Task, own: Definition, count: int) -> dict[str, fl
     return shares
 
 
-def _expect_room(desk: Desk, task: Task, count: int) -> None:
+def _expect_room(desk: DecisionContext, task: Task, count: int) -> None:
     assert desk.shop is not None
     board = desk.shop.board
     depth, top = 1, task.id

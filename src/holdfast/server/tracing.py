@@ -25,10 +25,10 @@ from holdfast.domain import entries
 from holdfast.domain.attempt_records import TurnLine
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.errors import HoldfastError
-from holdfast.landing.verify import Verdict, read_verdict
+from holdfast.landing.verify import GateVerdict, read_verdict
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
-from holdfast.server.logs import Log
+from holdfast.server.logs import ServerLog
 from holdfast.storage.files import disk
 from holdfast.storage.journal import data_root
 from holdfast.storage.journal.entry import Entry
@@ -148,7 +148,7 @@ class Spans:
     def _line(self, attempt: str, before: int, end: int) -> TurnLine | None:
         """As the runner wrote it; None where its folder is gone."""
         with contextlib.suppress(HoldfastError, OSError, msgspec.ValidationError):
-            lines = jsonl.Ledger(self._layout.attempt_files(attempt).turns).read(before)
+            lines = jsonl.LineLedger(self._layout.attempt_files(attempt).turns).read(before)
             found = next((line for line in lines if line.cursor == end), None)
             return None if found is None else msgspec.convert(found.record, TurnLine)
         return None
@@ -165,12 +165,12 @@ class Spans:
         made = self._span(run, entry, effect, intent.timestamp, entry.timestamp, facts, error)
         return [made, *(self._gates(made, entry, verdict) if verdict is not None else [])]
 
-    def _verdict(self, entry: Entry) -> Verdict | None:
+    def _verdict(self, entry: Entry) -> GateVerdict | None:
         with contextlib.suppress(HoldfastError, msgspec.DecodeError, msgspec.ValidationError):
             return read_verdict(self._blobs, str(entry.output["verdict"])) if entry.output.get("verdict") else None
         return None
 
-    def _gates(self, verify: Span, entry: Entry, verdict: Verdict) -> list[Span]:
+    def _gates(self, verify: Span, entry: Entry, verdict: GateVerdict) -> list[Span]:
         """They ran one after the other, the last until the verdict."""
         spans: list[Span] = []
         end = verify.end
@@ -235,7 +235,7 @@ def _ours(facts: dict[str, Any]) -> dict[str, Any]:
     return {f"holdfast.{name}": value for name, value in facts.items()}
 
 
-class Place(msgspec.Struct, frozen=True):
+class SpanPlace(msgspec.Struct, frozen=True):
     """`runtime/traces.json`: the last entry whose spans were taken."""
 
     run: str
@@ -245,14 +245,14 @@ class Place(msgspec.Struct, frozen=True):
 class Tracer:
     """The thread that follows the journal."""
 
-    def __init__(self, layout: Layout, ledger: Ledger, send: Send, end: Callable[[], None], log: Log) -> None:
+    def __init__(self, layout: Layout, ledger: Ledger, send: Send, end: Callable[[], None], log: ServerLog) -> None:
         self._path = layout.traces
         self._ledger = ledger
         self._send, self._end, self._log = send, end, log
         self._spans = Spans(layout, data_root.read_format(layout).repository)
         self._sent = self._read_place()
         self._waiting: list[Span] = []
-        self._last: Place | None = None
+        self._last: SpanPlace | None = None
         self._news = threading.Event()
         self._closing = threading.Event()
         self._is_last_look = False
@@ -276,7 +276,7 @@ class Tracer:
                 is_wanted = (epoch_of(ref.run), ref.seq) > self._sent
                 self._waiting += self._spans.take(ref.run, entry, is_wanted=is_wanted)
                 if is_wanted:
-                    self._last = Place(ref.run, ref.seq)
+                    self._last = SpanPlace(ref.run, ref.seq)
                 if len(self._waiting) >= BATCH_MAX and not self._flush():
                     return
         except HoldfastError as error:
@@ -309,15 +309,15 @@ class Tracer:
     def _read_place(self) -> tuple[int, int]:
         """Behind which entry to begin: where there is no note, with the run that is alive."""
         with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            place = msgspec.json.decode(self._path.read_bytes(), type=Place)
+            place = msgspec.json.decode(self._path.read_bytes(), type=SpanPlace)
             if is_run_id(place.run):
                 return epoch_of(place.run), place.seq
         # Noted at once: whoever is killed before anything was sent has not sent it.
-        disk.replace(self._path, msgspec.json.encode(Place(self._ledger.run, -1)))
+        disk.replace(self._path, msgspec.json.encode(SpanPlace(self._ledger.run, -1)))
         return epoch_of(self._ledger.run), -1
 
 
-def tracer(layout: Layout, ledger: Ledger, log: Log, environ: Mapping[str, str] = os.environ) -> Tracer | None:
+def tracer(layout: Layout, ledger: Ledger, log: ServerLog, environ: Mapping[str, str] = os.environ) -> Tracer | None:
     """Sends traces from now on; None where nobody wants them, or they cannot be sent."""
     if not _wanted(environ):
         return None

@@ -63,7 +63,7 @@ _PASSED_ON = r"^core\.(excludesfile|sharedrepository)$"
 Large = Literal["refuse", "leave_out", "take"]
 
 
-class Staged(msgspec.Struct, frozen=True):
+class StagedTree(msgspec.Struct, frozen=True):
     """`is_whole`: nothing is left out because it is too large."""
 
     tree: str
@@ -139,7 +139,7 @@ class Shadow:
         stdin: bytes = b"",
         codes: tuple[int, ...] = (0,),
         variables: Mapping[str, str] = MappingProxyType({}),
-    ) -> git.Result:
+    ) -> git.GitResult:
         """Runs git in the shadow; `variables` are set on top of its environment."""
         env, confine = {**self._env, **variables}, self._confine if raw_git.reads_files(args) else None
         if confine is not self._confine:
@@ -160,14 +160,14 @@ class Shadow:
             every = itertools.chain(names, more)
             return self._bulk.too_large(every, at, base, variables, leaves_out=self._how == "leave_out")
 
-    def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.Result:
+    def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.GitResult:
         return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
 
-    def _run_user(self, *args: str) -> git.Result:
+    def _run_user(self, *args: str) -> git.GitResult:
         """Asks the user's index. A confined agent's is read as data alone: no other file of its git dir is. One that a
         power cut tore says nothing."""
         if not self._is_trusted and (self._their_index.is_symlink() or not self._their_index.is_file()):
-            return git.Result(0, b"", None)
+            return git.GitResult(0, b"", None)
         env, inherit = {**self.repository.env, "GIT_INDEX_FILE": str(self._their_index)}, self._inherited()
         return git.run(*args, cwd=self.worktree, env=env, codes=(0, 128), inherit=inherit, confine=self._confine)
 
@@ -196,7 +196,7 @@ class Shadow:
 
     # -- the private index --------------------------------------------------------------------------------------------
 
-    def stage(self, seed: str | None, large: Large = "take", began: str = "") -> Staged:
+    def stage(self, seed: str | None, large: Large = "take", began: str = "") -> StagedTree:
         """Makes the private index equal to the worktree. A new index starts from the tree `seed`, or from HEAD.
 
         `large`: what is done about files that are too large, beside those of the commit `began`."""
@@ -242,7 +242,7 @@ class Shadow:
         excluded = [Excluded(name, "it is excluded, and stays as it stands") for name in dropped]
         return self.run("write-tree", variables=here).line, excluded
 
-    def _stage(self) -> Staged:
+    def _stage(self) -> StagedTree:
         self._read_user_index()
         links = self._tidy()
         self._large = {}
@@ -257,7 +257,7 @@ class Shadow:
             tree = self.run("write-tree").line
             self._written = (file_stamp(self._index), tree)
         tree = self.submodules.put_into(self._written[1], self.scratch_index())
-        return Staged(tree, list(dict.fromkeys(excluded + self._unfetched)), not self._large)
+        return StagedTree(tree, list(dict.fromkeys(excluded + self._unfetched)), not self._large)
 
     def _tidy(self) -> dict[str, str]:
         """Takes from the index what must not be in it, so that git sees what stands in the worktree instead. Returns
@@ -336,7 +336,7 @@ class Shadow:
         answers = self.run("cat-file", "--batch-check", stdin=asked).line.split("\n")
         return {answer.split(" ")[0] for answer in answers if answer.endswith(" missing")}
 
-    def _explain(self, added: git.Result, names: list[str]) -> list[Excluded]:
+    def _explain(self, added: git.GitResult, names: list[str]) -> list[Excluded]:
         """Says why git could not add these, and takes them from the index; raises where no good reason is found."""
         excluded, links = [], unborn_links(self.worktree, names, self.repository.hash_name)
         for name in names:

@@ -47,7 +47,7 @@ class Bounds(msgspec.Struct, frozen=True):
 class Bulk:
     """`run` runs git where it sees the objects of the base, with variables on top of its environment."""
 
-    def __init__(self, bounds: Bounds, run: Callable[..., git.Result]) -> None:
+    def __init__(self, bounds: Bounds, run: Callable[..., git.GitResult]) -> None:
         self.bounds, self._run = bounds, run
         self._sizes: dict[str, dict[str, int]] = {}
 

@@ -51,7 +51,7 @@ from holdfast.snapshots.shadow import Large, Shadow
 from holdfast.snapshots.shadow_parts import Excluded, Stamp, file_stamp
 from holdfast.snapshots.size_limits import Bounds
 from holdfast.snapshots.store import ATTEMPTS
-from holdfast.snapshots.submodule_state import GITLINK, State, unborn
+from holdfast.snapshots.submodule_state import GITLINK, ModuleState, unborn
 from holdfast.storage.files import disk
 
 ROOT = ATTEMPTS
@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     excluded: list[Excluded]
 
 
-class Change(msgspec.Struct, frozen=True):
+class TreeChange(msgspec.Struct, frozen=True):
     """One path that differs. Modes are git's octal words; `old_path` is the path itself unless it was renamed."""
 
     kind: Kind
@@ -87,7 +87,7 @@ class _Saved(msgspec.Struct, frozen=True):
     tree: str
 
 
-class Snapshots:
+class WorktreeSnapshots:
     """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds. `store` is
     where they are kept. `base`: a commit that the user's repository keeps: what it has need not be in the store.
 
@@ -236,11 +236,11 @@ class Snapshots:
         trees = self._resolve(old).tree, self._resolve(new).tree
         return self._shadow.run("diff-tree", "-r", "-p", "-M", "--binary", "--full-index", *trees).out
 
-    def changes(self, old: str, new: str) -> list[Change]:
+    def changes(self, old: str, new: str) -> list[TreeChange]:
         trees = self._resolve(old).tree, self._resolve(new).tree
         found = _raw(self._shadow.run("diff-tree", "-r", "-M", "-z", *trees).fields())
         return [
-            Change(entry.kind, readable(entry.path), readable(entry.old_path), entry.old_mode, entry.new_mode)
+            TreeChange(entry.kind, readable(entry.path), readable(entry.old_path), entry.old_mode, entry.new_mode)
             for entry in found
         ]
 
@@ -320,7 +320,7 @@ class Snapshots:
             staged = self._shadow.stage(None, "leave_out", self._began(attempt))
             return staged.tree if staged.is_whole else ""
 
-    def submodules(self) -> dict[str, State]:
+    def submodules(self) -> dict[str, ModuleState]:
         """What stands in each submodule that is set up in the worktree, by its path."""
         with self._at_work():
             return self._shadow.submodules.states()

@@ -98,7 +98,7 @@ class Store:
         stdin: bytes = b"",
         codes: Collection[int] = (0,),
         variables: Mapping[str, str] = _NO_VARIABLES,
-    ) -> git.Result:
+    ) -> git.GitResult:
         """Runs git in the store, to ask or to write into the folder that `variables` name."""
         env = {**self._env(), **variables}
         return git.run(*args, cwd=self.path, env=env, stdin=stdin, codes=codes, inherit=self.inherited())
@@ -180,7 +180,7 @@ class Store:
         failure = self._asked_of()(*asked, codes=(0, 128)).failure
         return failure.stderr if failure is not None else ""
 
-    def _asked_of(self) -> Callable[..., git.Result]:
+    def _asked_of(self) -> Callable[..., git.GitResult]:
         return self.run if self.exists else self.repository.run
 
     def incomplete(self, commits: Collection[str], *, is_older: bool = False) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Module(msgspec.Struct, frozen=True):
         return self.path.startswith(f"{other.path}/")
 
 
-class State(msgspec.Struct, frozen=True):
+class ModuleState(msgspec.Struct, frozen=True):
     """What stands in a submodule: exactly `commit` or, where `tree` is not empty, these files."""
 
     commit: str
@@ -137,7 +137,7 @@ class Submodules:
         private: Path,
         places: Sequence[Path],
         store: Store,
-        run: Callable[..., git.Result],
+        run: Callable[..., git.GitResult],
         staging: Path,
     ) -> None:
         self._worktree, self._private, self._places = worktree, private, places
@@ -154,7 +154,7 @@ class Submodules:
     def _is_standing(self, path: Path) -> bool:
         return is_real(path, self._worktree) and path.is_dir() and os.path.lexists(path / ".git")
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, ModuleState]:
         """What stands in each, by path; what is inside another is part of that one."""
         modules = self.standing()
         self._sweep()
@@ -186,7 +186,7 @@ class Submodules:
         for folder in self._private.glob(f"{MODULES}-*"):
             disk.remove_tree(folder)
 
-    def _state(self, module: Module, modules: Sequence[Module]) -> State:
+    def _state(self, module: Module, modules: Sequence[Module]) -> ModuleState:
         inside = [each for each in modules if each.is_inside(module)]
         direct = [each for each in inside if not any(each.is_inside(other) for other in inside)]
         nested = {each.path[len(module.path) + 1 :]: self._state(each, modules) for each in direct}
@@ -202,8 +202,8 @@ class Submodules:
         look = _Look(self, module, folder, self._worktree / module.path, nested)
         tree = look.tree(known)
         if known and tree in (self._tree_of(store, known), self._tree_made(look, known)):
-            return State(known)
-        return State(head, look.held(known))
+            return ModuleState(known)
+        return ModuleState(head, look.held(known))
 
     def _tree_of(self, store: Path, commit: str) -> str:
         return git.run("rev-parse", f"{commit}^{{tree}}", cwd=store, env=trusted(store)).line
@@ -245,7 +245,7 @@ class _Look:
     """Reads the files of one submodule, with an index and a git dir of our own in `folder`."""
 
     def __init__(
-        self, home: Submodules, module: Module, folder: Path, files: Path, nested: Mapping[str, State]
+        self, home: Submodules, module: Module, folder: Path, files: Path, nested: Mapping[str, ModuleState]
     ) -> None:
         self.module, self.folder = module, folder
         self._files, self._nested = files, nested

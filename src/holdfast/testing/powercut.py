@@ -43,10 +43,10 @@ class Folder:
     def __init__(self) -> None:
         self.durable: dict[str, File | Folder] = {}
         self.entries: dict[str, File | Folder] = {}
-        self.pending: list[Change] = []
+        self.pending: list[DiskChange] = []
 
-    def change(self, *halves: tuple[str, File | Folder | None], needs: Change | None = None) -> Change:
-        change = Change(halves, needs)
+    def change(self, *halves: tuple[str, File | Folder | None], needs: DiskChange | None = None) -> DiskChange:
+        change = DiskChange(halves, needs)
         self.pending.append(change)
         change.apply(self.entries)
         return change
@@ -58,10 +58,10 @@ class Folder:
         self.pending.clear()
 
 
-class Change:
+class DiskChange:
     """Entries set (or removed, None) as one step. `needs`: the other half of a rename across folders."""
 
-    def __init__(self, halves: tuple[tuple[str, File | Folder | None], ...], needs: Change | None) -> None:
+    def __init__(self, halves: tuple[tuple[str, File | Folder | None], ...], needs: DiskChange | None) -> None:
         self.halves = halves
         self.needs = needs
         self.certain = False

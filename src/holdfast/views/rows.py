@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.app import App, View
 from holdfast.backlog.scan_cache import RememberingScanner
-from holdfast.backlog.scanner import Found, Scan
+from holdfast.backlog.scanner import FoundFile, Scan
 from holdfast.cli.terminal import plain
 from holdfast.clock import wall
-from holdfast.domain.file_problem import Problem
+from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.moments import moment
 from holdfast.domain.state import Task
@@ -66,15 +66,15 @@ class Overview(msgspec.Struct, frozen=True):
     """`problems` are those of files that cannot be used; they name the tasks that they stop."""
 
     view: View
-    files: Mapping[str, Found]
+    files: Mapping[str, FoundFile]
     rows: Mapping[str, Row]
-    problems: Sequence[Problem]
+    problems: Sequence[FileProblem]
 
 
 def look(app: App) -> Overview:
     view = app.look()
     scan = RememberingScanner(view.layout.backlog, view.layout.definitions).scan()
-    files: dict[str, Found] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
+    files: dict[str, FoundFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
     problems = [*scan.problems, *_absent(view, scan)]
     rows = _rows(view.state.tasks, files, scan.problems)
     for name, missing in _without_submodule(app, view, rows).items():
@@ -112,7 +112,7 @@ def _without_submodule(app: App, view: View, rows: Mapping[str, Row]) -> dict[st
     return {name: missing for name, base in bases.items() if (missing := found[base]) is not None}
 
 
-def _absent(view: View, scan: Scan) -> list[Problem]:
+def _absent(view: View, scan: Scan) -> list[FileProblem]:
     if all(name in scan.tasks for name in view.state.tasks):
         return []
     from holdfast.backlog.missing import absent
@@ -127,13 +127,13 @@ def unknown(task: str, known: Iterable[str]) -> TaskUnknown:
     return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
 
 
-def tell_problems(layout: Layout, problems: Iterable[Problem]) -> None:
+def tell_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
     """On standard error, in the form that editors can jump to."""
     for problem in problems:
         click.echo(plain(f"{layout.backlog}/{problem}"), err=True)
 
 
-def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Sequence[Problem]) -> dict[str, Row]:
+def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: Sequence[FileProblem]) -> dict[str, Row]:
     # As the next run takes them in: those that were written first come first.
     new = sorted((name for name in files if name not in tasks), key=lambda name: files[name].written_ns)
     names = [*tasks, *new]
@@ -158,7 +158,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, Found], problems: Seque
     return rows
 
 
-def _node(name: str, task: Task | None, file: Found | None) -> Node:
+def _node(name: str, task: Task | None, file: FoundFile | None) -> Node:
     """Without the time, which is told with its cause."""
     made = file.definition if file else None
     return Node(
@@ -172,7 +172,9 @@ def _node(name: str, task: Task | None, file: Found | None) -> Node:
     )
 
 
-def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now: float, stuck: Sequence[Node]) -> Row:
+def _row(
+    name: str, task: Task | None, file: FoundFile | None, waits: list[str], now: float, stuck: Sequence[Node]
+) -> Row:
     made, state = file.definition if file else None, _state(task, file)
     return Row(
         id=name,
@@ -201,7 +203,7 @@ def _row(name: str, task: Task | None, file: Found | None, waits: list[str], now
     )
 
 
-def _state(task: Task | None, file: Found | None) -> TaskState:
+def _state(task: Task | None, file: FoundFile | None) -> TaskState:
     if task is not None:
         return task.state
     if file is None:
@@ -211,7 +213,7 @@ def _state(task: Task | None, file: Found | None) -> TaskState:
     return state_of_new(file)
 
 
-def _not_before(task: Task | None, file: Found | None) -> float:
+def _not_before(task: Task | None, file: FoundFile | None) -> float:
     return max(task.not_before if task else 0.0, (file.definition.not_before or 0.0) if file else 0.0)
 
 

@@ -37,7 +37,7 @@ class Slot(msgspec.Struct, frozen=True):
         return self.mode == GITLINK
 
 
-class Change(msgspec.Struct, frozen=True):
+class PathChange(msgspec.Struct, frozen=True):
     """One path that differs between two commits; None: it is not in that one."""
 
     path: str
@@ -75,7 +75,7 @@ class Checkout:
         """The ref that is checked out; empty when HEAD is detached."""
         return self.repository.run("symbolic-ref", "--quiet", "HEAD", codes=(0, 1)).line
 
-    def changes(self, old: str, new: str) -> list[Change]:
+    def changes(self, old: str, new: str) -> list[PathChange]:
         return changes(self.repository, old, new)
 
     def head_has(self, commit: str) -> bool:
@@ -247,12 +247,12 @@ class Checkout:
         disk.rename(index, self.index_path)
 
 
-def changes(repository: git.Repository, old: str, new: str) -> list[Change]:
+def changes(repository: git.Repository, old: str, new: str) -> list[PathChange]:
     fields = iter(repository.run("diff-tree", "-r", "-z", "--no-renames", old, new).fields())
     found = []
     for facts in fields:
         old_mode, new_mode, old_id, new_id, _ = facts.removeprefix(":").split(" ")
-        found.append(Change(next(fields), _slot(old_mode, old_id), _slot(new_mode, new_id)))
+        found.append(PathChange(next(fields), _slot(old_mode, old_id), _slot(new_mode, new_id)))
     return found
 
 

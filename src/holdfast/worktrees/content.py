@@ -18,11 +18,11 @@ from holdfast.layout import Layout
 from holdfast.processes import confined_git
 from holdfast.snapshots.snapshots import files_below
 from holdfast.snapshots.store import Store
-from holdfast.snapshots.submodule_state import GITLINK, State, is_empty, joined, links_in
+from holdfast.snapshots.submodule_state import GITLINK, ModuleState, is_empty, joined, links_in
 from holdfast.storage.files import disk
 
 
-class Orphan(msgspec.Struct, frozen=True):
+class OrphanedTree(msgspec.Struct, frozen=True):
     """A worktree that no task has use for, and why it is still there."""
 
     task: str
@@ -35,7 +35,7 @@ def is_tree(
     wanted: str,
     store: Store,
     which: Sequence[str],
-    states: Mapping[str, State],
+    states: Mapping[str, ModuleState],
     confine: git.Confine | None = None,
 ) -> bool:
     """Whether the worktree, as `git add` would take it, is this tree. `which`: the paths that are asked. `states`: what
@@ -44,7 +44,7 @@ def is_tree(
     env = git.environment(without_own_filters(path), GIT_DIR=str(repository.git_dir), GIT_WORK_TREE=str(path))
     env["GIT_INDEX_FILE"] = str(index)
 
-    def run(*args: str, stdin: bytes = b"") -> git.Result:
+    def run(*args: str, stdin: bytes = b"") -> git.GitResult:
         return git.run(*args, cwd=path, env=env, stdin=stdin, confine=confine)
 
     try:
@@ -96,7 +96,7 @@ def rescue(repository: git.Repository, task: str, path: Path, base: str, quarant
         disk.rename(path, quarantine / f"worktree-{task}-{int(wall())}-{os.getpid()}")
 
 
-def mend(repository: git.Repository, base: str, run: Callable[..., git.Result]) -> None:
+def mend(repository: git.Repository, base: str, run: Callable[..., git.GitResult]) -> None:
     """An agent's own git syncs nothing: after a power cut its locks are left, its index may be torn, and its last
     commits may not be there. Then HEAD goes back to the base; its files stay as they stand. `run`: git in there."""
     index = repository.git_dir / "index"

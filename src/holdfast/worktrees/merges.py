@@ -40,7 +40,7 @@ DATA_ROOT = (".sdd",)
 _LINK = "120000"
 
 
-class Identity(msgspec.Struct, frozen=True):
+class GitAuthor(msgspec.Struct, frozen=True):
     """Author and committer of what lands."""
 
     name: str
@@ -87,11 +87,11 @@ def newest(repo: Path, branch: str) -> str:
     return found
 
 
-def identity(repo: Path, config: Config) -> Identity:
+def identity(repo: Path, config: Config) -> GitAuthor:
     """Who commits: the settings, else git. A name that git would make up of the machine's is not taken."""
     name, email = config.git.author_name, config.git.author_email
     if name is not None and email is not None:
-        return Identity(name, email)
+        return GitAuthor(name, email)
     given = {key: os.environ[key] for key in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL") if key in os.environ}
     # What the settings have need not be known to git.
     given |= {"GIT_AUTHOR_NAME": name} if name is not None else {}
@@ -101,7 +101,7 @@ def identity(repo: Path, config: Config) -> Identity:
     found, _, rest = asked.line.rpartition(" <")
     if asked.code or not found:
         raise NoIdentity(repo=repo)
-    return Identity(name or found, email or rest.partition(">")[0])
+    return GitAuthor(name or found, email or rest.partition(">")[0])
 
 
 def changed(repository: git.Repository, old: str, new: str) -> list[str]:
@@ -151,7 +151,7 @@ def candidate(
     base: str,
     snapshot_commit: str,
     message: str,
-    who: Identity,
+    who: GitAuthor,
     *,
     exclude: Sequence[str] = DATA_ROOT,
     modules: Path | None = None,
@@ -227,7 +227,7 @@ def _is_moved(entry: _Entry, name: str, modules: Path | None) -> bool:
     return modules is not None and entry.mode == GITLINK and has_commit(modules / name, entry.object)
 
 
-def merge(store: Store, target: str, candidate: str, message: str, who: Identity, *, attempt: str = "") -> Merged:
+def merge(store: Store, target: str, candidate: str, message: str, who: GitAuthor, *, attempt: str = "") -> Merged:
     """What the candidate changes, on top of `target`."""
     repository = store.seen
     if not repository.run("merge-base", "--is-ancestor", candidate, target, codes=(0, 1)).code:
@@ -302,7 +302,7 @@ class _Run:
         raw_git.make(top, self._hash)
         return {"GIT_DIR": str(top), "GIT_INDEX_FILE": str(self._folder / "raw")}
 
-    def commit(self, tree: str, parent: str, message: str, who: Identity) -> str:
+    def commit(self, tree: str, parent: str, message: str, who: GitAuthor) -> str:
         now = f"@{int(wall())} +0000"
         facts = {"NAME": who.name, "EMAIL": who.email, "DATE": now}
         variables = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in facts.items()}
@@ -327,7 +327,7 @@ class _Run:
 
     def __call__(
         self, *args: str, stdin: bytes = b"", codes: Collection[int] = (0,), variables: Mapping[str, str] | None = None
-    ) -> git.Result:
+    ) -> git.GitResult:
         return git.run(*args, cwd=self.files, env={**self._env, **(variables or {})}, stdin=stdin, codes=codes)
 
 

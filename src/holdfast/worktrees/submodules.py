@@ -29,7 +29,7 @@ from holdfast.snapshots.submodule_state import (
     GITLINK,
     MODULES,
     Module,
-    State,
+    ModuleState,
     check_out,
     has_commit,
     head_of,
@@ -46,13 +46,13 @@ SUBMODULE_POINTS = tuple(f"submodule.{step}.{when}" for step in ("clear", "make"
 _STAGED = "holdfast-module"
 _UPDATE = "git submodule update --init --recursive"
 
-Run = Callable[..., git.Result]
+Run = Callable[..., git.GitResult]
 
 
 # -- which there are --------------------------------------------------------------------------------------------------
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedModule(msgspec.Struct, frozen=True):
     """A submodule as it has to be: at `commit` or, where `files` is not empty, with the files of that tree in it."""
 
     module: Module
@@ -79,14 +79,14 @@ def links(run: Run, tree: str) -> dict[str, str]:
     return {path: facts.split(" ")[2] for facts, path in listed if facts.startswith(GITLINK)}
 
 
-def plan(store: Store, base: str, tree: str) -> list[Wanted]:
+def plan(store: Store, base: str, tree: str) -> list[WantedModule]:
     """The submodules of a worktree that is to hold `tree`, the outer ones first. Raises where the repository itself
     lacks one of `base`; others are set up where they can be."""
     run, top = store.seen.run, store.repository.common_dir / MODULES
     if not (listed := names(run, tree)):
         return []
     before, now = links(run, base), links(run, tree)
-    found: list[Wanted] = []
+    found: list[WantedModule] = []
     for path in sorted(listed.keys() & (before.keys() | now.keys())):
         name, commit = listed[path], now.get(path) or before[path]
         files = "" if path in now else _folder(run, tree, path)
@@ -99,7 +99,7 @@ def plan(store: Store, base: str, tree: str) -> list[Wanted]:
                     path=path, reason=reason, command=_command(store, path), repo=store.repository.worktree
                 )
             continue
-        found.append(Wanted(module, commit, files))
+        found.append(WantedModule(module, commit, files))
         found += _nested(module, run, files) if files else _nested(module, _asking(module), commit)
     return found
 
@@ -110,19 +110,19 @@ def _folder(run: Run, tree: str, path: str) -> str:
     return facts[0].split("\t", 1)[0].split(" ")[2] if facts and facts[0].startswith("040000 tree") else ""
 
 
-def _nested(module: Module, run: Run, tree: str) -> Iterator[Wanted]:
+def _nested(module: Module, run: Run, tree: str) -> Iterator[WantedModule]:
     found = links(run, tree)
     for path, name in sorted(names(run, tree).items()) if found else ():
         inner = Module(f"{module.path}/{path}", f"{module.name}/{MODULES}/{name}", f"{module.store}/{MODULES}/{name}")
         if path in found and not _lacking(inner, found[path]):
-            yield Wanted(inner, found[path])
+            yield WantedModule(inner, found[path])
             yield from _nested(inner, _asking(inner), found[path])
 
 
 def _asking(module: Module) -> Run:
     store = Path(module.store)
 
-    def run(*args: str, codes: Collection[int] = (0,)) -> git.Result:
+    def run(*args: str, codes: Collection[int] = (0,)) -> git.GitResult:
         return git.run(*args, cwd=store, env=trusted(store), codes=codes)
 
     return run
@@ -160,7 +160,7 @@ def differing(store: Store, module: Path, commit: str, files: str) -> list[str]:
 # -- setting up -------------------------------------------------------------------------------------------------------
 
 
-class Place(msgspec.Struct, frozen=True):
+class ModulePlace(msgspec.Struct, frozen=True):
     """A worktree. `git_dir`: its own; `own`: the one that a confined agent has instead, or None. `gone` makes the path
     of a folder that whoever comes next removes; `aside`, of one in the quarantine."""
 
@@ -176,7 +176,7 @@ class Place(msgspec.Struct, frozen=True):
         return [top / MODULES / module.name for top in (self.git_dir, self.own) if top is not None]
 
 
-def clear(place: Place, wanted: Sequence[Wanted], states: Mapping[str, State]) -> None:
+def clear(place: ModulePlace, wanted: Sequence[WantedModule], states: Mapping[str, ModuleState]) -> None:
     """Takes away every submodule that is not as it has to be. What stands in them has been saved as a snapshot."""
     point("submodule.clear.before")
     known = {each.module: each for each in wanted}
@@ -192,7 +192,7 @@ def clear(place: Place, wanted: Sequence[Wanted], states: Mapping[str, State]) -
     point("submodule.clear.after")
 
 
-def _is_at(place: Place, module: Module) -> bool:
+def _is_at(place: ModulePlace, module: Module) -> bool:
     """Whether its folder and its git dir are there, and know each other."""
     path, git_dir = place.worktree / module.path, place.git_dir / MODULES / module.name
     pointer = _pointer(git_dir)
@@ -202,13 +202,13 @@ def _is_at(place: Place, module: Module) -> bool:
         return False
 
 
-def _is_as(wanted: Wanted, state: State | None) -> bool:
+def _is_as(wanted: WantedModule, state: ModuleState | None) -> bool:
     if state is None:
         return False
-    return state.tree == wanted.files if wanted.files else state == State(wanted.commit)
+    return state.tree == wanted.files if wanted.files else state == ModuleState(wanted.commit)
 
 
-def _take_away(place: Place, module: Module) -> None:
+def _take_away(place: ModulePlace, module: Module) -> None:
     path = place.worktree / module.path
     if is_real(path, place.worktree) and os.path.lexists(path / ".git"):
         disk.rename(path, place.gone())
@@ -263,7 +263,7 @@ def empty(store: Store, path: Path, tree: str, gone: Callable[[str], Path], *, w
             disk.mkdir(folder)
 
 
-def fill(place: Place, wanted: Sequence[Wanted]) -> None:
+def fill(place: ModulePlace, wanted: Sequence[WantedModule]) -> None:
     """Makes every submodule that is missing. Those that `clear` has left are as they have to be."""
     standing = set(recorded(place.private))
     record(place.private, [each.module for each in wanted])
@@ -277,7 +277,7 @@ def fill(place: Place, wanted: Sequence[Wanted]) -> None:
             _set_head(place, each)
 
 
-def _make(place: Place, wanted: Wanted) -> None:
+def _make(place: ModulePlace, wanted: WantedModule) -> None:
     path = place.worktree / wanted.module.path
     for parent in reversed(path.relative_to(place.worktree).parents):
         if (place.worktree / parent).is_symlink():
@@ -305,14 +305,14 @@ def _make(place: Place, wanted: Wanted) -> None:
     disk.rename(files, path)
 
 
-def _set_head(place: Place, wanted: Wanted) -> None:
+def _set_head(place: ModulePlace, wanted: WantedModule) -> None:
     git_dir, store, staged = place.git_dir / MODULES / wanted.module.name, Path(wanted.module.store), _staged(place)
     git.run("read-tree", wanted.commit, cwd=store, env=trusted(store, GIT_INDEX_FILE=str(staged / "index")))
     disk.rename(staged / "index", git_dir / "index")
     disk.replace(git_dir / "HEAD", f"{wanted.commit}\n".encode())
 
 
-def _staged(place: Place) -> Path:
+def _staged(place: ModulePlace) -> Path:
     """An empty folder in the worktree's git dir; what a killed process left in it is gone."""
     staged = place.git_dir / _STAGED
     if staged.exists():
@@ -321,7 +321,7 @@ def _staged(place: Place) -> Path:
     return staged
 
 
-def _make_git_dir(place: Place, wanted: Wanted, files: Path | None) -> None:
+def _make_git_dir(place: ModulePlace, wanted: WantedModule, files: Path | None) -> None:
     """Makes the worktree's git dir of a submodule, and checks its files out into `files` where that is given."""
     module, store, staged = wanted.module, Path(wanted.module.store), _staged(place)
     disk.mkdir(staged / "objects" / "info")
@@ -360,7 +360,7 @@ def _make_git_dir(place: Place, wanted: Wanted, files: Path | None) -> None:
 def _config(store: Path, path: Path) -> bytes:
     """The settings of a worktree's git dir: where its files are, and of the repository's what names other places."""
 
-    def ask(*args: str) -> git.Result:
+    def ask(*args: str) -> git.GitResult:
         return git.run(*args, cwd=store, env=trusted(store), codes=(0, 1))
 
     hash_name = ask("rev-parse", "--show-object-format").line

@@ -30,13 +30,13 @@ from holdfast.git.worktree_links import admin_of, is_ours, place_of, tie, tie_ag
 from holdfast.layout import Layout
 from holdfast.processes import confined_git
 from holdfast.snapshots.size_limits import Bounds
-from holdfast.snapshots.snapshots import Snapshots, files_below
+from holdfast.snapshots.snapshots import WorktreeSnapshots, files_below
 from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import MODULES, record, recorded
 from holdfast.storage.files import disk
 from holdfast.storage.journal.lock import flock_within
 from holdfast.worktrees import submodules
-from holdfast.worktrees.content import Orphan, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
+from holdfast.worktrees.content import OrphanedTree, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
 from holdfast.worktrees.submodules import INIT, KEEP
 
 LOCK_WAIT_S_MAX = 600.0
@@ -77,12 +77,14 @@ class Worktrees:
         """The folder for the snapshots' own files."""
         return self._layout.inside("cache", "snapshots", task)
 
-    def snapshots(self, task: str, base: str) -> Snapshots:
+    def snapshots(self, task: str, base: str) -> WorktreeSnapshots:
         """`base`: the commit that the task's attempt began with."""
         modules = own / MODULES if (own := self._own(task)) is not None else None
         path, private = self.path(task), self.private(task)
         confine = self._confine(path, [private])
-        find = functools.partial(Snapshots, path, private, self._layout.snapshots, exclude=self.exclude, base=base)
+        find = functools.partial(
+            WorktreeSnapshots, path, private, self._layout.snapshots, exclude=self.exclude, base=base
+        )
         return find(modules=modules, confine=confine, bounds=self._bounds)
 
     def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
@@ -175,10 +177,12 @@ class Worktrees:
         if self._submodules == INIT:
             submodules.plan(self.store, base, base)
 
-    def _place(self, path: Path, task: str) -> submodules.Place:
+    def _place(self, path: Path, task: str) -> submodules.ModulePlace:
         own, aside = self._own(task), submodules.aside(self._layout.quarantine, task)
         git_dir = git.discover(path).git_dir
-        return submodules.Place(self._repo, path, git_dir, own, self.private(task), lambda: self._gone(task), aside)
+        return submodules.ModulePlace(
+            self._repo, path, git_dir, own, self.private(task), lambda: self._gone(task), aside
+        )
 
     def _gone(self, name: str) -> Path:
         """A path for what is being removed."""
@@ -289,14 +293,14 @@ class Worktrees:
             path = self.path(task)
             return path.is_dir() and self.is_made(task) and self._holds(path, landed)
 
-    def orphans(self, known: Collection[str]) -> list[Orphan]:
+    def orphans(self, known: Collection[str]) -> list[OrphanedTree]:
         """The worktrees of tasks that are not in `known`: of those that are gone, or are closed with other content."""
         found = []
         for path in sorted(self._layout.worktrees.iterdir()) if self._layout.worktrees.is_dir() else []:
             if path.name.startswith(".") or path.name in known or not path.is_dir():
                 continue
             reason = "it holds work that has not landed" if self.is_made(path.name) else "it was never made whole"
-            found.append(Orphan(path.name, path, reason))
+            found.append(OrphanedTree(path.name, path, reason))
         return found
 
     def drop_scratch(self) -> None:
@@ -358,7 +362,7 @@ class Worktrees:
         except (NotAWorktree, GitFailed, FileNotFoundError):
             return False
 
-    def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.Result:
+    def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.GitResult:
         settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
         if str(self.scratch_path) in (str(folder), *args):
             # What is judged is the whole commit, however little of it the user wants to see.

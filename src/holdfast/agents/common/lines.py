@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-class Lines:
+class OutputLines:
     """`most`: a longer line is no event of any agent. It is kept with the output, and not held here."""
 
     def __init__(self, most: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.runner.conversation import Conversation, together
-from holdfast.agents.runner.limits import Verdict
+from holdfast.agents.runner.limits import Stop
 from holdfast.clock import wall
 from holdfast.crashpoints import point
 from holdfast.domain.attempt_records import Exit, Order, TurnLine
@@ -22,11 +22,11 @@ from holdfast.layout import Attempt, Layout
 from holdfast.processes import confined_git, sandbox
 from holdfast.snapshots.shadow import Large
 from holdfast.snapshots.size_limits import Bounds
-from holdfast.snapshots.snapshots import Snapshot, Snapshots
+from holdfast.snapshots.snapshots import Snapshot, WorktreeSnapshots
 from holdfast.storage.files import disk
 from holdfast.storage.records import redact
 from holdfast.storage.records.attempt_folder import PRIVATE
-from holdfast.storage.records.ledger import Ledger
+from holdfast.storage.records.ledger import LineLedger
 
 STEPS = (
     "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
@@ -51,7 +51,7 @@ def step(name: str) -> Iterator[None]:
 class _Bounded:
     """A ledger that grows to so many bytes: the piece that passes them is the last. `tell` hears of it, once."""
 
-    def __init__(self, ledger: Ledger, most: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, ledger: LineLedger, most: int, tell: Callable[[str], None]) -> None:
         self._ledger, self._most, self._tell = ledger, most, tell
         self._size: int | None = None
 
@@ -65,7 +65,7 @@ class _Bounded:
         return self._size
 
 
-class Record:
+class AttemptWriter:
     def __init__(self, files: Attempt, order: Order) -> None:
         self._files, self._order = files, order
         worktree, private, index = Path(order.worktree), Path(order.private), sandbox.own_index(order)
@@ -73,7 +73,7 @@ class Record:
         if order.sandbox != "none":
             shown, opened = [layout.snapshots], [private]
             confine = confined_git.over(git.discover(worktree), layout.root, order.audit_key, shown, opened)
-        self._snapshots = Snapshots(
+        self._snapshots = WorktreeSnapshots(
             worktree,
             private,
             layout.snapshots,
@@ -86,7 +86,7 @@ class Record:
         )
         with contextlib.ExitStack() as undo:
             self._turns, traces, self._spend, provenance, self._event_ledger = (
-                undo.enter_context(Ledger(path, mode=PRIVATE))
+                undo.enter_context(LineLedger(path, mode=PRIVATE))
                 for path in (files.turns, files.traces, files.spend, files.provenance, files.events)
             )
             most = order.limits.output_bytes_max
@@ -233,7 +233,7 @@ class Record:
 
 
 def exit_of(
-    order: Order, verdict: Verdict, code: int | None, now: float, session: str, snapshot: str, turn: int, spent: Spend
+    order: Order, verdict: Stop, code: int | None, now: float, session: str, snapshot: str, turn: int, spent: Spend
 ) -> Exit:
     return Exit(
         attempt=order.attempt,

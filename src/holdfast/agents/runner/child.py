@@ -18,7 +18,7 @@ from holdfast.crashpoints import point
 from holdfast.domain.attempt_records import Order
 from holdfast.layout import Attempt
 from holdfast.processes import bwrap, members
-from holdfast.processes.resources import Room
+from holdfast.processes.resources import AttemptResources
 from holdfast.storage.files import disk
 from holdfast.storage.records.attempt_folder import PRIVATE, Running, lock_id
 
@@ -40,7 +40,7 @@ class Child:
         argv: Sequence[str],
         env: Mapping[str, str],
         lock: int,
-        room: Room,
+        room: AttemptResources,
     ) -> None:
         """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
         runner, self._argv = identity.current(), argv

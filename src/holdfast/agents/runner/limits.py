@@ -8,14 +8,14 @@ import msgspec
 
 from holdfast.agents.runner.conversation import Conversation
 from holdfast.clock import Awake, gap_of, monotonic
-from holdfast.domain.attempt_records import Ending, Limits
+from holdfast.domain.attempt_records import AttemptLimits, Ending
 from holdfast.domain.spend import Spend
 
 # An agent that said its last word and does not end is ended after this long, and its word counts.
 LINGER_S_MAX = 30.0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True):
     """Why the runner ends the agent, or how it ended by itself."""
 
     ending: Ending
@@ -24,14 +24,14 @@ class Verdict(msgspec.Struct, frozen=True):
     until: float = 0.0
 
 
-class Watch:
+class LimitWatch:
     """Given the time, by its own clock, it says whether it is enough. It looks at nothing else by itself.
 
     Its clock leaves out what passes while the runner itself is stopped: then the agent could say nothing, either.
     `look_s`: how long the runner may mean not to look.
     """
 
-    def __init__(self, limits: Limits, look_s: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, limits: AttemptLimits, look_s: float, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
         self._awake = Awake(look_s + gap_of(limits.stall_timeout_s), clock)
         self._began = self._heard = self._awake.now()
@@ -81,45 +81,45 @@ class Watch:
             times.append(self._retrying + limits.retry_timeout_s)
         return max(min(times) - now, 0.0)
 
-    def overdue(self, now: float) -> Verdict | None:
+    def overdue(self, now: float) -> Stop | None:
         limits = self._limits
         if self._finished is not None and now >= self._finished + LINGER_S_MAX:
-            return Verdict(Ending.DONE, f"The agent had finished, and was ended {LINGER_S_MAX:g} s later.")
+            return Stop(Ending.DONE, f"The agent had finished, and was ended {LINGER_S_MAX:g} s later.")
         if now - self._began >= limits.timeout_s:
-            return Verdict(Ending.TIMEOUT, f"The agent was ended after {limits.timeout_s:g} s, its time limit.")
+            return Stop(Ending.TIMEOUT, f"The agent was ended after {limits.timeout_s:g} s, its time limit.")
         if self._retrying is not None and now - self._retrying >= limits.retry_timeout_s:
             why = f": {self._trouble}" if self._trouble else "."
             told = f"The agent was ended after {limits.retry_timeout_s:g} s in which it did not reach its model{why}"
-            return Verdict(Ending.UNREACHABLE, told)
+            return Stop(Ending.UNREACHABLE, told)
         if now - self._heard >= limits.stall_timeout_s:
-            return Verdict(Ending.STALLED, f"The agent was ended after {limits.stall_timeout_s:g} s without output.")
+            return Stop(Ending.STALLED, f"The agent was ended after {limits.stall_timeout_s:g} s without output.")
         if limits.caps.seconds is not None and now - self._began >= limits.caps.seconds:
             return _used_up("seconds", limits)
         return None
 
-    def call(self, call: tuple[str, str]) -> Verdict | None:
+    def call(self, call: tuple[str, str]) -> Stop | None:
         """A tool was called: the same one, with the same input, only so often in a row."""
         self._same_calls = self._same_calls + 1 if call == self._call else 1
         self._call = call
         most = self._limits.same_calls_max
         if most is not None and self._same_calls > most:
             detail = f"The agent was ended: it called {call[0]} with the same input more than {most} times in a row."
-            return Verdict(Ending.CIRCUIT_OPEN, detail, "same_calls")
+            return Stop(Ending.CIRCUIT_OPEN, detail, "same_calls")
         return None
 
-    def turn(self, changed: bool) -> Verdict | None:
+    def turn(self, changed: bool) -> Stop | None:
         self._idle_turns = 0 if changed else self._idle_turns + 1
         most = self._limits.idle_turns_max
         if most is not None and self._idle_turns > most:
             detail = f"The agent was ended: more than {most} turns in a row changed no file."
-            return Verdict(Ending.CIRCUIT_OPEN, detail, "idle_turns")
+            return Stop(Ending.CIRCUIT_OPEN, detail, "idle_turns")
         return None
 
-    def spent(self, talk: Conversation, now: float) -> Verdict | None:
+    def spent(self, talk: Conversation, now: float) -> Stop | None:
         exceeded = self._limits.caps.exceeded(talk.spent + Spend(seconds=self.seconds(now)))
         return _used_up(exceeded, self._limits) if exceeded else None
 
 
-def _used_up(name: str, limits: Limits) -> Verdict:
+def _used_up(name: str, limits: AttemptLimits) -> Stop:
     cap = getattr(limits.caps, name)
-    return Verdict(Ending.LIMIT, f"The agent was ended: it has used up its {cap:g} {name}.", name)
+    return Stop(Ending.LIMIT, f"The agent was ended: it has used up its {cap:g} {name}.", name)

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from holdfast.agents.common import environment, hook
-from holdfast.agents.common.lines import Lines
+from holdfast.agents.common.lines import OutputLines
 from holdfast.agents.runner import start_outcome
 from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
-from holdfast.agents.runner.attempt_writer import Record, exit_of, step, write_exit
+from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, write_exit
 from holdfast.agents.runner.child import Child
 from holdfast.agents.runner.conversation import Conversation, as_record, honest, is_deed
-from holdfast.agents.runner.limits import Verdict, Watch
+from holdfast.agents.runner.limits import LimitWatch, Stop
 from holdfast.agents.runner.private_files import remove_secrets, write_files
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
@@ -46,7 +46,7 @@ from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import sandbox, starts
 from holdfast.processes.leaving import leave
-from holdfast.processes.resources import Room
+from holdfast.processes.resources import AttemptResources
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.blobs import Blobs
@@ -67,12 +67,12 @@ class Runner:
     def __init__(self, layout: Layout, files: Attempt, order: Order, lock: int) -> None:
         self._layout, self._files, self._order, self._lock = layout, files, order, lock
         self._talk = Conversation(order.turn)
-        self._verdict: Verdict | None = None
-        self._record: Record | None = None
+        self._verdict: Stop | None = None
+        self._record: AttemptWriter | None = None
         self._child: Child | None = None
         self._code: int | None = None
-        self._lines = Lines(order.limits.resources.line_bytes_max)
-        self._room = Room(files, order.attempt, order.start, order.limits.resources)
+        self._lines = OutputLines(order.limits.resources.line_bytes_max)
+        self._room = AttemptResources(files, order.attempt, order.start, order.limits.resources)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     # -- the whole start ----------------------------------------------------------------------------------------------
@@ -92,11 +92,11 @@ class Runner:
     def _begin(self) -> None:
         order = self._order
         if told := sandbox.missing(order.sandbox):
-            self._verdict = Verdict(Ending.NOT_STARTED, told)
+            self._verdict = Stop(Ending.NOT_STARTED, told)
             return
         self._room.open()
         git.begin_with(self._room.join_as_git)
-        self._record = Record(self._files, order)
+        self._record = AttemptWriter(self._files, order)
         self._record.begin()
         argv = order.launch.argv
         if order.launch.prompt:
@@ -108,7 +108,7 @@ class Runner:
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock, self._room)
-        self._watch = Watch(order.limits, TICK_S_MAX)
+        self._watch = LimitWatch(order.limits, TICK_S_MAX)
         self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0
 
@@ -166,7 +166,7 @@ class Runner:
             self._record.flush()
             self._look_at_room()
         if self._is_told_to_stop or self._files.stop.exists():
-            self._verdict = Verdict(Ending.STOPPED, "The agent was ended because the runner was told to stop.")
+            self._verdict = Stop(Ending.STOPPED, "The agent was ended because the runner was told to stop.")
         else:
             self._verdict = self._verdict or self._watch.overdue(now)
         return self._verdict is not None
@@ -229,7 +229,7 @@ class Runner:
             self._tell(refused)
         has_turned = self._talk.take(event)
         self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
-        found: Verdict | None = None
+        found: Stop | None = None
         if isinstance(event, Retrying):
             self._watch.retrying(now, event.detail)
         elif is_deed(event):
@@ -249,7 +249,7 @@ class Runner:
         if self._is_attending:
             self._verdict = self._verdict or found
 
-    def _end_turn(self, is_waiting: bool) -> Verdict | None:
+    def _end_turn(self, is_waiting: bool) -> Stop | None:
         assert self._record is not None
         assert self._child is not None
         if stops := not is_waiting or self._order.sandbox != "none":  # Who is confined may only say that it waits.
@@ -298,7 +298,7 @@ class Runner:
                 self._fail(failure)
         code = self._child.reap()
         if self._verdict is None and (why := self._child.not_confined(code)):
-            self._verdict = Verdict(Ending.ENVIRONMENT, str(SandboxFailed(reason=why)))
+            self._verdict = Stop(Ending.ENVIRONMENT, str(SandboxFailed(reason=why)))
         return code
 
     def _finish(self) -> Exit:
@@ -317,7 +317,7 @@ class Runner:
             with contextlib.suppress(HoldfastError):
                 remove_secrets(self._layout, self._files, self._order.launch)
         if self._child is not None and (lost := start_outcome.lost(self._order, self._files)):
-            self._verdict = Verdict(Ending.WORKTREE_LOST, lost)
+            self._verdict = Stop(Ending.WORKTREE_LOST, lost)
         exit = self._exit(snapshot)
         # With the folder the start was lost: it is taken again, unless recovery was first.
         is_ours = self._files.start(self._order.start).exists()
@@ -351,7 +351,7 @@ class Runner:
         self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, "type": "ended"})
         self._record.rest(self._talk)
 
-    def _judge(self) -> Verdict:
+    def _judge(self) -> Stop:
         found = start_outcome.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
         return start_outcome.explained(found, self._room.found, self._order.task)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agents.runner.conversation import Conversation
-from holdfast.agents.runner.limits import Verdict
+from holdfast.agents.runner.limits import Stop
 from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, UNREACHABLE, Finished
 from holdfast.domain.attempt_records import Ending, Exit, Order
 from holdfast.errors import HoldfastError, SnapshotTooLarge, is_environment, is_fatal
 from holdfast.layout import Attempt
-from holdfast.processes.resources import Reached
+from holdfast.processes.resources import LimitReached
 
 
 def as_shell(code: int) -> int:
@@ -26,17 +26,17 @@ def signal_name(number: int) -> str:
     return known.get(number, f"signal {number}")
 
 
-def rate_limited(talk: Conversation) -> Verdict:
+def rate_limited(talk: Conversation) -> Stop:
     event = talk.rate_limited
     assert event is not None
-    return Verdict(Ending.RATE_LIMITED, event.detail or "The agent has reached a rate limit.", until=event.until)
+    return Stop(Ending.RATE_LIMITED, event.detail or "The agent has reached a rate limit.", until=event.until)
 
 
 # A pause that was of no use is followed by one of twice its length, within these bounds.
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 3600.0
 
 
-def not_so_soon(verdict: Verdict, before: Exit | None, start: int, now: float, *, worked_s: float) -> Verdict:
+def not_so_soon(verdict: Stop, before: Exit | None, start: int, now: float, *, worked_s: float) -> Stop:
     """Of a start that has come to nothing but a rate limit: where the one before it ended so, too, it pauses longer.
 
     `before` is how that one ended, `worked_s` how long this one took.
@@ -65,10 +65,10 @@ _CANNOT = {
 }
 
 
-def cannot(finished: Finished) -> Verdict | None:
+def cannot(finished: Finished) -> Stop | None:
     """Why the agent cannot go on, however often it tries; None where it says no such thing."""
     ending = None if finished.ok else _CANNOT.get(finished.kind)
-    return None if ending is None else Verdict(ending, finished.detail)
+    return None if ending is None else Stop(ending, finished.detail)
 
 
 def lost(order: Order, files: Attempt) -> str:
@@ -80,7 +80,7 @@ def lost(order: Order, files: Attempt) -> str:
     return ""
 
 
-def judge(verdict: Verdict | None, talk: Conversation, code: int | None, *, is_wrapped: bool) -> Verdict:
+def judge(verdict: Stop | None, talk: Conversation, code: int | None, *, is_wrapped: bool) -> Stop:
     """How it ended. What the agent says counts only where its process ended as it should.
 
     `is_wrapped`: its code comes by way of another process, which tells of a signal as a shell does.
@@ -88,20 +88,20 @@ def judge(verdict: Verdict | None, talk: Conversation, code: int | None, *, is_w
     finished = talk.finished
     if verdict is not None:
         is_over = verdict.ending is Ending.DONE and finished is not None and not finished.ok
-        return Verdict(Ending.FAILED, finished.detail) if is_over and finished else verdict
+        return Stop(Ending.FAILED, finished.detail) if is_over and finished else verdict
     if talk.rate_limited is not None and not (finished and finished.ok):
         return rate_limited(talk)
     if finished is not None and (told := cannot(finished)) is not None:
         return told
     if code is not None and code < 0:
-        return Verdict(Ending.CRASHED, f"The agent was killed by {signal_name(-code)}.")
+        return Stop(Ending.CRASHED, f"The agent was killed by {signal_name(-code)}.")
     if code is not None and code > 128 and is_wrapped:
-        return Verdict(Ending.CRASHED, f"The agent was killed by {signal_name(code - 128)}.")
+        return Stop(Ending.CRASHED, f"The agent was killed by {signal_name(code - 128)}.")
     if finished is not None and not finished.ok:
-        return Verdict(Ending.FAILED, finished.detail or "The agent said that it has failed.")
+        return Stop(Ending.FAILED, finished.detail or "The agent said that it has failed.")
     if code:
-        return Verdict(Ending.FAILED, f"The agent ended with code {code}.")
-    return Verdict(Ending.DONE, (finished.detail if finished else "") or "The agent has finished.")
+        return Stop(Ending.FAILED, f"The agent ended with code {code}.")
+    return Stop(Ending.DONE, (finished.detail if finished else "") or "The agent has finished.")
 
 
 def not_executed(order: Order, error: OSError) -> str:
@@ -114,35 +114,35 @@ def not_executed(order: Order, error: OSError) -> str:
 # -- limits of the machine --------------------------------------------------------------------------------------------
 
 
-def over(what: str, reached: Reached, task: str) -> Verdict:
+def over(what: str, reached: LimitReached, task: str) -> Stop:
     """`what`: what became of the agent, without its full stop."""
     way = (
         f"Have the task need less, or raise {reached.limit} in config/settings.yaml; then type `holdfast retry {task}`"
     )
-    return Verdict(Ending.OVER_LIMIT, f"{what}: {reached.told}. {way}.", reached.limit)
+    return Stop(Ending.OVER_LIMIT, f"{what}: {reached.told}. {way}.", reached.limit)
 
 
-def explained(verdict: Verdict, reached: Reached | None, task: str) -> Verdict:
+def explained(verdict: Stop, reached: LimitReached | None, task: str) -> Stop:
     """An agent that failed or died when it had come up against a limit has done so for that."""
     if reached is None or verdict.ending not in (Ending.CRASHED, Ending.FAILED):
         return verdict
     return over(verdict.detail.removesuffix("."), reached, task)
 
 
-def failed(order: Order, failure: Exception, reached: Reached | None, *, has_begun: bool) -> Verdict:
+def failed(order: Order, failure: Exception, reached: LimitReached | None, *, has_begun: bool) -> Stop:
     """Why the runner could not go on. `has_begun`: the agent was started."""
     told = f"The runner could not go on: {failure}"
     if isinstance(failure, SnapshotTooLarge):
-        return Verdict(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)
+        return Stop(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)
     if isinstance(failure, HoldfastError) and (is_environment(failure) or is_fatal(failure)):
         # What a git of ours could not have, the agent's processes had.
         if reached is not None and not is_fatal(failure):
             return over(told.removesuffix("."), reached, order.task)
-        return Verdict(Ending.ENVIRONMENT, told)
+        return Stop(Ending.ENVIRONMENT, told)
     if not has_begun and isinstance(failure, OSError) and failure.errno in MACHINE_ERRORS:
-        return Verdict(Ending.ENVIRONMENT, not_executed(order, failure))
+        return Stop(Ending.ENVIRONMENT, not_executed(order, failure))
     if has_begun:
-        return Verdict(Ending.RUNNER_FAILED, told)
+        return Stop(Ending.RUNNER_FAILED, told)
     if isinstance(failure, OSError):
-        return Verdict(Ending.NOT_STARTED, not_executed(order, failure))
-    return Verdict(Ending.NOT_STARTED, f"The agent was not started: {failure}")
+        return Stop(Ending.NOT_STARTED, not_executed(order, failure))
+    return Stop(Ending.NOT_STARTED, f"The agent was not started: {failure}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.decisions.stop import flag
-from holdfast.decisions.tasks import Desk, refused
+from holdfast.decisions.tasks import DecisionContext, refused
 from holdfast.domain.state import Task
 from holdfast.engine.plan import AT_WORK
 from holdfast.layout import Attempt
@@ -17,9 +17,15 @@ from holdfast.server.routes.tasks import row, rows_of
 from holdfast.server.routes.work import Claimed, Hold, beat_of
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.at_work import glance, tail
-from holdfast.storage.records.attempt_folder import Seen
+from holdfast.storage.records.attempt_folder import Liveness
 
-_WORDS = {Seen.ALIVE: "working", Seen.ABSENT: "starting", Seen.ENDED: "ended", Seen.DEAD: "lost", Seen.HEADLESS: "lost"}
+_WORDS = {
+    Liveness.ALIVE: "working",
+    Liveness.ABSENT: "starting",
+    Liveness.ENDED: "ended",
+    Liveness.DEAD: "lost",
+    Liveness.HEADLESS: "lost",
+}
 
 
 class AgentRow(msgspec.Struct, frozen=True):
@@ -88,7 +94,7 @@ def row_of(api: Api, task: Task) -> AgentRow:
         task.attempt, task.id, title, task.agent, task.model, _WORDS[seen], at.turn,
         at.tool if at.tool_runs else "", at.usd, at.tokens,
         _context(files), task.changed_at, age, _silent(api, files), False,
-        pid=running.agent.pid if running is not None and seen is Seen.ALIVE else 0,
+        pid=running.agent.pid if running is not None and seen is Liveness.ALIVE else 0,
         last_tool="" if at.tool_runs else at.tool,
         retrying=at.retrying,
     )  # fmt: skip
@@ -118,11 +124,11 @@ def _silent(api: Api, files: Attempt) -> float:
 # -- asking something of an agent -------------------------------------------------------------------------------------
 
 
-def beat(desk: Desk, ask: Ask) -> Claimed:
+def beat(desk: DecisionContext, ask: Ask) -> Claimed:
     return beat_of(desk, ask, _task_of(desk, ask.attempt))
 
 
-def stop(desk: Desk, ask: Ask) -> Changed:
+def stop(desk: DecisionContext, ask: Ask) -> Changed:
     """Its runner ends it in order. The task is open then, and waits for a person who says that it shall go on."""
     task = _task_of(desk, ask.attempt)
     if task.remote or desk.shop is None:
@@ -134,7 +140,7 @@ def stop(desk: Desk, ask: Ask) -> Changed:
     return Changed(rows_of(desk, [task.id])[0], note)
 
 
-def _task_of(desk: Desk, attempt: str) -> Task:
+def _task_of(desk: DecisionContext, attempt: str) -> Task:
     task = desk.tasks.get(attempt.rpartition(".")[0])
     if task is None or task.attempt != attempt or task.state not in AT_WORK:
         raise Problem(404, "agent_unknown", f"Nobody works on {attempt!r}. See /agents for those who work.")

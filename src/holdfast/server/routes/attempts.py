@@ -232,7 +232,7 @@ def list_provenance(api: Api, ask: Ask) -> Lines:
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
-        yield from (line.record for line in ledger.Ledger(path).read())
+        yield from (line.record for line in ledger.LineLedger(path).read())
 
 
 def _of_attempt(path: str, name: str, summary: str, function: Any, answer: Any, **more: Any) -> Operation:

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.backlog.folder import Backlog
-from holdfast.backlog.scanner import Found
+from holdfast.backlog.scanner import FoundFile
 from holdfast.backlog.sync import EDITABLE
 from holdfast.decisions import create
 from holdfast.decisions.mailbox import decide
-from holdfast.decisions.tasks import Desk, end_attempt, refused
+from holdfast.decisions.tasks import DecisionContext, end_attempt, refused
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
@@ -77,7 +77,7 @@ class Forked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(max_length=128)] = ""
 
 
-def _decided(kind: str, desk: Desk, params: dict[str, Any]) -> Changed:
+def _decided(kind: str, desk: DecisionContext, params: dict[str, Any]) -> Changed:
     answer = decide(desk, kind, params)
     name = answer.tasks[0].id
     # What was cancelled with it stands behind it.
@@ -111,27 +111,27 @@ class SettledAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: Annotated[str, Meta(max_length=200)] = ""
 
 
-def retry(desk: Desk, ask: Ask) -> Changed:
+def retry(desk: DecisionContext, ask: Ask) -> Changed:
     return _decided("retry", desk, {"tasks": [ask.task], "reason": ask.body.reason})
 
 
-def promote(desk: Desk, ask: Ask) -> Changed:
+def promote(desk: DecisionContext, ask: Ask) -> Changed:
     return _decided("promote", desk, {"task": ask.task, "branch": ask.body.branch})
 
 
-def settle(desk: Desk, ask: Ask) -> Changed:
+def settle(desk: DecisionContext, ask: Ask) -> Changed:
     return _decided("settle", desk, {"task": ask.task, "commit": ask.body.commit})
 
 
-def reject(desk: Desk, ask: Ask) -> Changed:
+def reject(desk: DecisionContext, ask: Ask) -> Changed:
     return _decided("reject", desk, {"task": ask.task, "reason": ask.body.reason})
 
 
-def reassign(desk: Desk, ask: Ask) -> Changed:
+def reassign(desk: DecisionContext, ask: Ask) -> Changed:
     return _decided("reassign", desk, {"task": ask.task, "agent": ask.body.agent, "reason": ask.body.reason})
 
 
-def resolve(desk: Desk, ask: Ask) -> Changed:
+def resolve(desk: DecisionContext, ask: Ask) -> Changed:
     return _decided("resolve", desk, {"task": ask.task, "decision": ask.body.decision})
 
 
@@ -143,7 +143,7 @@ _SPLITS = {
 
 
 def split(api: Api) -> Any:
-    def function(desk: Desk, ask: Ask) -> Changed:
+    def function(desk: DecisionContext, ask: Ask) -> Changed:
         """The subtasks first: a crash between leaves a task whose subtasks are there, and it waits for them."""
         task, count = desk.task(ask.task), len(ask.body.tasks)
         is_split = desk.has_done("task_split", count)
@@ -164,7 +164,7 @@ def split(api: Api) -> Any:
     return function
 
 
-def block(desk: Desk, ask: Ask) -> Changed:
+def block(desk: DecisionContext, ask: Ask) -> Changed:
     """First what it depends on, then the move: a crash between leaves a task that waits all the same."""
     task, body = desk.task(ask.task), ask.body
     for name in body.on:
@@ -186,7 +186,7 @@ def block(desk: Desk, ask: Ask) -> Changed:
 
 
 def edit(api: Api) -> Any:
-    def function(desk: Desk, ask: Ask) -> TaskView:
+    def function(desk: DecisionContext, ask: Ask) -> TaskView:
         task, body = desk.task(ask.task), ask.body
         if task.state in (TaskState.CLOSED, TaskState.CANCELLED):
             raise TaskIsFinal(task=task.id, state=task.state)
@@ -204,7 +204,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: dict[str, Any]
 
 
-def _definition(desk: Desk, task: Task) -> Definition:
+def _definition(desk: DecisionContext, task: Task) -> Definition:
     assert desk.shop is not None
     made = desk.shop.board.definition(task.id)
     if made is None:
@@ -212,7 +212,7 @@ def _definition(desk: Desk, task: Task) -> Definition:
     return made
 
 
-def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
+def _edit(desk: DecisionContext, task: Task, values: dict[str, Any], match: str) -> None:
     from holdfast.backlog.yaml_blocks import without_blocks
     from holdfast.backlog.yaml_edit import edited
     from holdfast.domain.definition import parse, problems_of
@@ -225,7 +225,7 @@ def _edit(desk: Desk, task: Task, values: dict[str, Any], match: str) -> None:
     assert desk.shop is not None
     others = [(name, file.definition) for name, file in desk.shop.board.files.copy().items() if name != task.id]
 
-    def changed(found: Found, text: bytes) -> bytes:
+    def changed(found: FoundFile, text: bytes) -> bytes:
         new = edited(text, found.definition, found.path.stem, values)
         # What the file says, which somebody may have edited a moment ago; where an edit counts later, what counts now.
         etag = sha256(without_blocks(text)).hexdigest() if task.state in EDITABLE else task.definition
@@ -255,14 +255,14 @@ def _is_meant(match: str, etag: str) -> bool:
     )
 
 
-def undo(desk: Desk, ask: Ask) -> Changed:
+def undo(desk: DecisionContext, ask: Ask) -> Changed:
     task = _task_of(desk, ask.attempt)
     if ask.attempt != task.attempt:
         raise refused(task, "undone", "fork that turn instead.", f"{ask.attempt} is not its last attempt")
     return _decided("undo", desk, {"task": task.id, "turn": ask.body.turn})
 
 
-def fork(desk: Desk, ask: Ask) -> Changed:
+def fork(desk: DecisionContext, ask: Ask) -> Changed:
     """Of a task that has ended, the fork is a new task."""
     body: Forked = ask.body
     task = _task_of(desk, ask.attempt)
@@ -270,7 +270,7 @@ def fork(desk: Desk, ask: Ask) -> Changed:
     return _decided("fork", desk, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
 
 
-def _task_of(desk: Desk, attempt: str) -> Task:
+def _task_of(desk: DecisionContext, attempt: str) -> Task:
     found = attempt_named(desk.ledger.state, attempt)
     if found is None or found[1] != attempt:
         raise TurnUnknown(turn="of it", attempt=attempt, known="is no attempt")

@@ -16,7 +16,7 @@ from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
 from holdfast.storage.journal import pages
 from holdfast.storage.journal.entry import Entry
-from holdfast.storage.journal.pages import Wanted
+from holdfast.storage.journal.pages import WantedPage
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of
 from holdfast.views import story
@@ -87,7 +87,7 @@ def history(api: Api, ask: Ask) -> History:
         with api.chronicle as told:
             run, seq = told.added.get(task.id, ("", 0))
         after = (epoch_of(run), seq - 1) if run else None
-    page = pages.forward(Chain(api.layout.wal), after, Wanted(task.id), query.limit, api.feed.end)
+    page = pages.forward(Chain(api.layout.wal), after, WantedPage(task.id), query.limit, api.feed.end)
     return History([_told(run, entry) for run, entry in page.items], page.next)
 
 
@@ -101,7 +101,11 @@ def read(api: Api, ask: Ask) -> JournalPage:
     cursor = parse_cursor(query.after) if query.after else None
     go = pages.backward if query.newest else pages.forward
     page = go(
-        Chain(api.layout.wal), cursor, Wanted(query.task, tuple(filter(None, query.kind))), query.limit, api.feed.end
+        Chain(api.layout.wal),
+        cursor,
+        WantedPage(query.task, tuple(filter(None, query.kind))),
+        query.limit,
+        api.feed.end,
     )
     entries = [JournalEntry(**msgspec.structs.asdict(entry), run=run) for run, entry in page.items]
     return JournalPage(entries, page.next)

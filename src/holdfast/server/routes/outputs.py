@@ -22,7 +22,7 @@ from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.agents import known_attempt
 from holdfast.storage.records import transcript
-from holdfast.storage.records.transcript import Place
+from holdfast.storage.records.transcript import TranscriptPlace
 
 TAIL_BYTES = 64 << 10
 TAIL_BYTES_MAX = 1 << 20
@@ -46,7 +46,7 @@ class OutputQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: Annotated[int, Meta(ge=0, le=1 << 53)] | None = None
 
 
-class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AgentEventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last events, or the last ones before the cursor `before`. With `follow` they come as server-sent events, each
     a list, from the cursor `after` on."""
 
@@ -107,7 +107,7 @@ class AgentEvents(msgspec.Struct, frozen=True):
 
 
 def events(api: Api, ask: Ask) -> Response | AgentEvents:
-    query: EventQuery = ask.query
+    query: AgentEventQuery = ask.query
     files = api.layout.attempt_files(known_attempt(api, ask.attempt))
     if query.follow:
         given = ask.headers.get("last-event-id", "") or query.after
@@ -115,11 +115,11 @@ def events(api: Api, ask: Ask) -> Response | AgentEvents:
     over = _is_over(api, ask.attempt)
     end = _place(query.before) if query.before else transcript.end_of(files)
     found, start = transcript.before(files, end, query.limit)
-    return AgentEvents(_rows(found), str(start) if start != Place() else "", str(end), over)
+    return AgentEvents(_rows(found), str(start) if start != TranscriptPlace() else "", str(end), over)
 
 
-def _place(given: str) -> Place:
-    found = Place.parse(given)
+def _place(given: str) -> TranscriptPlace:
+    found = TranscriptPlace.parse(given)
     if found is None:
         raise Problem(422, "cursor_unreadable", f"{given[:100]!r} is no cursor of an attempt's events.")
     return found
@@ -141,7 +141,7 @@ def _row(record: dict[str, Any]) -> AgentEventRow | None:
         return None
 
 
-def _new_events(files: Attempt, place: Place) -> Next:
+def _new_events(files: Attempt, place: TranscriptPlace) -> Next:
     def frame(is_last: bool) -> bytes:
         nonlocal place
         found, place = transcript.after(files, place)
@@ -252,7 +252,7 @@ async def _follow(api: Api, next_frame: Next, is_over: Callable[[], bool]) -> As
 OPERATIONS = [
     Operation("GET", "/attempts/{attempt}/events", "show_events",
               "What an agent said and did, as typed events: a page of them, or as they come.", events, AgentEvents,
-              lane="aside", query=EventQuery, tag="attempts", problems=(404, 429),
+              lane="aside", query=AgentEventQuery, tag="attempts", problems=(404, 429),
               media_type="application/json, text/event-stream"),
     Operation("GET", "/agents/{attempt}/output", "show_output", "What an agent prints: its end, or as it comes.",
               output, str, lane="aside", query=OutputQuery, tag="agents", problems=(404, 429),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.decisions.tasks import Desk
+from holdfast.decisions.tasks import DecisionContext
 from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
@@ -184,7 +184,7 @@ def given(new: NewTask) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None and value != ()}
 
 
-def rows_of(desk: Desk, names: list[str]) -> list[TaskRow]:
+def rows_of(desk: DecisionContext, names: list[str]) -> list[TaskRow]:
     assert desk.shop is not None
     return [row(desk.tasks[name], desk.shop.board.definition(name)) for name in names]
 

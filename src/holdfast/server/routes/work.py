@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.decisions import create, remote_claims
-from holdfast.decisions.tasks import Desk, refused
+from holdfast.decisions.tasks import DecisionContext, refused
 from holdfast.domain.state import Task
 from holdfast.ports import Claim
 from holdfast.server.api_state import Api
@@ -77,11 +77,11 @@ class Now(msgspec.Struct, frozen=True):
 def operations(api: Api) -> list[Operation]:
     """Made for one server, because ids are given out by its catalogue."""
 
-    def add(desk: Desk, ask: Ask) -> TaskRow:
+    def add(desk: DecisionContext, ask: Ask) -> TaskRow:
         body: NewTask = ask.body
         return rows_of(desk, create.create(desk, api.catalogue, [given(body)]))[0]
 
-    def add_batch(desk: Desk, ask: Ask) -> Added:
+    def add_batch(desk: DecisionContext, ask: Ask) -> Added:
         body: NewTasks = ask.body
         return Added(rows_of(desk, create.create(desk, api.catalogue, [given(each) for each in body.tasks])))
 
@@ -94,21 +94,21 @@ def operations(api: Api) -> list[Operation]:
     ]  # fmt: skip
 
 
-def claim_next(desk: Desk, ask: Ask) -> Claimed | None:
+def claim_next(desk: DecisionContext, ask: Ask) -> Claimed | None:
     body: ClaimNext = ask.body
     found = remote_claims.claim_next(desk, body.worker, body.role)
     return None if found is None else _claimed(desk, found)
 
 
-def claim_task(desk: Desk, ask: Ask) -> Claimed:
+def claim_task(desk: DecisionContext, ask: Ask) -> Claimed:
     return _claimed(desk, remote_claims.claim(desk, ask.body.worker, ask.task))
 
 
-def beat(desk: Desk, ask: Ask) -> Claimed:
+def beat(desk: DecisionContext, ask: Ask) -> Claimed:
     return beat_of(desk, ask, desk.task(ask.task))
 
 
-def beat_of(desk: Desk, ask: Ask, task: Task) -> Claimed:
+def beat_of(desk: DecisionContext, ask: Ask, task: Task) -> Claimed:
     """Our own runner beats for its agent; a worker from elsewhere extends its lease."""
     if _is_own_agent(ask, task.attempt):
         until = desk.clock() + desk.config.heartbeat_timeout_s
@@ -116,7 +116,7 @@ def beat_of(desk: Desk, ask: Ask, task: Task) -> Claimed:
     return _claimed(desk, remote_claims.beat(desk, task.id, ask.body.claim))
 
 
-def start(desk: Desk, ask: Ask) -> Now:
+def start(desk: DecisionContext, ask: Ask) -> Now:
     if _is_own_agent(ask, desk.task(ask.task).attempt):
         return _now(desk, ask, "your runner has said so")
     remote_claims.start(desk, ask.task, ask.body.claim)
@@ -127,7 +127,7 @@ def has_room(api: Api, ask: Ask) -> None:
     api.quotas.expect_room(ask, ask.body.message)
 
 
-def progress(desk: Desk, ask: Ask) -> Now:
+def progress(desk: DecisionContext, ask: Ask) -> Now:
     body: Progress = ask.body
     task = desk.task(ask.task)
     if not _is_own_agent(ask, task.attempt):
@@ -142,7 +142,7 @@ def has_commit(api: Api, ask: Ask) -> bool:
     return remote_claims.has_commit(api.shop.repo, ask.body.commit)
 
 
-def complete(desk: Desk, ask: Ask) -> Now:
+def complete(desk: DecisionContext, ask: Ask) -> Now:
     body: Complete = ask.body
     task = desk.task(ask.task)
     if _is_own_agent(ask, task.attempt):
@@ -158,7 +158,7 @@ def keep_reason(api: Api, ask: Ask) -> str:
     return "" if ask.principal.role == "agent" else remote_claims.keep_reason(api.shop.blobs, ask.body.reason)
 
 
-def fail(desk: Desk, ask: Ask) -> Now:
+def fail(desk: DecisionContext, ask: Ask) -> Now:
     body: Fail = ask.body
     task = desk.task(ask.task)
     if _is_own_agent(ask, task.attempt):
@@ -168,7 +168,7 @@ def fail(desk: Desk, ask: Ask) -> Now:
     return _now(desk, ask)
 
 
-def release(desk: Desk, ask: Ask) -> Now:
+def release(desk: DecisionContext, ask: Ask) -> Now:
     task = desk.task(ask.task)
     if _is_own_agent(ask, task.attempt):
         raise refused(task, "given back", "end your process instead.", "its runner holds it")
@@ -181,11 +181,11 @@ def _is_own_agent(ask: Ask, attempt: str) -> bool:
     return ask.principal.role == "agent" and ask.principal.attempt == attempt
 
 
-def _claimed(desk: Desk, claim: Claim) -> Claimed:
+def _claimed(desk: DecisionContext, claim: Claim) -> Claimed:
     return Claimed(rows_of(desk, [claim.task])[0], claim.attempt, claim.token, claim.until)
 
 
-def _now(desk: Desk, ask: Ask, note: str = "") -> Now:
+def _now(desk: DecisionContext, ask: Ask, note: str = "") -> Now:
     return Now(rows_of(desk, [ask.task])[0], note)
 
 

@@ -32,10 +32,10 @@ from holdfast.domain.entries import AuditNoted
 from holdfast.errors import DiskError, HoldfastError, InputError
 from holdfast.layout import Layout
 from holdfast.storage.audit import seals
-from holdfast.storage.audit.key import Key, load_key
-from holdfast.storage.audit.log import Log
+from holdfast.storage.audit.key import AuditKey, load_key
+from holdfast.storage.audit.log import AuditLog
 from holdfast.storage.audit.noted import WAY_BACK, content, cut, holds, noted_in
-from holdfast.storage.audit.verify import Record, day_files, in_order, moment, name_of, parse
+from holdfast.storage.audit.verify import AuditRecord, day_files, in_order, moment, name_of, parse
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.journal.reader import Chain, find
@@ -54,31 +54,31 @@ Clock = Callable[[], float]
 Expect = Callable[[], None]
 
 
-class Told(msgspec.Struct, frozen=True):
+class AuditFact(msgspec.Struct, frozen=True):
     event: str
     actor: str
     details: dict[str, Any]
 
 
-def told(entry: Entry) -> Told | None:
+def told(entry: Entry) -> AuditFact | None:
     """What the audit log says of an entry; None for one that it does not tell."""
     kind, inputs = entry.decision_type, entry.inputs
     facts = {name: _short(inputs[name]) for name in ("task", "attempt", "turn", "reason") if inputs.get(name)}
     decided = inputs.get("decided")
     if isinstance(decided, dict):
         choice = {"decision": _short(entry.output["decision"])} if entry.output.get("decision") else {}
-        return Told(_short(decided.get("kind")), _short(decided.get("by")), {**facts, **choice, "entry": kind})
+        return AuditFact(_short(decided.get("kind")), _short(decided.get("by")), {**facts, **choice, "entry": kind})
     if kind == RUN_STARTED:
         took_over = inputs.get("took_over")
         event = "run_taken_over" if took_over else RUN_STARTED
         more = {"took_over": _short(took_over)} if took_over else {}
         more |= {name: inputs[name] for name in ("restored", "audit_lost", "copied_from") if inputs.get(name)}
-        return Told(event, _short(inputs.get("by") or entry.actor), {"epoch": inputs.get("epoch"), **more})
+        return AuditFact(event, _short(inputs.get("by") or entry.actor), {"epoch": inputs.get("epoch"), **more})
     if kind == "task_land_confirmed":
         landing = {name: _short(entry.output.get(name, "")) for name in ("branch", "old", "new")}
-        return Told("landed", entry.actor, {**facts, **landing})
+        return AuditFact("landed", entry.actor, {**facts, **landing})
     if "intent" in inputs and kind.endswith(("_parked", "_abandoned")):
-        return Told(kind.rpartition("_")[2], entry.actor, {**facts, "entry": kind})
+        return AuditFact(kind.rpartition("_")[2], entry.actor, {**facts, "entry": kind})
     return None
 
 
@@ -101,10 +101,10 @@ class Auditor:
         self._expect_owned = expect_owned
         self._say = say
         self._key_path = key_path
-        self._key: Key | None = None
+        self._key: AuditKey | None = None
         self._clock = clock
         self._mutex = threading.Lock()
-        self._log: Log | None = None
+        self._log: AuditLog | None = None
         self._last: Ref | None = None
         self._ended = ""
         # Whether there may be records that no seal has.
@@ -115,7 +115,7 @@ class Auditor:
         far the log reached by what the journal says. `is_lost`: a person knows that it does not any more."""
         try:
             self._key = key = load_key(self._layout.root, self._key_path)
-            self._log = Log(self._layout.audit, key, clock=self._clock)
+            self._log = AuditLog(self._layout.audit, key, clock=self._clock)
             is_cut = noted is not None and not holds(self._layout, noted)
             if is_lost or (is_cut and not self._is_on_record(noted)):
                 self._go_on_after_loss(known, noted, is_lost)
@@ -177,7 +177,7 @@ class Auditor:
 
     # -- what is missing ----------------------------------------------------------------------------------------------
 
-    def _catch_up(self, key: Key, known: Position | None) -> None:
+    def _catch_up(self, key: AuditKey, known: Position | None) -> None:
         chain = Chain(self._layout.wal)
         last = last_audited(self._layout, key)
         after = None
@@ -303,7 +303,7 @@ def complete(layout: Layout, say: Say, clock: Clock = wall, key_path: Path | Non
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def ref_of(record: Record) -> Ref | None:
+def ref_of(record: AuditRecord) -> Ref | None:
     """The journal entry that a record names."""
     try:
         return msgspec.convert(record.details.get("journal"), Ref)
@@ -336,7 +336,9 @@ def named_entries(layout: Layout) -> set[str]:
     return found
 
 
-def last_audited(layout: Layout, key: Key | None, is_known: Callable[[Ref], bool] = lambda ref: True) -> Record | None:
+def last_audited(
+    layout: Layout, key: AuditKey | None, is_known: Callable[[Ref], bool] = lambda ref: True
+) -> AuditRecord | None:
     """The last record that names a journal entry, and one that is known."""
     for name in reversed(in_order(layout.audit, key)):
         path = layout.audit / name

@@ -37,7 +37,7 @@ _PUT_IT_BACK = (
 )
 
 
-class Key:
+class AuditKey:
     """Signs a line of JSON: its last field, `hmac`, is the HMAC-SHA256 of the exact bytes before `,"hmac"`."""
 
     def __init__(self, secret: bytes) -> None:
@@ -69,7 +69,7 @@ def signature(line: bytes) -> bytes | None:
 
 def load_key(
     data_root: Path, path: Path | None = None, environ: Mapping[str, str] = os.environ, *, create: bool = True
-) -> Key:
+) -> AuditKey:
     """The key of the environment, else of the file `path`, which is created when missing unless `create` is false.
 
     One that is to sign (`create`) is on stable storage before it is handed out.
@@ -162,11 +162,11 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         _refuse(path, f"others may use it (mode {stat.S_IMODE(status.st_mode):04o}); make it 0600, or better a new key")
 
 
-def _key(text: bytes, place: str) -> Key:
+def _key(text: bytes, place: str) -> AuditKey:
     secret = text.strip()
     if not KEY_BYTES_MIN <= len(secret) <= KEY_BYTES_MAX:
         _refuse(place, f"it has {len(secret)} bytes, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are needed")
-    return Key(secret)
+    return AuditKey(secret)
 
 
 def _refuse(place: Path | str, reason: str) -> NoReturn:

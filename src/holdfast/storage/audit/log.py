@@ -35,12 +35,12 @@ from typing import Any
 
 from holdfast.clock import wall
 from holdfast.errors import DiskError, InputError, Poisoned
-from holdfast.storage.audit.key import Key
+from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.audit.verify import (
     LINE_BYTES_MAX,
     NO_HMAC,
+    AuditRecord,
     Previous,
-    Record,
     Tail,
     Walk,
     date_of,
@@ -54,10 +54,10 @@ from holdfast.storage.files import disk
 DAYS_AHEAD_MAX = 2
 
 
-class Log:
+class AuditLog:
     """Appends to the last day. Opening it verifies that day, and refuses a damaged one."""
 
-    def __init__(self, folder: Path, key: Key, *, clock: Callable[[], float] = wall) -> None:
+    def __init__(self, folder: Path, key: AuditKey, *, clock: Callable[[], float] = wall) -> None:
         self._folder = folder
         self._key = key
         self._clock = clock
@@ -75,7 +75,7 @@ class Log:
             with disk.reading(path):
                 self._tail_size = path.stat().st_size
 
-    def append(self, event: str, actor: str, details: dict[str, Any] | None = None) -> Record:
+    def append(self, event: str, actor: str, details: dict[str, Any] | None = None) -> AuditRecord:
         """Writes one record, and returns it when it is on stable storage."""
         with self._mutex:
             if self._unsure:
@@ -107,7 +107,7 @@ class Log:
             day += datetime.timedelta(days=1)
         return name_of(day)
 
-    def _next(self, name: str, content: dict[str, Any]) -> tuple[bytes, Record]:
+    def _next(self, name: str, content: dict[str, Any]) -> tuple[bytes, AuditRecord]:
         tail = self._tail
         if tail is not None and tail.file == name:
             head: dict[str, Any] = {"seq": tail.seq + 1}
@@ -144,14 +144,14 @@ class Log:
         if appender is not None:
             appender.close()
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> AuditLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
 
-def _last_record(folder: Path, key: Key) -> Tail | None:
+def _last_record(folder: Path, key: AuditKey) -> Tail | None:
     """The record that the next one follows. Only the last day that has one is read whole, and it must be sound."""
     for name in reversed(in_order(folder, key)):
         walk = Walk(folder, key, whole=False)

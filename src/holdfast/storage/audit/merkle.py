@@ -26,7 +26,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\1" + left + right).digest()
 
 
-class Tree:
+class MerkleTree:
     """Grows leaf by leaf in constant memory: it keeps only the roots of its full subtrees, largest first.
 
     With `watch`, it also gathers the path of that one leaf while it grows.
@@ -85,8 +85,8 @@ def path(leaves: Iterable[bytes], index: int) -> list[bytes]:
     return _tree(leaves, index).path()
 
 
-def _tree(leaves: Iterable[bytes], watch: int = -1) -> Tree:
-    tree = Tree(watch)
+def _tree(leaves: Iterable[bytes], watch: int = -1) -> MerkleTree:
+    tree = MerkleTree(watch)
     for data in leaves:
         tree.add(data)
     return tree

@@ -20,8 +20,8 @@ import msgspec
 
 from holdfast.errors import AuditCorrupt, InputError, NotSealed, ProofInvalid
 from holdfast.storage.audit import merkle
-from holdfast.storage.audit.seals import Day, Seal, parse_seal, seal_files, seals_folder
-from holdfast.storage.audit.verify import Record, Walk, day_file, parse
+from holdfast.storage.audit.seals import Seal, SealedDay, parse_seal, seal_files, seals_folder
+from holdfast.storage.audit.verify import AuditRecord, Walk, day_file, parse
 
 FORMAT = 1
 
@@ -31,7 +31,7 @@ class Proof(msgspec.Struct, frozen=True):
     seal: str
     root: str
     line: str
-    day: Day
+    day: SealedDay
     record_path: list[str]
     day_index: int
     day_count: int
@@ -62,7 +62,7 @@ def prove(folder: Path, day: str, seq: int) -> Proof:
     )
 
 
-def _newest_seal_of(folder: Path, file: str, seq: int) -> tuple[Seal, Day]:
+def _newest_seal_of(folder: Path, file: str, seq: int) -> tuple[Seal, SealedDay]:
     for name in reversed(seal_files(folder)):
         found = _read_seal(seals_folder(folder) / name)
         for day in found.days:
@@ -81,9 +81,9 @@ def _read_seal(path: Path) -> Seal:
     return found
 
 
-def _record_and_path(folder: Path, seal: Seal, day: Day, seq: int) -> tuple[bytes, list[bytes]]:
+def _record_and_path(folder: Path, seal: Seal, day: SealedDay, seq: int) -> tuple[bytes, list[bytes]]:
     """Reads the day once, as far as it is sealed, and holds no more of it than one path."""
-    tree, wanted = merkle.Tree(watch=seq), b""
+    tree, wanted = merkle.MerkleTree(watch=seq), b""
     for line, _ in Walk(folder, None, whole=False).day(day.file):
         if tree.count == day.records:
             break
@@ -95,7 +95,7 @@ def _record_and_path(folder: Path, seal: Seal, day: Day, seq: int) -> tuple[byte
     return wanted, tree.path()
 
 
-def check_proof(document: bytes, root: str) -> Record:
+def check_proof(document: bytes, root: str) -> AuditRecord:
     """The proven record, if the log with this root holds it where the proof says; else ProofInvalid."""
     if not isinstance(root, str):
         raise InputError(detail=f"{root!r} is no root to check a proof against; give 64 hexadecimal digits")

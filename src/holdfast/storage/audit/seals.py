@@ -32,8 +32,8 @@ import msgspec
 from holdfast.clock import wall
 from holdfast.errors import InputError
 from holdfast.storage.audit import merkle
-from holdfast.storage.audit.key import Key, signature
-from holdfast.storage.audit.verify import Finding, Findings, Torn, Walk, moment
+from holdfast.storage.audit.key import AuditKey, signature
+from holdfast.storage.audit.verify import AuditFinding, Findings, TornRecord, Walk, moment
 from holdfast.storage.files import disk
 
 FORMAT = 1
@@ -41,7 +41,7 @@ _SEAL_FILE = re.compile(r"seal-[0-9]{8}T[0-9]{6}\.[0-9]{6}Z\.json")
 _MOMENT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
-class Day(msgspec.Struct, frozen=True):
+class SealedDay(msgspec.Struct, frozen=True):
     """A day as far as it is sealed: its first `records` records, and the first `size` bytes of its file."""
 
     file: str
@@ -66,7 +66,7 @@ class Seal(msgspec.Struct, frozen=True):
     format: int
     sealed_at: str
     previous: Link | None
-    days: list[Day]
+    days: list[SealedDay]
     root: str
     hmac: str
 
@@ -75,7 +75,7 @@ class Seal(msgspec.Struct, frozen=True):
         return f"seal-{self.sealed_at.replace('-', '').replace(':', '')}.json"
 
 
-class Report(msgspec.Struct, frozen=True):
+class SealReport(msgspec.Struct, frozen=True):
     """What verifying found. Without the key (`keyed` false), only links and sealed content were checked.
 
     `missing`: there is no folder at all. A log that was never written to is sound; whether it should be there, only
@@ -87,8 +87,8 @@ class Report(msgspec.Struct, frozen=True):
     days: int
     records: int
     seals: int
-    torn: list[Torn]
-    findings: list[Finding]
+    torn: list[TornRecord]
+    findings: list[AuditFinding]
     unlisted: int
 
     @property
@@ -100,14 +100,14 @@ def seals_folder(folder: Path) -> Path:
     return folder / "merkle"
 
 
-def day_root(days: list[Day]) -> str:
+def day_root(days: list[SealedDay]) -> str:
     return merkle.root(day.leaf() for day in days).hex()
 
 
 # -- sealing ----------------------------------------------------------------------------------------------------------
 
 
-def seal(folder: Path, key: Key, *, clock: Callable[[], float] = wall, only_changed: bool = False) -> Seal:
+def seal(folder: Path, key: AuditKey, *, clock: Callable[[], float] = wall, only_changed: bool = False) -> Seal:
     """Seals all records of the log, after it has verified. With nothing new since the last seal, returns that one.
     `only_changed`: it lists the days that have changed since; a root that is published should be of all.
 
@@ -160,7 +160,7 @@ def seal_files(folder: Path) -> list[str]:
             return []
 
 
-def parse_seal(content: bytes, key: Key | None) -> Seal | str:
+def parse_seal(content: bytes, key: AuditKey | None) -> Seal | str:
     """The seal, or what is wrong with it."""
     line = content[:-1]
     if not content.endswith(b"\n") or signature(line) is None:
@@ -178,10 +178,10 @@ def parse_seal(content: bytes, key: Key | None) -> Seal | str:
     return found
 
 
-def verify(folder: Path, key: Key | None) -> Report:
+def verify(folder: Path, key: AuditKey | None) -> SealReport:
     """Checks every line, link and seal of the log in one pass and constant memory, and names all that does not fit."""
     examined = _Examination(folder, key)
-    return Report(
+    return SealReport(
         keyed=key is not None,
         missing=not os.path.lexists(folder),
         days=len(examined.days),
@@ -196,13 +196,13 @@ def verify(folder: Path, key: Key | None) -> Report:
 class _Examination:
     """One verification: the seals first, so that a log that grows meanwhile is never shorter than they say."""
 
-    def __init__(self, folder: Path, key: Key | None) -> None:
+    def __init__(self, folder: Path, key: AuditKey | None) -> None:
         self._folder = folder
         self._key = key
         self.seals_count = 0
         self.seals: dict[str, Seal] = {}
         # Each day as the newest seal that lists it has it.
-        self.sealed: dict[str, Day] = {}
+        self.sealed: dict[str, SealedDay] = {}
         self.link: Link | None = None
         self.findings = Findings()
         self._read_seals()
@@ -250,7 +250,7 @@ class _Examination:
             note(f"merkle/{stray}", 0, "added", f"{seal.file} follows {after}, and no seal follows this one")
 
     def _read_days(self, walk: Walk) -> dict[str, _Content]:
-        sealed: dict[str, set[Day]] = {}
+        sealed: dict[str, set[SealedDay]] = {}
         for day in (day for seal in self.seals.values() for day in seal.days):
             sealed.setdefault(day.file, set()).add(day)
         contents = {name: _Content(walk, name, sealed.get(name, set())) for name in walk.names}
@@ -259,7 +259,7 @@ class _Examination:
 
     def _compare(self) -> None:
         """Holds each seal against the log."""
-        checked: set[tuple[Day, bool]] = set()
+        checked: set[tuple[SealedDay, bool]] = set()
         places = {name: place for place, name in enumerate(self._contents)}
         names, looked = list(self._contents), 0
         for seal in self.seals.values():
@@ -277,7 +277,7 @@ class _Examination:
                     self.findings.note(name, 0, "added", reason)
             looked = max(looked, places.get(last, 0))
 
-    def _compare_day(self, seal: Seal, day: Day, *, closed: bool) -> None:
+    def _compare_day(self, seal: Seal, day: SealedDay, *, closed: bool) -> None:
         content = self._contents.get(day.file)
         if content is None:
             self.findings.note(day.file, 0, "removed", f"{seal.file} has it with {day.records} records")
@@ -294,7 +294,7 @@ class _Examination:
         else:
             self._compare_bytes(seal, day, content, closed=closed)
 
-    def _compare_bytes(self, seal: Seal, day: Day, content: _Content, *, closed: bool) -> None:
+    def _compare_bytes(self, seal: Seal, day: SealedDay, content: _Content, *, closed: bool) -> None:
         """What stands between and behind the records, too, is as it was."""
         if content.size < day.size:
             reason = f"{content.size} bytes are left of the {day.size} that {seal.file} has"
@@ -306,7 +306,7 @@ class _Examination:
             reason = f"its first {day.size} bytes are not those that {seal.file} has"
             self.findings.note(day.file, 0, "edited", reason)
 
-    def _note_missing(self, seal: Seal, day: Day, records: int) -> None:
+    def _note_missing(self, seal: Seal, day: SealedDay, records: int) -> None:
         reason = f"{records} records are left of the {day.records} that {seal.file} has"
         torn = [torn for torn in self.torn if torn.file == day.file]
         if torn:
@@ -318,21 +318,21 @@ class _Examination:
 class _Content:
     """A day as it is read, and what it was at each number of records and of bytes at which it was `sealed`."""
 
-    def __init__(self, walk: Walk, name: str, sealed: set[Day]) -> None:
+    def __init__(self, walk: Walk, name: str, sealed: set[SealedDay]) -> None:
         self.ends: dict[int, tuple[str, str]] = {}
         self.digests: dict[int, str] = {}
         self.size = 0
         self._sizes = sorted({day.size for day in sealed if day.size > 0}, reverse=True)
         self._hash = hashlib.sha256()
         counts = {day.records for day in sealed}
-        tree, hmac = merkle.Tree(), ""
+        tree, hmac = merkle.MerkleTree(), ""
         for line, record in walk.day(name, self._feed):
             tree.add(line)
             hmac = record.hmac
             if tree.count in counts:
                 self.ends[tree.count] = hmac, tree.root().hex()
         self.records = tree.count
-        whole = Day(name, tree.count, hmac, tree.root().hex(), self.size, self._hash.hexdigest())
+        whole = SealedDay(name, tree.count, hmac, tree.root().hex(), self.size, self._hash.hexdigest())
         self.day = whole if tree.count else None
 
     def _feed(self, piece: bytes) -> None:

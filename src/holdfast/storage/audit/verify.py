@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import AuditCorrupt, InputError, InvalidName
-from holdfast.storage.audit.key import Key, signature
+from holdfast.storage.audit.key import AuditKey, signature
 from holdfast.storage.files import disk
 
 LINE_BYTES_MAX = 1 << 20
@@ -41,7 +41,7 @@ class Previous(msgspec.Struct, frozen=True):
     size: int
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     file: str | None = None
     previous: Previous | None = None
@@ -61,7 +61,7 @@ class Tail(msgspec.Struct, frozen=True):
     hmac: str
 
 
-class Torn(msgspec.Struct, frozen=True):
+class TornRecord(msgspec.Struct, frozen=True):
     """What a crash left in these lines: bytes that were never acknowledged, and that no record follows."""
 
     file: str
@@ -69,7 +69,7 @@ class Torn(msgspec.Struct, frozen=True):
     line_last: int
 
 
-class Finding(msgspec.Struct, frozen=True):
+class AuditFinding(msgspec.Struct, frozen=True):
     """Something that a crash cannot explain. `line` 0 means the file as a whole.
 
     `what` is one of removed, added, renamed, reordered, edited, truncated, unreadable.
@@ -81,10 +81,10 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
 
 
-decode_record = msgspec.json.Decoder(Record).decode
+decode_record = msgspec.json.Decoder(AuditRecord).decode
 
 
-def parse(line: bytes, key: Key | None) -> Record | None:
+def parse(line: bytes, key: AuditKey | None) -> AuditRecord | None:
     """The record of a line, or None for one that is not whole or, where the key is known, not signed with it."""
     if not (signature(line) if key is None else key.accepts(line)):
         return None
@@ -144,7 +144,7 @@ def day_file(day: str) -> str:
     return name
 
 
-def in_order(folder: Path, key: Key | None) -> list[str]:
+def in_order(folder: Path, key: AuditKey | None) -> list[str]:
     """The days, each behind the one that its first record names. What is linked to nothing stands by its date."""
     names = dict.fromkeys(day_files(folder))
     after: dict[str, list[str]] = {}
@@ -165,7 +165,7 @@ def in_order(folder: Path, key: Key | None) -> list[str]:
     return list(order)
 
 
-def _first_record(path: Path, key: Key | None) -> Record | None:
+def _first_record(path: Path, key: AuditKey | None) -> AuditRecord | None:
     try:
         return next((parse(piece.removesuffix(b"\n"), key) for _, piece in _pieces(path)), None)
     except OSError:
@@ -177,14 +177,14 @@ class Findings:
     """Each thing once, by place, with the first reason given for it; of a flood, only the first are listed."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, int, str], Finding] = {}
+        self.found: dict[tuple[str, int, str], AuditFinding] = {}
         self.unlisted = 0
 
     def note(self, file: str, line: int, what: str, reason: str) -> None:
         if len(self.found) >= FINDINGS_MAX:
             self.unlisted += 1
         else:
-            self.found.setdefault((file, line, what), Finding(file, line, what, reason))
+            self.found.setdefault((file, line, what), AuditFinding(file, line, what, reason))
 
     def concern(self, file: str) -> bool:
         return any(finding.file == file for finding in self.found.values())
@@ -213,20 +213,22 @@ class Walk:
     With `whole` false, the first record read is taken as it is: what stands before it is not looked at.
     """
 
-    def __init__(self, folder: Path, key: Key | None, *, whole: bool = True, findings: Findings | None = None) -> None:
+    def __init__(
+        self, folder: Path, key: AuditKey | None, *, whole: bool = True, findings: Findings | None = None
+    ) -> None:
         self.folder = folder
         self.names = in_order(folder, key) if whole else day_files(folder)
         self.tail: Tail | None = None
         self._places = {name: place for place, name in enumerate(self.names)}
         self._sizes: dict[str, int] = {}
         self._recorded: set[str] = set()
-        self.torn: list[Torn] = []
+        self.torn: list[TornRecord] = []
         self.findings = findings or Findings()
         self._key = key
         self._anchored = whole
         self._bad: list[_Bad] = []
 
-    def day(self, name: str, feed: Callable[[bytes], object] = len) -> Iterator[tuple[bytes, Record]]:
+    def day(self, name: str, feed: Callable[[bytes], object] = len) -> Iterator[tuple[bytes, AuditRecord]]:
         """`feed` is handed every byte of the file, in pieces, each before the record that it ends."""
         self._sizes[name] = 0
         try:
@@ -264,7 +266,7 @@ class Walk:
         if not bad.whole and _is_json_object(line):
             bad.line, bad.whole = number, True
 
-    def _meet_good(self, name: str, number: int, record: Record, started: bool) -> None:
+    def _meet_good(self, name: str, number: int, record: AuditRecord, started: bool) -> None:
         follows = self._follows(record, name, started)
         if self._bad or not follows:
             missed = "" if follows else _file_of_the_record_before(record, name)
@@ -277,7 +279,7 @@ class Walk:
         written_as = record.file or (self.tail.file if self.tail and started else name)
         self.tail = Tail(written_as, record.seq, record.hmac)
 
-    def _follows(self, record: Record, name: str, started: bool) -> bool:
+    def _follows(self, record: AuditRecord, name: str, started: bool) -> bool:
         tail = self.tail
         if not self._anchored and record.seq == 0:
             return record.file == name
@@ -311,10 +313,10 @@ class Walk:
             elif bad.file == missed:
                 self.findings.note(bad.file, bad.line, "edited", f"{lines}: damaged, and a later record follows it")
             else:
-                self.torn.append(Torn(bad.file, bad.line, bad.line_last))
+                self.torn.append(TornRecord(bad.file, bad.line, bad.line_last))
         return any(bad.file == missed for bad in pending)
 
-    def _explain(self, name: str, number: int, record: Record, started: bool) -> None:
+    def _explain(self, name: str, number: int, record: AuditRecord, started: bool) -> None:
         """Says what must have happened for a good record not to follow the one before it."""
         note, tail = self.findings.note, self.tail
         if record.file is not None and record.file != name:
@@ -357,7 +359,7 @@ class Walk:
         return one < other
 
 
-def _file_of_the_record_before(record: Record, name: str) -> str:
+def _file_of_the_record_before(record: AuditRecord, name: str) -> str:
     if record.seq == 0 and record.file == name and record.previous is not None:
         return record.previous.file
     return name if record.seq else f"before {name}"
@@ -380,7 +382,7 @@ def _is_json_object(line: bytes) -> bool:
         return False
 
 
-def read(folder: Path, key: Key | None) -> Iterator[Record]:
+def read(folder: Path, key: AuditKey | None) -> Iterator[AuditRecord]:
     """Every record of every day, in order; AuditCorrupt at the first thing that a crash cannot explain."""
     walk = Walk(folder, key)
     for name in walk.names:

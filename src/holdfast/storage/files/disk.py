@@ -86,7 +86,7 @@ def reading(path: Path) -> Iterator[None]:
 # -- whole files ------------------------------------------------------------------------------------------------------
 
 
-class Staged:
+class StagedFile:
     """A temporary file that becomes visible, whole and durable, or not at all. Use as a context manager."""
 
     def __init__(self, folder: Path, mode: int = OWN_FILE) -> None:
@@ -132,7 +132,7 @@ class Staged:
         self._published = True
         perform("unlink", self.path, kernel.calls.unlink, self.path)
 
-    def __enter__(self) -> Staged:
+    def __enter__(self) -> StagedFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -146,7 +146,7 @@ class Staged:
 
 def replace(path: Path, data: bytes | Iterable[bytes], mode: int = OWN_FILE) -> None:
     """Puts `data` at `path`: after a crash it holds the old content or the new, never a part of either."""
-    with Staged(path.parent, mode) as staged:
+    with StagedFile(path.parent, mode) as staged:
         for piece in [data] if isinstance(data, bytes) else data:
             staged.write(piece)
         staged.publish(path)
@@ -155,7 +155,7 @@ def replace(path: Path, data: bytes | Iterable[bytes], mode: int = OWN_FILE) -> 
 def replace_together(contents: Mapping[Path, bytes]) -> None:
     """Replaces several files, each atomically, with as little as possible between the first rename and the last."""
     with contextlib.ExitStack() as leftovers:
-        staged = [(leftovers.enter_context(Staged(path.parent)), path) for path in contents]
+        staged = [(leftovers.enter_context(StagedFile(path.parent)), path) for path in contents]
         for temp, path in staged:
             temp.write(contents[path])
             temp.sync()
@@ -166,7 +166,7 @@ def replace_together(contents: Mapping[Path, bytes]) -> None:
 
 def create(path: Path, data: bytes, mode: int = OWN_FILE) -> None:
     """Creates `path` with `data`, or raises AlreadyExists. It appears whole: nobody ever sees it half-written."""
-    with Staged(path.parent, mode) as staged:
+    with StagedFile(path.parent, mode) as staged:
         staged.write(data)
         staged.publish_new(path)
 
@@ -176,14 +176,14 @@ class Batch:
 
     def __init__(self, filesystem: Path) -> None:
         self._filesystem = filesystem
-        self._staged: list[tuple[Staged, Path, bool]] = []
+        self._staged: list[tuple[StagedFile, Path, bool]] = []
         self._grown: set[Path] = set()
         # Opened before anything is written, so that a write-back error of ours is reported through it.
         self._fd = perform("open", filesystem, kernel.calls.open, filesystem, FOLDER)
 
     def add(self, target: Path, data: bytes, *, keep: bool = False) -> None:
         """`keep`: when `target` exists by the time of publishing, it stays and `data` is dropped."""
-        staged = Staged(target.parent)
+        staged = StagedFile(target.parent)
         self._staged.append((staged, target, keep))
         staged.write(data)
 

@@ -32,7 +32,7 @@ import msgspec
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.intents import Executed, Keys, OpenIntent, Pairing
-from holdfast.storage.journal.reader import Chain, Torn
+from holdfast.storage.journal.reader import Chain, TornEnd
 from holdfast.storage.journal.writer import Position
 
 FORMAT = 3
@@ -68,7 +68,7 @@ class Recovered(msgspec.Struct):
 
     pairing: Pairing
     end: Position | None
-    torn: list[Torn]
+    torn: list[TornEnd]
     entries_read: int
     scanned: str
 

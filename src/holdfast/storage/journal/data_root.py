@@ -300,7 +300,7 @@ def _claim(root: Path, blocks: int) -> None:
     new = [folder for folder in (root, *root.parents) if not folder.is_dir()]
     try:
         disk.mkdir(root)
-        with disk.Staged(root) as probe:
+        with disk.StagedFile(root) as probe:
             probe.write(bytes(_BLOCK * blocks))
             probe.sync()
     except DiskError as error:

@@ -27,7 +27,7 @@ _SEQ = re.compile(rb'\{"seq":(\d{1,18}),')
 Cursor = tuple[int, int]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedPage(msgspec.Struct, frozen=True):
     """Which entries; empty: whatever their task or kind is."""
 
     task: str = ""
@@ -51,21 +51,21 @@ class Page(msgspec.Struct, frozen=True):
     next: str = ""
 
 
-def forward(chain: Chain, after: Cursor | None, wanted: Wanted, limit: int, end: Cursor) -> Page:
+def forward(chain: Chain, after: Cursor | None, wanted: WantedPage, limit: int, end: Cursor) -> Page:
     """What comes behind a cursor, oldest first, up to what is known to be on disk."""
     start = after or (0, -1)
     files = [file for file in chain.runs() if start[0] <= epoch_of(file.run) <= end[0]]
     return _page(_forward(files, start, end), wanted, limit)
 
 
-def backward(chain: Chain, before: Cursor | None, wanted: Wanted, limit: int, end: Cursor) -> Page:
+def backward(chain: Chain, before: Cursor | None, wanted: WantedPage, limit: int, end: Cursor) -> Page:
     """What comes before a cursor, newest first; from the end where there is none."""
     stop = min(before, (end[0], end[1] + 1)) if before else (end[0], end[1] + 1)
     files = [file for file in reversed(chain.runs()) if epoch_of(file.run) <= stop[0]]
     return _page(_backward(files, stop), wanted, limit)
 
 
-def _page(lines: Iterator[tuple[str, int, bytes]], wanted: Wanted, limit: int) -> Page:
+def _page(lines: Iterator[tuple[str, int, bytes]], wanted: WantedPage, limit: int) -> Page:
     items: list[tuple[str, Entry]] = []
     scanned, place = 0, ""
     for run, seq, line in lines:

@@ -32,7 +32,7 @@ _BUFFER = 1 << 20
 _BLOCK = 1 << 15
 
 
-class Torn(msgspec.Struct, frozen=True):
+class TornEnd(msgspec.Struct, frozen=True):
     """What a crash left behind the last entry of a run: never acknowledged, kept as it is, passed over."""
 
     run: str
@@ -111,7 +111,7 @@ class Chain:
     def __init__(self, wal: Path) -> None:
         self.wal = wal
         self.end: Position | None = None
-        self.torn: list[Torn] = []
+        self.torn: list[TornEnd] = []
         self.count = 0
 
     def runs(self) -> list[RunFile]:
@@ -202,7 +202,7 @@ class Chain:
             if witness is not None and witness.synced >= seq:
                 reason = f"entry {seq} is damaged, and entry {witness.seq} shows that it had been acknowledged"
                 self._corrupt(file, offset, reason)
-        self.torn.append(Torn(file.run, offset, end - offset))
+        self.torn.append(TornEnd(file.run, offset, end - offset))
 
     def _expect_link(self, file: RunFile, first: Entry, before: Position | None) -> None:
         if first.decision_type != RUN_STARTED:

@@ -19,7 +19,7 @@ from holdfast.storage.files import disk
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
-class Place(msgspec.Struct, frozen=True):
+class RootPlace(msgspec.Struct, frozen=True):
     id: str
     path: str
 
@@ -52,13 +52,13 @@ def settle(layout: Layout, *, is_copy: bool) -> None:
     """Writes down that the root is here. Only for its owner."""
     known = _read(layout)
     name = os.urandom(16).hex() if known is None or is_copy else known.id
-    wanted = Place(name, str(layout.root))
+    wanted = RootPlace(name, str(layout.root))
     if wanted != known:
         disk.replace(layout.place, msgspec.json.encode(wanted) + b"\n")
 
 
-def _read(layout: Layout) -> Place | None:
+def _read(layout: Layout) -> RootPlace | None:
     try:
-        return msgspec.json.decode(layout.place.read_bytes(), type=Place)
+        return msgspec.json.decode(layout.place.read_bytes(), type=RootPlace)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

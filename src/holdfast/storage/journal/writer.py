@@ -132,7 +132,7 @@ class _Waiting:
 _UNDECIDED = _Outcome()
 
 
-class Staged:
+class StagedEntries:
     """Entries that have their numbers and hashes, and are not on disk yet: they follow the journal's end as it was."""
 
     def __init__(self, run: str, last: tuple[int, str, int, int]) -> None:
@@ -255,11 +255,11 @@ class Journal:
             if self._queue:
                 self._queue[0].wake()
 
-    def stage(self) -> Staged:
+    def stage(self) -> StagedEntries:
         """For who has the journal to itself, and wants to name each entry before all are written, for one sync."""
-        return Staged(self.run, self._last)
+        return StagedEntries(self.run, self._last)
 
-    def append_staged(self, staged: Staged) -> None:
+    def append_staged(self, staged: StagedEntries) -> None:
         me = _thread.get_ident()
         try:
             del self._free[len(self._queue)]
@@ -290,7 +290,7 @@ class Journal:
 
     def _commit(self, middles: list[bytes]) -> list[Ref]:
         """Writes one batch and syncs it. Only the leader is here, so the lines follow each other."""
-        staged = Staged(self.run, self._last)
+        staged = StagedEntries(self.run, self._last)
         refs = staged.add(middles, encode(self._clock()))
         self._write(b"".join(staged.lines), staged.last)
         return refs

@@ -40,7 +40,7 @@ PRIVATE = 0o600
 BYTES_MAX = 64 << 20
 
 
-class Seen(StrEnum):
+class Liveness(StrEnum):
     ABSENT = "absent"
     ALIVE = "alive"
     ENDED = "ended"
@@ -78,21 +78,21 @@ class Running(msgspec.Struct, frozen=True):
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-def look(files: Attempt, start: int, intent: str = "") -> Seen:
+def look(files: Attempt, start: int, intent: str = "") -> Liveness:
     """What has become of the attempt's newest start. Without an `intent`, of whichever start has this number."""
     if not files.start(start).exists():
-        return Seen.ABSENT
+        return Liveness.ABSENT
     owner = read_start(files, start)
     if owner is not None and not is_of(owner, intent):
-        return Seen.ABSENT
+        return Liveness.ABSENT
     # In this order: a runner that ends between two of these answers is then seen as ended, never as something else.
     is_alive = owner is not None and owner.who == RUNNER and owner.is_alive()
     is_held = not is_free(files.alive)
     if read_exit(files, start, intent) is not None:
-        return Seen.ENDED
+        return Liveness.ENDED
     if not is_held:
-        return Seen.DEAD
-    return Seen.ALIVE if is_alive else Seen.HEADLESS
+        return Liveness.DEAD
+    return Liveness.ALIVE if is_alive else Liveness.HEADLESS
 
 
 def read_start(files: Attempt, start: int) -> Started | None:

@@ -97,7 +97,7 @@ class Blobs:
         with self._acknowledging():
             found = self._look(blob, meta)
             if found is not _Found.INTACT:
-                with disk.Staged(self._shelf(blob)) as staged:
+                with disk.StagedFile(self._shelf(blob)) as staged:
                     staged.write(data)
                     _publish(staged, blob, meta)
         self._count(found, meta.size)
@@ -114,7 +114,7 @@ class Blobs:
         meta = blob_meta.describe(0, content_type, metadata)
         hasher, size = hashlib.sha256(), 0
         # The digest is known only at the end, so the content is staged above the folder that it belongs to.
-        with self._acknowledging(), disk.Staged(self._settle(self.folder)) as staged:
+        with self._acknowledging(), disk.StagedFile(self._settle(self.folder)) as staged:
             for chunk in map(_as_bytes, _chunks(source)):
                 hasher.update(chunk)
                 staged.write(chunk)
@@ -276,7 +276,7 @@ class Blobs:
 # -- one blob's files -------------------------------------------------------------------------------------------------
 
 
-def _publish(staged: disk.Staged, blob: Path, meta: Meta) -> None:
+def _publish(staged: disk.StagedFile, blob: Path, meta: Meta) -> None:
     """Gives staged content its name, and a description, with one sync of their folder."""
     staged.sync()
     _write_meta(blob, meta)
@@ -287,7 +287,7 @@ def _publish(staged: disk.Staged, blob: Path, meta: Meta) -> None:
 def _write_meta(blob: Path, meta: Meta) -> None:
     """Adds or mends the description. The caller syncs the folder."""
     path = blob_meta.path_of(blob)
-    with disk.Staged(path.parent) as staged:
+    with disk.StagedFile(path.parent) as staged:
         staged.write(blob_meta.encode(meta))
         staged.sync()
         try:

@@ -48,7 +48,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 DEPTH_MAX = 200  # deeper records could be written, but not be read back by every reader
 
 
-class Ledger:
+class LineLedger:
     """Making one touches no disk; the first append opens the ledger for writing and finishes what a crash left."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Ledger:
             if live is not None:
                 live.close()
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> LineLedger:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -120,7 +120,7 @@ class Segments:
             options: dict[int, int] = {CompressionParameter.compression_level: 6, CompressionParameter.checksum_flag: 1}
             with _reading(self.plain(segment)):
                 mode = stat.S_IMODE(self.plain(segment).stat().st_mode)
-            with disk.Staged(self._folder, mode) as staged:
+            with disk.StagedFile(self._folder, mode) as staged:
                 for chunk in self.chunks(segment, segment.start):
                     staged.write(compress(chunk, options=options))
                 staged.sync()

@@ -25,7 +25,7 @@ Records = list[dict[str, Any]]
 _Numbered = list[tuple[int, dict[str, Any]]]
 
 
-class Place(msgspec.Struct, frozen=True):
+class TranscriptPlace(msgspec.Struct, frozen=True):
     """A place between two records: how far each of the two files is read."""
 
     events: int = 0
@@ -35,19 +35,19 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.events}-{self.turns}"
 
     @classmethod
-    def parse(cls, text: str) -> Place | None:
+    def parse(cls, text: str) -> TranscriptPlace | None:
         events, dash, turns = text.partition("-")
         is_place = dash and all(each.isascii() and each.isdecimal() and len(each) < 16 for each in (events, turns))
         return cls(int(events), int(turns)) if is_place else None
 
 
-def end_of(files: Attempt) -> Place:
+def end_of(files: Attempt) -> TranscriptPlace:
     """Behind everything that is written by now."""
     turns = _size(files.turns)
-    return Place(_size(files.events), turns)
+    return TranscriptPlace(_size(files.events), turns)
 
 
-def after(files: Attempt, place: Place, most: int = READ_BYTES_MAX) -> tuple[Records, Place]:
+def after(files: Attempt, place: TranscriptPlace, most: int = READ_BYTES_MAX) -> tuple[Records, TranscriptPlace]:
     """The records behind the place, and the place behind them; at most about so many bytes of events."""
     turns = list(numbered_from(files.turns, place.turns))
     events: _Numbered = []
@@ -57,18 +57,18 @@ def after(files: Attempt, place: Place, most: int = READ_BYTES_MAX) -> tuple[Rec
             # There may be more: later turns come with their events.
             turns = list(takewhile(lambda each: _ts(each[1]) <= _ts(record), turns))  # noqa: B023
             break
-    behind = Place(events[-1][0] if events else place.events, turns[-1][0] if turns else place.turns)
+    behind = TranscriptPlace(events[-1][0] if events else place.events, turns[-1][0] if turns else place.turns)
     return _merged(events, turns), behind
 
 
-def before(files: Attempt, place: Place, limit: int) -> tuple[Records, Place]:
+def before(files: Attempt, place: TranscriptPlace, limit: int) -> tuple[Records, TranscriptPlace]:
     """The last records before the place, at most so many events, and the place before them."""
     events, start = _lines_before(files.events, place.events, limit)
     known = [each for each in numbered_from(files.turns, 0) if each[0] <= place.turns]
     first = _ts(events[0][1]) if events and start else float("-inf")
     earlier = [end for end, record in known if _ts(record) < first]
     turns = [each for each in known if _ts(each[1]) >= first]
-    return _merged(events, turns), Place(start, max(earlier, default=0))
+    return _merged(events, turns), TranscriptPlace(start, max(earlier, default=0))
 
 
 def _merged(events: _Numbered, turns: _Numbered) -> Records:
