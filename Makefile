@@ -90,6 +90,7 @@ demo-often: $(VENV)/ready
 
 # Writes the generated parts of docs/ anew: diagrams and tables, the commands' options, the exit codes.
 docs: $(VENV)/ready
+	@$(BIN)/python tools/rooms.py
 	@$(BIN)/python tools/diagrams.py
 	@$(BIN)/python tools/clidocs.py
 	@$(BIN)/python tools/apidocs.py

@@ -21,7 +21,9 @@ PRELUDE = """if True:
     import fcntl, os, signal, subprocess, sys, time
     from pathlib import Path
     from holdfast import errors
-    from holdfast.storage.files import disk; from holdfast.storage.journal import lock; from holdfast import identity as process
+    from holdfast.storage.files import disk
+    from holdfast.storage.journal import lock
+    from holdfast import identity as process
     from holdfast.storage.journal.lock import DataLock, Holder, read_holder
     path = Path(sys.argv[1])
     name_run = lambda epoch: f"run-{epoch}"

@@ -29,6 +29,7 @@ from cli_support import HOLDFAST, Typed, type_in
 from holdfast.app import App
 from holdfast.cli import terminal
 from holdfast.cli.commands import COMMANDS
+from holdfast.domain import printable
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.task import TaskEvent
 from holdfast.ledgers.files import FileLedger
@@ -554,7 +555,7 @@ def test_colours_come_on_a_terminal_only_and_not_where_they_are_unwanted(app: Ap
 
 @given(st.text())
 def test_escaped_text_is_one_printable_line(text: str) -> None:
-    assert terminal.plain(text).isprintable()
+    assert printable.plain(text).isprintable()
 
 
 @given(
@@ -563,7 +564,7 @@ def test_escaped_text_is_one_printable_line(text: str) -> None:
     )
 )
 def test_escaped_json_is_the_same_json(value: dict[str, str]) -> None:
-    shown = terminal.plain_json(msgspec.json.encode(value).decode())
+    shown = printable.plain_json(msgspec.json.encode(value).decode())
     assert shown.isprintable() and json.loads(shown) == value
 
 

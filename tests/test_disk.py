@@ -320,7 +320,7 @@ def test_no_handler_survives_a_power_cut(tmp_path: Path) -> None:
 def test_sweep_takes_the_dead_and_spares_the_living(tmp_path: Path) -> None:
     script = (
         "import sys, os; from pathlib import Path; from holdfast.storage.files import disk\n"
-        "disk.Staged(Path(sys.argv[1])).write(b'half'); os._exit(9)"
+        "disk.StagedFile(Path(sys.argv[1])).write(b'half'); os._exit(9)"
     )
     (tmp_path / "deep").mkdir()
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "deep")], check=False)

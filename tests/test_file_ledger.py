@@ -147,7 +147,7 @@ class Strike:
     """Raises at the call or return with this number, of all that the ledger, the journal and the fold make while it
     is on. Those are the moments at which Python lets a signal's handler run."""
 
-    PARTS = ("/stores/files.py", "/durable/journal.py", "/durable/pairing.py", "/domain/state.py")
+    PARTS = ("/ledgers/files.py", "/journal/writer.py", "/journal/intents.py", "/domain/state.py")
 
     def __init__(self, at: int) -> None:
         self.left = at

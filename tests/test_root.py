@@ -82,7 +82,8 @@ def test_open_restores_folders_and_sweeps_what_a_crash_left_outside_the_worktree
 
 def test_creators_at_once_end_with_one_id(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from holdfast.storage.journal.data_root import create_root, read_format\n"
+        "import sys; from pathlib import Path\n"
+        "from holdfast.storage.journal.data_root import create_root, read_format\n"
         "sys.stdin.readline()\n"
         "for n in range(30): print(read_format(create_root(Path(sys.argv[1], str(n)))).repository)"
     )

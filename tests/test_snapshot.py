@@ -235,7 +235,8 @@ def test_pipes_sockets_and_devices_are_left_alone(repo: Path, snapshots: Worktre
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read a file")
 def test_a_file_that_cannot_be_read_is_left_out_and_said() -> None:
     script = (
-        "import os, subprocess, sys; from pathlib import Path; from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots\n"
+        "import os, subprocess, sys; from pathlib import Path\n"
+        "from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots\n"
         "os.setgid(65534); os.setuid(65534); top = Path(sys.argv[1]); (top / 'closed').chmod(0)\n"
         "print([(e.path, e.reason) for e in Snapshots(top, top / 'p', top / 's.git').take('t.1', 'turn-1').excluded])"
     )

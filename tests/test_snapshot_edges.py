@@ -348,7 +348,8 @@ def test_a_worktree_may_have_any_name(tmp_path: Path, name: bytes) -> None:
 def test_folders_that_cannot_be_opened_are_named_as_left_out(repo: Path, tmp_path: Path) -> None:
     """Their tracked files are kept as they were; of what is new in them, git only warns."""
     script = (
-        "import sys; from pathlib import Path; from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots\n"
+        "import sys; from pathlib import Path\n"
+        "from holdfast.snapshots.snapshots import WorktreeSnapshots as Snapshots\n"
         "places = (Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[2] + '.git'))\n"
         "taken = Snapshots(*places, include=['keep']).take('a.1', 'turn-1')\n"
         "print([left.path for left in taken.excluded])"

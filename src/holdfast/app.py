@@ -61,9 +61,7 @@ GITIGNORE = b"/*\n!/.gitignore\n!/backlog/\n!/config/\n.hf-*.tmp\n"
 # What `init` wrote before that; where nobody changed it, it is replaced.
 _GITIGNORES_BEFORE = (b"/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n",)
 
-# How whoever looks on is told something.
 Say = Callable[[str], None]
-
 # How long a short session waits for another, and how often it looks.
 PATIENCE_S, LOCK_POLL_S = 5.0, 0.02
 

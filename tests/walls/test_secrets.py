@@ -9,12 +9,12 @@ import sys
 import uuid
 from pathlib import Path
 
-import holdfast.durable.scrub as scrub_module
 import pytest
 
 from confined_support import bench as bench
 from engine_support import add, holdfast, layout, make_repo, settings
 from holdfast.domain.attempt_records import Ending, Launch
+from holdfast.storage.records import redact
 from holdfast.storage.records.redact import REDACTED, Flow, Scrubber
 from runner_support import Bench, until
 from server.server_support import served
@@ -80,7 +80,7 @@ def test_a_common_secret_is_replaced_where_it_stands_and_in_any_two_pieces(name:
 
 
 def test_code_and_hashes_stay_as_they_are() -> None:
-    source = Path(scrub_module.__file__).read_bytes()
+    source = Path(redact.__file__).read_bytes()
     digests = [f"{kind}: {getattr(hashlib, kind)(source).hexdigest()}" for kind in ("md5", "sha1", "sha256", "sha512")]
     ids = [str(uuid.UUID(hashlib.md5(bytes([number])).hexdigest())) for number in range(50)]
     words = [
@@ -99,7 +99,7 @@ def test_code_and_hashes_stay_as_they_are() -> None:
 def test_a_flow_keeps_bytes_that_are_no_text_and_holds_no_more_than_its_most() -> None:
     flow, data = Flow(plain), bytes(range(256)) * 20_000
     out = b"".join(flow.feed(data[start : start + 9999]) for start in range(0, len(data), 9999))
-    assert len(out) >= len(data) - scrub_module.HELD_BYTES_MAX
+    assert len(out) >= len(data) - redact.HELD_BYTES_MAX
     assert out + flow.rest() == data
     endless = b"-----BEGIN RSA PRIVATE KEY-----\n" + b"QUJD\n" * 400_000
     flow = Flow(plain)

@@ -18,9 +18,9 @@ from holdfast.backlog.scanner import FoundFile
 from holdfast.cli.add_checks import expect_usable, tell_added, tell_edited, warn_without_gates
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.terminal import plain
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem
+from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import free_id, from_values, words_of
 from holdfast.errors import (

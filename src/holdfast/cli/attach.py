@@ -16,7 +16,8 @@ import msgspec
 from holdfast.cli.agent_output import Records, lines
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.terminal import Printer, plain, printing
+from holdfast.cli.terminal import Printer, printing
+from holdfast.domain.printable import plain
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money

@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.terminal import plain
+from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 
 if TYPE_CHECKING:

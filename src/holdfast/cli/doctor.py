@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli import preflight
 from holdfast.cli.options import as_json, config_here, find_app, print_json
-from holdfast.cli.terminal import plain
+from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository

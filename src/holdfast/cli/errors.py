@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from holdfast.cli.terminal import plain
+from holdfast.domain.printable import plain
 from holdfast.errors import HoldfastError, OutputFailed
 
 STOPPED = 130

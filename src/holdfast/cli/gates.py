@@ -10,7 +10,7 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
-from holdfast.cli.terminal import plain, plain_lines
+from holdfast.domain.printable import plain, plain_lines
 from holdfast.domain.state import Task
 from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId
 from holdfast.landing import gate_results

@@ -20,8 +20,9 @@ import msgspec
 from holdfast.cli import as_of
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app
-from holdfast.cli.terminal import Printer, local_time, moment, plain, printing
+from holdfast.cli.terminal import Printer, local_time, moment, printing
 from holdfast.domain.entries import PAYLOADS
+from holdfast.domain.printable import plain
 from holdfast.domain.state import State
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.landing.gate_results import output_of_verdict

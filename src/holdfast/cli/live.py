@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import click
 import msgspec
 
-from holdfast.cli.terminal import plain, plain_json
 from holdfast.clock import monotonic, wall
+from holdfast.domain.printable import plain, plain_json
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
 from holdfast.landing import lost_landings

@@ -62,6 +62,6 @@ def config_here(ctx: click.Context) -> Config:
 
 def print_json(value: Any) -> None:
     """It may hold what an agent or a stranger wrote, and be looked at on a terminal: see `terminal`."""
-    from holdfast.cli.terminal import plain_json
+    from holdfast.domain.printable import plain_json
 
     click.echo(plain_json(msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2).decode()))

@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.terminal import plain_lines
 from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.definition import Definition, parse
+from holdfast.domain.printable import plain_lines
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.views.rows import look, unknown

@@ -20,8 +20,8 @@ from holdfast.backlog.restore import put_back_config
 from holdfast.checks.check import live_owner
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, linked_branch, print_json
-from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic
+from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.errors import (
     AgentsAlone,

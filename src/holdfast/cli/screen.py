@@ -22,8 +22,8 @@ from rich.text import Text
 
 from holdfast.cli.live import counted, reasons_to_wait, summary
 from holdfast.cli.table import echo_wrapped
-from holdfast.cli.terminal import plain
 from holdfast.clock import monotonic, wall
+from holdfast.domain.printable import plain
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural

@@ -11,9 +11,9 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
-from holdfast.cli.terminal import plain, plain_lines
 from holdfast.domain.definition import Definition
 from holdfast.domain.moments import moment
+from holdfast.domain.printable import plain, plain_lines
 from holdfast.domain.routing import Choice, choose
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState

@@ -10,9 +10,9 @@ import click
 
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import echo_wrapped
-from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.moments import moment
+from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money
 from holdfast.errors import HoldfastError

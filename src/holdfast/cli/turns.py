@@ -12,7 +12,8 @@ import msgspec
 from holdfast.cli.completion import complete_task
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.table import print_table
-from holdfast.cli.terminal import plain, printing
+from holdfast.cli.terminal import printing
+from holdfast.domain.printable import plain
 from holdfast.domain.wording import money, plural
 from holdfast.errors import DecisionRefused
 from holdfast.views.rows import unknown

@@ -17,9 +17,9 @@ import click
 from holdfast.cli import agent_output
 from holdfast.cli.fullscreen import FullScreen, Line
 from holdfast.cli.table import cell_width, cut, pad, wrapped
-from holdfast.cli.terminal import plain
 from holdfast.cli.watch import SETTLED, Looking, Picture, heading
 from holdfast.clock import wall
+from holdfast.domain.printable import plain
 from holdfast.domain.wording import money
 from holdfast.errors import HoldfastError
 from holdfast.storage.records.at_work import clock, tail

@@ -383,12 +383,9 @@ def _elements(kind: Any) -> str:
 
 
 LISTS: dict[Any, str] = {
-    GateSettings: "gates",
-    DeclaredAgent: "agents",
-    RouteSettings: "routes",
-    StepSettings: "steps",
+    GateSettings: "gates", DeclaredAgent: "agents", RouteSettings: "routes", StepSettings: "steps",
     ModelPrice: "models",
-}
+}  # fmt: skip
 
 
 KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}

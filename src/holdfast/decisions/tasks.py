@@ -52,11 +52,8 @@ from holdfast.worktrees.worktrees import Worktrees
 ACTOR = "cli"
 # How a task is given up, by what its state allows.
 _GIVE_UP = (
-    TaskEvent.VERIFICATION_REJECTED,
-    TaskEvent.MANUAL_CANCEL,
-    TaskEvent.REJECTED,
-    TaskEvent.UNRECOVERABLE,
-)
+    TaskEvent.VERIFICATION_REJECTED, TaskEvent.MANUAL_CANCEL, TaskEvent.REJECTED, TaskEvent.UNRECOVERABLE,
+)  # fmt: skip
 _AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 NEAR_MAX = 500
 _UNDER_WAY = _AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}

@@ -87,7 +87,7 @@ class Launch(msgspec.Struct, frozen=True):
     `links`: name and target of symbolic links there. One that ends in / is a folder, and made where it is missing.
     `references`: names of variables; where `files` and `env` have `${NAME}` of one of these, the runner puts the value
     of its own environment: so a secret is never part of the order.
-    `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits there (agents/common/hook.py).
+    `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits (agents/common/hook.py).
     `reads_errors`: the stream is given the lines of the agent's standard error, too.
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).

@@ -11,11 +11,11 @@ import msgspec
 from holdfast.app import App, View
 from holdfast.backlog.scan_cache import RememberingScanner
 from holdfast.backlog.scanner import FoundFile, Scan
-from holdfast.cli.terminal import plain
 from holdfast.clock import wall
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.moments import moment
+from holdfast.domain.printable import plain
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import fault_words

@@ -48,14 +48,12 @@ from holdfast.processes import sandbox, starts
 from holdfast.processes.leaving import leave
 from holdfast.processes.resources import AttemptResources
 from holdfast.storage.files import disk
-from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.blobs import Blobs
+from holdfast.storage.records import attempt_folder, blobs
 
 if TYPE_CHECKING:
     from holdfast.ports import HookedStream
 
-LOCK_WAIT_S_MAX = 10.0
-TICK_S_MAX = 1.0
+LOCK_WAIT_S_MAX, TICK_S_MAX = 10.0, 1.0
 # Events are for those who look on: a turn's are durable with it, the others as often as this.
 FLUSH_S = 1.0
 READ_BYTES, READS_BEFORE_A_HOOK_MAX = 1 << 16, 1000
@@ -378,7 +376,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     layout, start = Layout(Path(root)), int(number)
     files = layout.attempt_files(attempt)
-    order = msgspec.json.decode(Blobs(layout.cas).get(digest), type=Order)
+    order = msgspec.json.decode(blobs.Blobs(layout.cas).get(digest), type=Order)
     order = msgspec.structs.replace(order, intent=intent[0] if intent else "")
     os.nice(order.limits.resources.nice)
     with step("lock"):

@@ -8,7 +8,7 @@ or doubled can be told, and whoever next owns the data root begins with what is 
 entry that the log names. The end of a run has no entry of its own, and names the last one; where a run was killed, its
 end is put on record when the next begins.
 
-The journal notes in turn how far the log reached (storage/audit/noted.py). Where such a record is gone, the log was cut,
+The journal notes in turn how far the log reached (noted.py). Where such a record is gone, the log was cut,
 which no kill does. Every run says so until a person knows, and what was on record is not signed once more with a new
 time.
 

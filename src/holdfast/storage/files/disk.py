@@ -52,8 +52,7 @@ from holdfast.storage.files.modes import COMMON_FOLDER, OWN_FILE, OWN_FOLDER
 _serial = itertools.count()
 # From here on one sync of the whole filesystem costs less than that of each file.
 SYNCED_SINGLY_MAX = 64
-_TRIES = 5
-_NAMED_AT_ONCE = 200
+_TRIES, _NAMED_AT_ONCE = 5, 200
 _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})(?:-(?P<space>\d+))?-\d+\.tmp")
 
 # Before Linux 5.8 syncfs could swallow a write-back error, so older kernels sync file by file.

@@ -41,7 +41,7 @@ from holdfast.storage.records.ledger_reader import Line, Skip, ignore
 from holdfast.storage.records.redact import Scrubber
 from holdfast.storage.records.segments import Segment, Segments, newest_end
 
-__all__ = ["Ledger", "Line", "Segment", "Skip"]
+__all__ = ["Line", "LineLedger", "Segment", "Skip"]
 
 # The standard encoder refuses what has no JSON form (NaN, bytes, sets), where msgspec would write something else.
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
