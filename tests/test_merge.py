@@ -343,8 +343,8 @@ def run(*args, **options):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **options)
 git.run = run
-made = merge.candidate(store, base, snapshot, "work", merge.Identity("a", "b"), attempt="T-1.1")
-merge.merge(store, sys.argv[5], made, "landing", merge.Identity("a", "b"), attempt="T-1.1")
+made = merge.candidate(store, base, snapshot, "work", merge.GitAuthor("a", "b"), attempt="T-1.1")
+merge.merge(store, sys.argv[5], made, "landing", merge.GitAuthor("a", "b"), attempt="T-1.1")
 """
 
 

@@ -287,7 +287,7 @@ def test_the_index_of_an_earlier_boot_is_not_believed(
     taken = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-1")
     blob = git(store_of(repo), "rev-parse", f"{taken.ref}:a")
     (store_of(repo) / "objects" / blob[:2] / blob[2:]).unlink()
-    monkeypatch.setattr(shadow.process, "boot_id", lambda: "another-boot")
+    monkeypatch.setattr(shadow.identity, "boot_id", lambda: "another-boot")
     again = snapshots_at(repo, tmp_path / "private").take("t.1", "turn-2")
     assert tree_at(repo, again.ref)["a"] == "lost in the power cut"
     assert [path.name for path in (tmp_path / "private").glob("index-*")] == ["index-another-boot"]

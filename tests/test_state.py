@@ -146,8 +146,8 @@ def test_imported_tasks_keep_their_state_and_outcome() -> None:
     [
         ([CLAIM], "there is no task 't'"),
         ([added(), added()], "was added before"),
-        ([added(), START], "OPEN"),
-        ([added(), moved("task_closed", TaskEvent.AGENT_CLAIMS_TASK)], "leads from OPEN to CLAIMED"),
+        ([added(), START], "in state open"),
+        ([added(), moved("task_closed", TaskEvent.AGENT_CLAIMS_TASK)], "leads from open to claimed"),
         ([added(), ("task_claimed", {"task": "t"})], "event"),
         ([added(), ("task_claimed", {"task": "t", "event": "bribe", "reason": "x"})], "bribe"),
         ([("task_edited", {"task": "t", "definition": "d"})], "there is no task"),

@@ -24,7 +24,7 @@ SETTINGS = "sandbox: none\nmax_agents: 1\nserver:\n  enabled: false\n"
 TASKS = {
     "first": "title: Write a file\nscript: |\n  say I begin.\n  write one.txt 1\n  write two.txt 2\n",
     "second": "title: Wait for the first\ndepends_on: [first]\nscript: |\n  write three.txt 3\n",
-    "third": "title: Fail at the gate\nmax_attempts: 1\nverify: [{command: grep -q right four.txt}]\nscript: |\n  write four.txt wrong\n",
+    "third": "title: Fail\nmax_attempts: 1\nverify: [{command: 'false'}]\nscript: |\n  write four.txt y\n",
     "fourth": "title: Ask first\napprove: true\nscript: |\n  write five.txt 5\n",
     "fifth": "title: Nobody wants it\nscript: |\n  write six.txt 6\n",
 }
