@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 import rooms as rooms_page
 from holdfast.cli.commands import COMMANDS
-from rooms import MODULES, SOURCE, imports, line_of, parsed, room_of, rooms
+from rooms import MODULES, SOURCE, TOP, imports, line_of, parsed, room_of, rooms
 
 # Behind ports: what they are is known to the composition root, and to who asks what there is.
 ADAPTERS = {"agents", "agents.common", "agents.adapters", "agents.runner", "ledgers"}
@@ -31,7 +32,7 @@ INNER_PARTS = DOOR - {"holdfast.storage.files.disk"}
 MAY_USE_KERNEL = DOOR | {"holdfast.testing.recorder", "holdfast.testing.powercut"}
 # Modules that write files by ways of their own.
 FORBIDDEN_IMPORTS = {"mmap", "sqlite3", "zipfile", "tarfile", "shelve", "dbm", "tempfile", "fileinput"}
-# What a pure layer has no business with.
+# What a pure room has no business with.
 IMPURE = {
     "os", "io", "pathlib", "subprocess", "socket", "shutil", "time", "random", "threading", "asyncio", "signal", "sys",
 }  # fmt: skip
@@ -225,6 +226,45 @@ def test_the_time_is_asked_for_in_one_place() -> None:
 @pytest.mark.parametrize("source", ["import time; time.time()", "clock = time.monotonic", "from time import time"])
 def test_the_check_for_other_clocks_can_say_no(source: str) -> None:
     assert list(other_clocks(source))
+
+
+# A file of the program, of the tests or of the tools, and what may be named in it: `engine/plan.py:plan`.
+NAMED = re.compile(r"`([\w./-]+\.py)(?::(\w+(?:\.\w+)?))?`")
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+
+
+def misnamed(page: str) -> Iterator[str]:
+    """What a page names in backticks and is not there: files, functions, classes, methods, tables."""
+    for path, name in NAMED.findall(page):
+        file = next((place for top in (SOURCE / "holdfast", TOP) if (place := top / path).is_file()), None)
+        if file is None or (name and name not in set(defined(parsed(file.read_text()).body))):
+            yield f"{path}:{name}" if name else path
+
+
+def defined(body: list[ast.stmt], within: str = "") -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield within + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from defined(node.body, f"{node.name}.")
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (within + target.id for target in targets if isinstance(target, ast.Name))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_names_is_there(page: str) -> None:
+    text = (TOP / page).read_text()
+    assert len(NAMED.findall(text)) > 10, "it names nothing in this way"
+    assert list(misnamed(text)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["engine/plans.py", "engine/plan.py:plans", "engine/board.py:Board.take_out", "plan.py"]
+)
+def test_the_check_of_names_can_say_no(name: str) -> None:
+    assert list(misnamed(f"`{name}`")) == [name]
+    assert list(misnamed("`engine/plan.py:plan` `engine/board.py:Board.take_in` `tests/support.py`")) == []
 
 
 def test_every_command_is_a_real_function() -> None:

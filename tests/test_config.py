@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import errors
+from holdfast import config, errors
 from holdfast.config.layers import combine, explain, load, value_of
 from holdfast.config.new_file import DEFAULT_SETTINGS, as_yaml
 from holdfast.config.settings import (
@@ -373,6 +374,17 @@ def test_a_new_settings_file_says_the_defaults(tmp_path: Path) -> None:
     assert loaded.config == Config()
     assert [key for key, origin in loaded.origins.items() if origin == "default"] == ["data_root"]
     assert max(map(len, DEFAULT_SETTINGS.splitlines())) <= 120
+
+
+def test_every_setting_is_read_by_something() -> None:
+    source = Path(config.__file__).parent.parent
+    files = [path for path in source.rglob("*.py") if path.name not in ("settings.py", "new_file.py")]
+    read = {
+        node.attr for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)
+    }
+    # The names of these two sections' keys are put together from parts, or handed on as they are.
+    by_name = [key for key in KEYS if not key.startswith(("budgets.", "ledgers."))]
+    assert [key for key in by_name if key.rpartition(".")[2] not in read] == []
 
 
 def test_the_defaults_are_allowed_by_the_rules() -> None:

@@ -11,7 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import stream_support
+from agents.kits import KITS
 from engine_support import holdfast, landed, layout, make_repo
+from holdfast.agents import streams
 from holdfast.agents.registry import CLIS, agents
 from holdfast.config.layers import load
 from holdfast.config.settings import Config, DeclaredAgent
@@ -39,6 +42,12 @@ def program(folder: Path, name: str, script: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
+
+
+def test_every_cli_has_its_stream_its_kit_and_its_recordings() -> None:
+    assert set(streams._CLIS) == set(NAMES), "agents/streams.py"
+    assert {kit.name for kit in KITS} == set(NAMES), "tests/agents/kits.py"
+    assert set(stream_support.CLIS) == set(NAMES), "tests/agents/fixtures"
 
 
 def test_the_table_of_the_page_is_what_the_adapters_have() -> None:

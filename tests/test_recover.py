@@ -18,6 +18,8 @@ import pytest
 from holdfast import errors
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.sync import project, take_in
+from holdfast.config.settings import Config
+from holdfast.domain import entries
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.recover import recover
 from holdfast.ledgers.files import FileLedger
@@ -29,6 +31,7 @@ from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.testing.recorder import Recorder
+from holdfast.wiring import build_effects
 from ledger_contract import added, move
 from support import each_disk, record, scratch, some_disks
 
@@ -120,6 +123,16 @@ def repo(tmp_path: Path) -> tuple[Path, str, str]:
         commits.append(git("rev-parse", "HEAD"))
     git("update-ref", "refs/heads/target", commits[0])
     return path, commits[0], commits[1]
+
+
+def test_every_effect_is_built_and_has_its_own_intent(tmp_path: Path) -> None:
+    # Nothing publishes yet.
+    wanted = set(entries.EFFECTS) - {"publish"}
+    layout = create_root(tmp_path / "root")
+    built = build_effects(tmp_path, layout, Config(), Blobs(layout.cas))
+    assert built.keys() == wanted
+    generic = entries.EffectIntended
+    assert {effect for effect in wanted if entries.PAYLOADS[f"task_{effect}_intent"] is generic} == set()
 
 
 def test_what_happened_is_confirmed_what_did_not_is_failed_what_nobody_knows_is_parked(

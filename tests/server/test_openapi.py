@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import apidocs
 from engine_support import make_repo
+from holdfast.server import routes
 from holdfast.server.openapi import document, statuses
 from holdfast.server.operations import Operation
 from holdfast.server.static import WEB
@@ -35,6 +37,11 @@ def references(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from references(inner)
+
+
+def test_every_module_of_routes_is_in_the_list() -> None:
+    listed = re.findall(r"\*(\w+)\.(?:OPERATIONS|operations)", inspect.getsource(routes.all_operations))
+    assert sorted(listed) == sorted(each.stem for each in Path(routes.__path__[0]).glob("[!_]*.py"))
 
 
 def test_the_served_document_is_whole_and_public(server: Server) -> None:

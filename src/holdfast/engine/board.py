@@ -47,7 +47,7 @@ class Board:
         self.stopped: set[str] = set()
         # Tasks that are in an attempt or between two: those that a plan has to look at one by one.
         self.active: set[str] = set()
-        # The loop and the counter of the server both look for the next task.
+        # The loop and the batch writer of the server both look for the next task.
         self.lock = threading.RLock()
         # Filled by whichever thread appends, emptied by the loop.
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -95,7 +95,7 @@ class Api:
     def put_on_record(self, event: str, details: dict[str, object]) -> None:
         """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that.
 
-        Who is in that thread, and answers for it, asks the workshop itself.
+        Code that is in that thread already calls the run context itself.
         """
 
         def work(loop: Loop) -> list[str]:

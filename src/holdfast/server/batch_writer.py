@@ -1,10 +1,11 @@
-"""Changes that were asked for: each is a job, carried out on a desk and answered when its records are on disk.
+"""Changes that were asked for: each is a job, carried out with a `DecisionContext` and answered once its records are
+on disk.
 
 A job's function is safe to repeat under its key: what was journalled of it before is not done again. Where the asker
 gave the key, the answer is journalled, too, so that the same question gets the same answer, also from the next run.
 
-The counter carries out what only appends. It takes all that wait, one after the other, for one sync: while the disk is
-busy with some, the next ones gather. What the run itself has to do goes to the loop's thread.
+The batch writer (`Counter`) carries out what only appends. It takes all jobs that wait, one after the other, for one
+sync: while the disk is busy with some, the next ones gather. What the run itself has to do goes to the loop's thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What an operation of the API is: its path, who may use it, the types of what it takes and gives, and its function.
 
 The OpenAPI document is made of these, so it says what the code does. A reading operation gets the `Api` and what was
-asked; a changing one gets a desk, in the thread that its lane names, and answers once its records are on disk.
+asked; a changing one gets a `DecisionContext`, in the thread that its lane names, and answers once its records are on
+disk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 # whose task it is; `operate`: operators.
 Right = Literal["public", "any", "read", "work", "operate"]
 # Where it runs. `here`: at once, from memory. `aside`: in a thread of the pool, because it reads files or asks git.
-# `counter`: changes that only append, many for one sync. `loop`: changes that the run itself must make, in its thread.
+# `counter`: changes that only append, by the batch writer, many for one sync. `loop`: changes that the run itself must
+# make, in its thread.
 Lane = Literal["here", "aside", "counter", "loop"]
 Role = Literal["operator", "agent", "reader"]
 

@@ -75,7 +75,7 @@ def make_page(layout: Layout, address: Address) -> Path:
 def serving(shop: RunContext, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
     """Serves while here. On the way out what was asked is answered, and followers are let go.
 
-    `prepares`: the workshop is made ready while it serves already; what cannot be answered before waits for that.
+    `prepares`: files are taken in and recovery runs while it serves already; what cannot be answered before waits.
     """
     settings = shop.config.server
     listening = listen(settings, _last_port(shop.layout))

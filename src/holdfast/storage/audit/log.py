@@ -10,10 +10,10 @@ day's first record (seq 0) also names its own `file` and the `previous` one, wit
 `size` in bytes, so that a day that is missing, renamed, cut or extended is seen even without a seal.
 
 - An append returns only when its record is on stable storage. The first failed or interrupted one is final.
-- One process writes at a time (it holds the data root's lock); its threads share one `Log`.
+- One process writes at a time (it holds the data root's lock); its threads share one `AuditLog`.
 - A day's file appears together with its first record, so a file without one is not of this log.
 - Torn is not corrupt: a crash may leave half a line, or zeros where pages were lost. The next record starts on a fresh
-  line, and `audit_chain` tells the two apart.
+  line, and `verify` tells the two apart.
 - A day is closed as soon as another follows it. After a step back of the clock the log goes on in its last day, if that
   is at most DAYS_AHEAD_MAX days ahead. A last day further ahead comes from a clock that was wrong: the log comes back,
   into the first day from today on that has no file, and the links, not the dates, give the order of the days.

@@ -1,16 +1,16 @@
 """Append-only ledgers (spend, traces, provenance, events, sessions, metrics): one JSON object per line, `ts` first.
 
 `ts` is float Unix seconds; every other field belongs to the ledger's owner. Secrets are scrubbed on the way in
-(`scrub`); the files and their names are described in `segments`.
+(`redact`); the files and their names are described in `segments`.
 
 - `append` returns when the record is on stable storage. A record is a line *with* its newline: of what was appended and
   not acknowledged, a crash may leave all, some lines, or pieces. The next append begins on a fresh line, so a piece
   never swallows it; readers pass over what is no record, and report it.
 - A *cursor* is a logical byte offset from the ledger's beginning, and stays true over rotations. The live file and all
   segments read as one.
-- One writer at a time, whose threads share the `Ledger`: it holds the live file's lock from its first append until it
-  is closed, and another one's append raises InUse. Readers in any number of processes, at any time. A reader may see a
-  record before its writer's sync has returned: who acts on it for good calls `settle` first.
+- One writer at a time, whose threads share the `LineLedger`: it holds the live file's lock from its first append until
+  it is closed, and another one's append raises InUse. Readers in any number of processes, at any time. A reader may see
+  a record before its writer's sync has returned: who acts on it for good calls `settle` first.
 - Nothing is dropped unless `retain_*` says so, and then whole segments, oldest first, never the newest one: its name
   tells where the live file begins.
 - After a write or sync that failed or was interrupted, the ledger takes no more records. A rotation that cannot be done
