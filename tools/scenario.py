@@ -45,6 +45,7 @@ turns first
 diff first
 snapshots first --json
 approve fourth
+run --plain
 retry third
 cancel fifth
 cancel nosuch
@@ -73,7 +74,10 @@ nosuch
 # In this order: the first that fits names the value.
 VOLATILE = [
     ("entry", r"\b\d+-20\d{6}T\d{6}Z(?::\d+ *)?"),
-    ("seq", r'(?<="seq":)\d+|(?<="seq": )\d+|(?<="offset": )\d+|(?<="synced":)-?\d+|(?<="bytes": )\d+'),
+    ("seal", r"seal-\d{8}T[\d.]+Z"),
+    # Lengths of lines and counts of what has the same content depend on how long things took.
+    ("seq", r'"(?:seq|synced|offset|end_offset|bytes|traces|provenance|entries|referenced)": ?-?\d+'),
+    ("count", r"(?:entries|referenced) \d+|\d+ entries"),
     ("span", r"\b\d+:\d\d(?= of work)"),
     ("time", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"),
     ("date", r"\b20\d\d-\d\d-\d\d\b|\b20\d{6}\b"),
@@ -88,13 +92,13 @@ VOLATILE = [
 class Names:
     """The same value has the same name; times and numbers have one name for all, because two may happen to be equal."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._known = str(folder), dict[str, str]()
+    def __init__(self, folder: Path, program: str) -> None:
+        self._folder, self._venv, self._known = str(folder), str(Path(program).parent), dict[str, str]()
         self._pattern = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in VOLATILE))
 
     def plain(self, text: str) -> str:
         """Lines about the audit log's own notes are left out: they come whenever a day's seal is due."""
-        lines = text.replace(self._folder, "FOLDER").splitlines(keepends=True)
+        lines = text.replace(self._folder, "FOLDER").replace(self._venv, "VENV").splitlines(keepends=True)
         return self._pattern.sub(self._name, "".join(line for line in lines if "audit_noted" not in line))
 
     def _name(self, found: re.Match[str]) -> str:
@@ -115,7 +119,7 @@ def run(folder: Path, *words: str, program: str) -> tuple[int, str]:
 
 
 def recorded(folder: Path, program: str) -> Iterator[str]:
-    names, repo = Names(folder), folder / "repo"
+    names, repo = Names(folder, program), folder / "repo"
     repo.mkdir()
     for words in ("init -q -b main", "commit -q --allow-empty -m start"):
         run(folder, *words.split(), program="git")

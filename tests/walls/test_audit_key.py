@@ -40,6 +40,7 @@ def test_a_command_without_a_run_covers_the_key_that_the_settings_name(
         holdfast(repo, "cancel", "t", env=env)
     log.write_text("")
     holdfast(repo, *command, code=None, env=env)
-    calls = log.read_text().splitlines()
+    # Whether a sandbox can be made at all is tried with a program that reads nothing.
+    calls = [each for each in map(str.strip, log.read_text().splitlines()) if not each.endswith(" -- true")]
     assert calls, "no git of ours looked at the files"
     assert [each for each in calls if f"--ro-bind /dev/null {key} " not in each] == []
