@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,16 +21,24 @@ from holdfast.cli.commands import COMMANDS
 from holdfast.cli.commands import holdfast as group
 
 TOP = Path(__file__).parent.parent
-PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
-# Pages whose options are ours alone; the one on agents names those of the agents' programs, too.
-OUR_OPTIONS = [page for page in PAGES if page.name in ("README.md", "cli.md", "configuration.md", "lifecycle.md")]
+DOCS = TOP / "docs"
+PAGES = [TOP / "README.md", *sorted(DOCS.glob("*.md"))]
+# Their tasks are made on the page itself: `test_docs_blocks` types all of them, in order.
+RUN_WHOLE = [TOP / "README.md", DOCS / "tutorial.md"]
+# The page on agents names options of the agents' programs, too.
+OUR_OPTIONS = [page for page in PAGES if page.name not in ("agents.md", "benchmarks.md", "security.md")]
 # They only look, and end by themselves.
 LOOKS = {"list", "status", "show", "gates", "history", "turns", "check", "agents", "gc", "snapshots", "prompt"}
 
 
 def fences(text: str) -> Iterator[str]:
+    """The lines of fenced blocks; one that goes on behind a backslash counts as one."""
     for block in re.findall(r"^```[a-z]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        yield from block.splitlines()
+        yield from re.sub(r" *\\\n> *", " ", block).splitlines()
+
+
+def place_of(page: Path) -> str:
+    return str(page.relative_to(TOP))
 
 
 def example(line: str) -> list[str] | None:
@@ -36,10 +46,19 @@ def example(line: str) -> list[str] | None:
     found = re.match(r"\s*(?:\$ )?holdfast (?P<rest>.+)", line)
     if found is None or "[OPTIONS]" in line or "TASK|ATTEMPT" in line:
         return None
-    rest = re.split(r"\s+#\s|\s{2,}|\s(?:[|<>]|&&)\s", found["rest"])[0]
-    words = shlex.split(rest)
+    words = words_of(found["rest"])
     # A line of output may begin with the name, too.
     return words if words[0] in COMMANDS or words[0].startswith("-") else None
+
+
+def words_of(line: str) -> list[str]:
+    """Up to the first remark or pipe that stands in no quotes."""
+    for found in re.finditer(r"\s+#\s|\s{2,}|\s(?:[|<>]|&&)\s|$", line):
+        try:
+            return shlex.split(line[: found.start()])
+        except ValueError:
+            continue
+    raise ValueError(f"quotes are left open: {line}")
 
 
 def examples(page: Path) -> list[list[str]]:
@@ -90,7 +109,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=place_of)
 def test_examples_can_be_typed(page: Path, folder: Path) -> None:
     for words in examples(page):
         try:
@@ -110,7 +129,7 @@ def test_the_examples_of_help_can_be_typed(name: str, folder: Path) -> None:
         parse(words)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=place_of)
 def test_commands_in_the_text_are_there_with_their_options(page: Path) -> None:
     for span in spans(page, "holdfast "):
         words = re.sub(r"[\[\]…|]", " ", span).split()[1:]
@@ -119,16 +138,16 @@ def test_commands_in_the_text_are_there_with_their_options(page: Path) -> None:
         assert not unknown, f"{page.name}: `{span}` has options that there are not: {unknown}"
 
 
-@pytest.mark.parametrize("page", OUR_OPTIONS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", OUR_OPTIONS, ids=place_of)
 def test_options_in_the_text_are_there(page: Path) -> None:
     named = {word for span in spans(page, "--") for word in span.split() if word.startswith("--")}
     assert named - EVERY_OPTION == set()
 
 
-def test_the_backlog_in_a_minute_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+def test_the_backlog_of_how_to_can_be_typed_as_it_stands(tmp_path: Path) -> None:
     """Up to the run, which would need an agent with an account."""
     repo = make_repo(tmp_path)
-    part = (TOP / "README.md").read_text().partition("## A backlog in a minute")[2]
+    part = (DOCS / "how-to.md").read_text().partition("## Work on a backlog")[2]
     typed = [words for line in fences(part) if (words := example(line))]
     typed = typed[: typed.index(["run"])]
     assert [words[0] for words in typed] == ["init", "add", "add", "list"]
@@ -150,7 +169,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_examples_that_only_look_do_what_they_say(worked: Path, tmp_path: Path) -> None:
     tried = 0
-    for page in PAGES:
+    for page in [each for each in PAGES if each not in RUN_WHOLE]:
         for words in examples(page):
             if words[0] in LOOKS and "--repair" not in words and "export" not in words:
                 said = type_in(worked, *words, environ={"HOME": str(worked.parent)})
@@ -163,3 +182,48 @@ def test_examples_that_only_look_do_what_they_say(worked: Path, tmp_path: Path) 
 def test_the_check_can_say_no(words: list[str]) -> None:
     with pytest.raises((click.ClickException, AssertionError)):
         parse(words)
+
+
+@pytest.mark.parametrize("page", [*PAGES, TOP / "ARCHITECTURE.md", TOP / "CONTRIBUTING.md"], ids=place_of)
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, heading = target.partition("#")
+        found = page.parent / name if name else page
+        assert found.exists(), f"{place_of(page)} leads to {target}, which is not there"
+        assert not heading or heading in anchors(found), f"{place_of(page)}: {name} has no heading #{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """As a Git forge makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def test_the_index_has_a_line_for_every_page() -> None:
+    lines = (DOCS / "README.md").read_text().splitlines()
+    listed = [found[1] for line in lines if (found := re.match(r"- \[\S+\]\((\S+)\): \S", line))]
+    assert sorted(name for name in listed if "/" not in name) == sorted(
+        page.name for page in PAGES if page.parent == DOCS and page.name != "README.md"
+    )
+
+
+def test_the_glossary_names_files_that_are_there() -> None:
+    rows = re.findall(r"^\| (?!word|-)(.+?) \| (.+) \| `(.+)` \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert len(rows) > 50 and len({word for word, _, _ in rows}) == len(rows)
+    assert [file for _, _, file in rows if not (TOP / "src/holdfast" / file).is_file()] == []
+
+
+def test_the_readme_fits_its_limit() -> None:
+    assert len((TOP / "README.md").read_text().splitlines()) <= 120
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_python_of_how_to_runs(number: int, worked: Path, tmp_path: Path) -> None:
+    """The first block reads a journal of Holdfast's, the second writes one of its own"""
+    source = re.findall(r"^```python\n(.*?)^```", (DOCS / "how-to.md").read_text(), re.DOTALL | re.MULTILINE)[number]
+    folder = worked if number == 0 else tmp_path
+    done = subprocess.run([sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ("task_closed" in done.stdout) if number == 0 else list((tmp_path / "wal").iterdir())
