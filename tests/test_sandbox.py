@@ -276,7 +276,8 @@ def _sleepers() -> list[str]:
 
 def test_a_limit_ends_a_confined_agent(bench: Bench) -> None:
     ended = bench.run("write b 1\nhang", limits=AttemptLimits(stall_timeout_s=3, grace_s=0.2), sandbox="bwrap")
-    assert ended.ending is Ending.STALLED and is_dead(bench.agent().pid) and ended.turn == 1
+    # On a busy machine it may be silent for so long before its first turn, too.
+    assert ended.ending is Ending.STALLED and is_dead(bench.agent().pid) and ended.turn <= 1
 
 
 # -- gates ------------------------------------------------------------------------------------------------------------
