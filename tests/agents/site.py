@@ -31,7 +31,7 @@ from model_server import ModelServer, Step
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
 RECORD = os.environ.get("HOLDFAST_RECORD", "")
-# An agent is at nice 19: on a machine with other work it waits for all of it.
+# The real agents need much of a machine that has other work, too.
 WAIT_S = 300.0
 
 
@@ -63,7 +63,8 @@ class Site:
         git(self.repo, "add", ".")
         git(self.repo, "commit", "-q", "-m", "begin")
         self.holdfast("init")
-        values = {"agent": kit.name, "max_agents": 1, "grace_s": 1.0, "sandbox": sandbox, **kit.settings, **settings}
+        values = {"agent": kit.name, "max_agents": 1, "grace_s": 1.0, "sandbox": sandbox, "limits": {"nice": 0}}
+        values = {**values, **kit.settings, **settings}
         self.layout.settings.write_bytes(msgspec.yaml.encode(values))
 
     def reach(self, url: str) -> None:
