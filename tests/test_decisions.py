@@ -13,7 +13,7 @@ from decision_support import ask, failed, hanging, journal, keys, rejected
 from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.app import App
 from holdfast.decisions import mailbox
-from holdfast.decisions.tasks import Answer, DecisionContext
+from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError
 from holdfast.storage.records import attempt_folder
@@ -30,11 +30,11 @@ def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:
     """One decision under a given id, as the run or a short session makes it."""
     app = App.find(repo, environ={})
     with app.session() as session:
-        desk = DecisionContext(
+        decision = DecisionContext(
             app.repo, app.layout, app.config, session.ledger, session.backlog, session.blobs, time.time, key,
             session.intake.problems,
         )  # fmt: skip
-        return mailbox.decide(desk, kind, params)
+        return mailbox.decide(decision, kind, params)
 
 
 def orphaned_run(repo: Path, task: str) -> None:

@@ -28,7 +28,7 @@ from engine_support import (
 )
 from holdfast.app import App
 from holdfast.domain.task import TaskState
-from holdfast.engine import context as workshop_module
+from holdfast.engine import context as context_module
 from holdfast.engine import holds
 from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
 from holdfast.git import command as git_command
@@ -37,7 +37,7 @@ from holdfast.orchestrator.wakeup import AGENTS
 from holdfast.storage.files import disk
 from holdfast.storage.files.kernel import Kernel
 from holdfast.storage.journal.reader import Chain
-from holdfast.wiring import workshop
+from holdfast.wiring import run_context
 from mount_support import mounts
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
@@ -53,8 +53,8 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(repo: Path) -> list[str]:
     """One run in this process; what it said."""
     said: list[str] = []
-    with workshop(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as shop:
-        Loop(shop).run()
+    with run_context(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as context:
+        Loop(context).run()
     return said
 
 
@@ -202,7 +202,7 @@ def test_a_journal_without_room_is_spared_the_cause_of_a_fault(
     """An append that fails ends the run, which would otherwise go on trying."""
     add(repo, "t", "write t.txt x")
     fired = faulty_git(tmp_path, monkeypatch, '"update-ref -m"*', "kill -KILL $$")
-    monkeypatch.setattr(workshop_module, "ROOM_MIN", 1 << 62)
+    monkeypatch.setattr(context_module, "ROOM_MIN", 1 << 62)
     said = run(repo)
     assert fired.exists() and any("SIGKILL" in line for line in said), said
     assert state(repo).tasks["t"].state is TaskState.DONE and state(repo).tasks["t"].cause == ""
@@ -284,9 +284,9 @@ def test_a_damaged_definition_is_mended_from_its_file(repo: Path) -> None:
 
 def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
     add(repo, "a", f"run while [ ! -e {repo.parent}/go ]; do sleep 0.05; done\nwrite a.txt x")
-    with workshop(App.find(repo), lambda task, text: None) as shop:
+    with run_context(App.find(repo), lambda task, text: None) as context:
         # Once: each time it is told to, it looks again at once.
-        Loop(shop, show=lambda loop: loop.stop(AGENTS) if loop.at_work and not loop.stopping else None).run()
+        Loop(context, show=lambda loop: loop.stop(AGENTS) if loop.at_work and not loop.stopping else None).run()
     task = state(repo).tasks["a"]
     assert task.state is TaskState.OPEN and task.continues
     # Edited since, so that its file does not say any more what the attempt began with.

@@ -17,7 +17,7 @@ from holdfast.domain.task import TaskState
 from holdfast.engine import effects
 from holdfast.landing.refresh import HOLD_POINTS
 from holdfast.orchestrator.loop import Loop
-from holdfast.wiring import workshop
+from holdfast.wiring import run_context
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_a_commit_between_the_landing_and_the_refresh_does_not_undo_it(
         before(name)
 
     monkeypatch.setattr(effects, "point", at)
-    with workshop(App.find(repo), lambda task, text: None) as shop:
-        Loop(shop).run()
+    with run_context(App.find(repo), lambda task, text: None) as context:
+        Loop(context).run()
     assert len(tried) == 1 and landed(repo) == ["t"] and not is_locked(repo)
     assert git(repo, "show", "main:README.md") == "better"
     assert tried[0] != 0 and commits(repo) == 0
@@ -129,8 +129,8 @@ def test_a_lock_of_the_users_own_git_is_waited_for(repo: Path, monkeypatch: pyte
 
     settings(repo, max_attempts=5)
     add(repo, "t", "write new.txt x")
-    with workshop(App.find(repo), note) as shop:
-        Loop(shop).run()
+    with run_context(App.find(repo), note) as context:
+        Loop(context).run()
     assert committing.returncode == 0 and any("index.lock is held by process" in each for each in notes)
     assert landed(repo) == ["t"] and git(repo, "show", "main:README.md") == "mine" and not is_locked(repo)
     sound(repo)

@@ -18,7 +18,7 @@ from holdfast.git import lock_files
 from holdfast.landing.branch import Land
 from holdfast.orchestrator.loop import Loop
 from holdfast.ports import Happened
-from holdfast.wiring import workshop
+from holdfast.wiring import run_context
 from holdfast.worktrees.worktrees import Worktrees
 from landing_support import intent
 from support import require_strace
@@ -93,8 +93,8 @@ def test_a_landing_goes_on_by_itself_after_its_git_was_killed(
 ) -> None:
     add(repo, "t", "write t.txt x")
     log = dying_git(tmp_path, monkeypatch, '"update-ref -m"*', "rename", 1)
-    with workshop(App.find(repo), lambda task, text: None) as shop:
-        Loop(shop).run()
+    with run_context(App.find(repo), lambda task, text: None) as context:
+        Loop(context).run()
     assert fired(log) and landed(repo) == ["t"] and locks(repo) == []
     assert state(repo).tasks["t"].state is TaskState.CLOSED and state(repo).tasks["t"].attempts == 1
     sound(repo)

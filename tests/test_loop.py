@@ -20,7 +20,7 @@ from holdfast.orchestrator.loop import Loop
 from holdfast.orchestrator.wakeup import LEAVE
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder
-from holdfast.wiring import workshop
+from holdfast.wiring import run_context
 
 
 @pytest.fixture
@@ -463,8 +463,8 @@ def test_nothing_is_built_on_a_landing_that_is_lost(repo: Path) -> None:
 def test_a_stop_that_comes_while_it_looks_for_one_is_not_lost(tmp_path: Path) -> None:
     """A signal may come at any moment, also between asking the file and noting what it said."""
     app = App.find(make_repo(tmp_path))
-    with workshop(app, lambda task, text: None) as shop:
-        loop = Loop(shop, stays=True)
+    with run_context(app, lambda task, text: None) as context:
+        loop = Loop(context, stays=True)
 
         def asked_to_stop(run: str) -> str:
             loop.stop(LEAVE)

@@ -1,4 +1,4 @@
-"""Which repository a folder belongs to: what is found without asking git is what git says."""
+"""Which repository a folder belongs to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import _asked_repository, _plain_repository, repository_of
+from holdfast.app import repository_of
 from holdfast.errors import NotInRepository
 
 
@@ -31,13 +31,14 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def test_a_plain_repository_is_found_without_git(tmp_path: Path) -> None:
+def test_any_folder_of_a_repository_leads_to_its_top(tmp_path: Path) -> None:
     repo = made(tmp_path / "repo")
     git(repo, "commit", "-q", "--allow-empty", "-m", "x")
     git(tmp_path, "clone", "-q", "repo", "copy")
     (tmp_path / "link").symlink_to(repo / "deep")
-    for folder in (repo, repo / "deep" / "er", tmp_path / "copy", tmp_path / "link"):
-        assert _plain_repository(folder) == _asked_repository(folder)
+    for folder in (repo, repo / "deep" / "er", tmp_path / "link"):
+        assert repository_of(folder) == repo
+    assert repository_of(tmp_path / "copy") == tmp_path / "copy"
 
 
 def worktree(repo: Path) -> Path:
@@ -51,14 +52,30 @@ def an_empty_git_folder_between(repo: Path) -> Path:
     return repo / "deep" / "er"
 
 
-def a_bare_one(repo: Path) -> Path:
-    git(repo, "config", "core.bare", "true")
-    return repo
+def a_submodule(repo: Path) -> Path:
+    inner = made(repo / "inner")
+    (inner / ".git").rename(repo / ".git" / "inner")
+    (inner / ".git").write_text("gitdir: ../.git/inner\n")
+    return inner
 
 
 def set_to_another_tree(repo: Path) -> Path:
     git(repo, "config", "core.worktree", str(repo / "deep"))
     return repo / "deep"
+
+
+@pytest.mark.parametrize(
+    ("folder_of", "top"),
+    [(worktree, "."), (an_empty_git_folder_between, "."), (a_submodule, "inner"), (set_to_another_tree, ".")],
+)
+def test_the_top_is_the_one_git_names(folder_of: Callable[[Path], Path], top: str, tmp_path: Path) -> None:
+    repo = made(tmp_path / "repo")
+    assert repository_of(folder_of(repo)) == repo / top
+
+
+def a_bare_one(repo: Path) -> Path:
+    git(repo, "config", "core.bare", "true")
+    return repo
 
 
 def of_a_later_format(repo: Path) -> Path:
@@ -71,37 +88,19 @@ def damaged(repo: Path) -> Path:
     return repo
 
 
-def a_submodule(repo: Path) -> Path:
-    inner = made(repo / "inner")
-    (inner / ".git").rename(repo / ".git" / "inner")
-    (inner / ".git").write_text("gitdir: ../.git/inner\n")
-    return inner
-
-
 @pytest.mark.parametrize(
-    "odd",
+    "folder_of",
     [
-        worktree,
-        an_empty_git_folder_between,
         a_bare_one,
-        set_to_another_tree,
         of_a_later_format,
         damaged,
-        a_submodule,
         lambda repo: repo / ".git" / "objects",
         lambda repo: repo.parent,
     ],
 )
-def test_whatever_is_odd_is_asked_of_git(odd: Callable[[Path], Path], tmp_path: Path) -> None:
-    folder = odd(made(tmp_path / "repo"))
-    assert _plain_repository(folder) is None
-    try:
-        expected = _asked_repository(folder)
-    except NotInRepository:
-        with pytest.raises(NotInRepository):
-            repository_of(folder)
-    else:
-        assert repository_of(folder) == expected
+def test_where_git_finds_no_work_tree_its_reason_is_given(folder_of: Callable[[Path], Path], tmp_path: Path) -> None:
+    with pytest.raises(NotInRepository, match=r"(?i)bare|expected git repo version|not a git repository|work tree"):
+        repository_of(folder_of(made(tmp_path / "repo")))
 
 
 def test_a_variable_that_speaks_to_git_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

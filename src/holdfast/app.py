@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -47,7 +46,7 @@ from holdfast.storage.journal.reader import Chain
 # What only a session uses is loaded by it: looking is what people wait for.
 if TYPE_CHECKING:
     from holdfast.backlog.sync import SyncReport
-    from holdfast.decisions.tasks import Answer
+    from holdfast.decisions.context import Answer
     from holdfast.domain.entries import AuditNoted, ReplayCompleted
     from holdfast.engine.recover import Closed
     from holdfast.storage.audit.from_journal import Auditor
@@ -64,10 +63,6 @@ _GITIGNORES_BEFORE = (b"/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n",)
 Say = Callable[[str], None]
 # How long a short session waits for another, and how often it looks.
 PATIENCE_S, LOCK_POLL_S = 5.0, 0.02
-
-# How the variables begin that tell git where a repository is, or what it is set to.
-_GIT_PLACES = ("DIR", "WORK_TREE", "COMMON_DIR", "CEILING", "DISCOVERY", "IMPLICIT", "OBJECT", "CONFIG")
-GIT_VARIABLES = tuple(f"GIT_{name}" for name in _GIT_PLACES)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -184,24 +179,26 @@ class App:
 
     def _decide_here(self, key: str, kind: str, params: dict[str, Any], say: Say) -> Answer:
         from holdfast.decisions import mailbox
-        from holdfast.decisions.tasks import DecisionContext
+        from holdfast.decisions.context import DecisionContext
 
         if kind in mailbox.WORKS:
-            from holdfast.wiring import workshop
+            from holdfast.wiring import run_context
 
-            with workshop(self, lambda task, text: say(f"{task}: {text}" if task else text), patience_s=0.0) as shop:
-                _tell(say, shop.layout, [], shop.board.take_in())
-                shop.board.keep_up()
-                answer = mailbox.decide(DecisionContext.of(shop, key), kind, params)
-                shop.board.keep_up()
+            with run_context(
+                self, lambda task, text: say(f"{task}: {text}" if task else text), patience_s=0.0
+            ) as context:
+                _tell(say, context.layout, [], context.board.take_in())
+                context.board.keep_up()
+                answer = mailbox.decide(DecisionContext.of(context, key), kind, params)
+                context.board.keep_up()
                 return answer
         with self.session(patience_s=0.0, say=say) as session:
             _tell(say, self.layout, session.closed, session.intake)
-            desk = DecisionContext(
+            decision = DecisionContext(
                 self.repo, self.layout, self.config, session.ledger, session.backlog, session.blobs, self.clock, key,
                 session.intake.problems,
             )  # fmt: skip
-            return mailbox.decide(desk, kind, params)
+            return mailbox.decide(decision, kind, params)
 
     @contextlib.contextmanager
     def owned(
@@ -344,47 +341,6 @@ def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
 
 def repository_of(folder: Path) -> Path:
     """The top of the main work tree that `folder` belongs to: all work trees of a repository share one data root."""
-    return _plain_repository(folder) or _asked_repository(folder)
-
-
-def _plain_repository(folder: Path) -> Path | None:
-    """The answer where it is certain what git would say, at a tenth of the price of asking; None: ask.
-
-    Certain is a repository of our own, as `git init` or `git clone` makes it, on the filesystem of `folder`, while
-    nothing in the environment tells git where to look.
-    """
-    if any(name.startswith(GIT_VARIABLES) for name in os.environ):
-        return None
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        folder = folder.resolve(strict=True)
-        device = os.stat(folder).st_dev
-        for place in (folder, *folder.parents):
-            top = os.stat(place)
-            # A folder with a HEAD may be a git folder itself.
-            if top.st_dev != device or os.path.lexists(place / "HEAD"):
-                return None
-            if os.path.lexists(place / ".git"):
-                return place if top.st_uid == os.geteuid() and _is_plain_git(place / ".git") else None
-    return None
-
-
-def _is_plain_git(git: Path) -> bool:
-    found = os.lstat(git)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or os.path.lexists(git / "commondir"):
-        return False
-    config = (git / "config").read_text().lower()
-    lines = {line.strip() for line in config.splitlines()}
-    return (
-        (git / "HEAD").read_text().startswith("ref: refs/")
-        and os.path.isdir(git / "objects")
-        and os.path.isdir(git / "refs")
-        and {"[core]", "repositoryformatversion = 0", "bare = false"} <= lines
-        and config.count("bare") == 1
-        and not any(word in config for word in ("worktree", "include"))
-    )
-
-
-def _asked_repository(folder: Path) -> Path:
     import subprocess
 
     asked = ["git", "-C", str(folder), "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel"]

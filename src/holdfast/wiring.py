@@ -67,7 +67,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
 
 
 @contextlib.contextmanager
-def workshop(
+def run_context(
     app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S, later: bool = False
 ) -> Iterator[RunContext]:
     """Owns the data root: recovered, and ready to work. `later`: not before `prepare` is called."""
@@ -87,7 +87,7 @@ def workshop(
         spawn = effects["spawn"]
         assert isinstance(spawn, Spawn)
         known = agents(app.config, mcp.read(layout.mcp_servers))
-        shop = RunContext(
+        context = RunContext(
             app.repo, layout, app.config, board, blobs, known, effects, spawn,
             worktrees_of(app.repo, layout, app.config), Follower(ledger, layout),
             functools.partial(sandbox.missing, tries=True), sandbox.resolved, lost, app.clock, note,
@@ -98,31 +98,31 @@ def workshop(
             if auditor.seal_daily():
                 note_log(layout, ledger)
 
-        shop.seal_daily = seal_daily
+        context.seal_daily = seal_daily
 
         def prepare() -> None:
             sweep(layout)
             cgroups.sweep(layout)
             for told in after_boot.look(layout, app.repo, app.clock()):
                 note("", told)
-            shop.worktrees.tie_again()
+            context.worktrees.tie_again()
             # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
-            shop.tell(board.take_in())
+            context.tell(board.take_in())
             ledger.renew_all(app.config.lease_s)
             began = time.perf_counter()
-            shop.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
-            shop.recovery_s = time.perf_counter() - began
-            landed_before.settle(shop)
+            context.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
+            context.recovery_s = time.perf_counter() - began
+            landed_before.settle(context)
             free_left(app.repo, list(ledger.state.tasks.values()))
             catch_up(layout, list(ledger.state.tasks.values()))
             for each in closed:
                 note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
             backlog.keep(layout.definitions)
 
-        shop.prepare = prepare
+        context.prepare = prepare
         if not later:
             prepare()
-        yield shop
+        yield context
         board.keep_up()
         board.file_new()
         for error in board.project():

@@ -19,7 +19,7 @@ from holdfast.orchestrator.wakeup import AGENTS
 from holdfast.server.serving import serving
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.attempt_folder import Liveness
-from holdfast.wiring import workshop
+from holdfast.wiring import run_context
 from server.server_support import Client
 
 
@@ -48,15 +48,15 @@ def test_metrics_tell_who_works_and_only_the_loop_looks_after_runners(
         if not task.parked:
             # Whether one that waits for a person is at work, is seen from its process.
             flag = {"task": "long", "parked": "a person must decide"}
-            shop.ledger.append(shop.ledger.epoch, [Record("task_flagged", flag)])
+            context.ledger.append(context.ledger.epoch, [Record("task_flagged", flag)])
             loop.wake()
             return
         scraped.append(pool.submit(scrape).result(60))
         loop.stop(AGENTS)
 
-    with workshop(App.find(repo, environ={}), lambda task, words: None) as shop:
-        loop = Loop(shop, show=show, stays=True)
-        with serving(shop, loop) as api, ThreadPoolExecutor(1) as pool:
+    with run_context(App.find(repo, environ={}), lambda task, words: None) as context:
+        loop = Loop(context, show=show, stays=True)
+        with serving(context, loop) as api, ThreadPoolExecutor(1) as pool:
             loop.run()
     assert "\nholdfast_agents 1.0\n" in scraped[0]
     assert set(looked) == {threading.get_ident()}
@@ -65,8 +65,8 @@ def test_metrics_tell_who_works_and_only_the_loop_looks_after_runners(
 def test_the_screen_stands_while_tasks_are_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = make_repo(tmp_path)
     add(repo, "a", "hang")
-    with workshop(App.find(repo, environ={}), lambda task, words: None) as shop:
-        loop, added = Loop(shop), []
+    with run_context(App.find(repo, environ={}), lambda task, words: None) as context:
+        loop, added = Loop(context), []
         word = TaskState.__str__
 
         def meanwhile(state: TaskState) -> str:
@@ -74,7 +74,7 @@ def test_the_screen_stands_while_tasks_are_added(tmp_path: Path, monkeypatch: py
             added.append(f"new-{len(added)}")
             record = Record("task_added", {"task": added[-1], "definition": "", "state": "OPEN"})
             if len(added) < 4:
-                shop.ledger.append(shop.ledger.epoch, [record])
+                context.ledger.append(context.ledger.epoch, [record])
             return word(state)
 
         monkeypatch.setattr(TaskState, "__str__", meanwhile)

@@ -14,7 +14,7 @@ from engine_support import add, layout, make_repo, wait_for
 from holdfast.app import App
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.serving import read_address, serving
-from holdfast.wiring import workshop
+from holdfast.wiring import run_context
 from server.server_support import Client
 
 
@@ -46,16 +46,16 @@ class Beginning:
 
     def _serve(self) -> None:
         try:
-            with workshop(App.find(self.repo, environ={}), lambda task, words: None, later=True) as shop:
-                loop, prepare = Loop(shop, show=lambda *_: None, stays=True, works=False), shop.prepare
+            with run_context(App.find(self.repo, environ={}), lambda task, words: None, later=True) as context:
+                loop, prepare = Loop(context, show=lambda *_: None, stays=True, works=False), context.prepare
 
                 def later() -> None:
                     assert self.go.wait(120)
                     self._before()
                     prepare()
 
-                shop.prepare = later
-                with serving(shop, loop, prepares=True):
+                context.prepare = later
+                with serving(context, loop, prepares=True):
                     self.over.wait(120)
         except OSError as error:
             self.error = error

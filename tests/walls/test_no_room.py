@@ -14,7 +14,7 @@ from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.engine import holds
 from holdfast.orchestrator.loop import Loop
-from holdfast.wiring import workshop
+from holdfast.wiring import run_context
 
 FULL = "bwrap: Creating new namespace failed: No space left on device"
 # By a word of its command line, who is started: an agent, a gate, a git of ours; only `listed` lists with -z.
@@ -46,8 +46,8 @@ def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> Path:
 
 def run(repo: Path) -> list[str]:
     said: list[str] = []
-    with workshop(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as shop:
-        Loop(shop).run()
+    with run_context(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as context:
+        Loop(context).run()
     return said
 
 

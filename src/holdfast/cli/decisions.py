@@ -17,7 +17,7 @@ from holdfast.domain.task import TaskState
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.decisions.tasks import Answer
+    from holdfast.decisions.context import Answer
 
 _TURN = click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="Which turn.")
 _LANDS = {TaskState.CLOSED, TaskState.DONE, TaskState.PENDING_APPROVAL}

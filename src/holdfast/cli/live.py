@@ -78,7 +78,7 @@ class Json:
                 "ended": True,
                 "states": states,
                 "left": left,
-                "lost": sorted(loop.shop.lost),
+                "lost": sorted(loop.context.lost),
             }
         )
 
@@ -102,7 +102,7 @@ def counted(states: Counter[str]) -> str:
 
 def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     """How it ended, and for each task that is left why, and what to type."""
-    run = loop.shop.ledger.state.run
+    run = loop.context.ledger.state.run
     states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
     yield f"{counted(states)}; {plural(run.turns, 'turn')}, {money(run.usd)}"
     told = [name for name in left if name in loop.holds or not _is_merely_ready(loop, name)]
@@ -110,7 +110,7 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
         task, why = loop.board.task(name), _why(loop, name)
         yield f"  {name} is {task.state}" + (f": {why}" if why else "")
         if task.state is TaskState.FAILED:
-            yield from (f"      | {line}" for line in output_of_task(loop.shop.layout, loop.shop.blobs, task))
+            yield from (f"      | {line}" for line in output_of_task(loop.context.layout, loop.context.blobs, task))
         stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
         step = next_step(
             name,
@@ -129,7 +129,7 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     if ready := len(left) - len(told):
         yield f"  {ready} {'is' if ready == 1 else 'are'} ready"
         yield "    next: holdfast run"
-    for name, sentence in loop.shop.lost.items():
+    for name, sentence in loop.context.lost.items():
         yield f"  {name} is {loop.board.task(name).state}, and its landing is lost"
         yield f"    next: {lost_landings.next_step(name, sentence)}"
     if files := list(dict.fromkeys(f"{each.file}:{each.line}" for each in loop.board.problems)):

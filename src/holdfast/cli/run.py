@@ -114,50 +114,50 @@ def run(
         return
     from holdfast.cli.live import view
     from holdfast.orchestrator.loop import Loop
-    from holdfast.wiring import workshop
+    from holdfast.wiring import run_context
 
     # This one stays: what it has loaded so far is for good, and everything later is collected.
     gc.freeze()
     gc.enable()
-    with view(as_json, is_plain) as shown, alone(app), workshop(app, shown.note, take_over=take_over) as shop:
+    with view(as_json, is_plain) as shown, alone(app), run_context(app, shown.note, take_over=take_over) as context:
         if branch := linked_branch(Path.cwd()):
             shown.note(
-                "", f"work lands on {shop.branch.removeprefix('refs/heads/')}; you are in a worktree of {branch}"
+                "", f"work lands on {context.branch.removeprefix('refs/heads/')}; you are in a worktree of {branch}"
             )
         for remark in remarks:
             shown.note("", remark)
-        _expect_known(shop.board, wanted)
-        _tell_permissions(app, shop, shown.note, wanted)
-        loop = Loop(shop, only=wanted or None, show=shown.show, stays=stay)
-        with server(shop, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
+        _expect_known(context.board, wanted)
+        _tell_permissions(app, context, shown.note, wanted)
+        loop = Loop(context, only=wanted or None, show=shown.show, stays=stay)
+        with server(context, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
             loop.run()
         left = _left(loop, wanted)
-        if shop.lost:
+        if context.lost:
             from holdfast.landing.lost_landings import settle_rewritten
 
             # A person may have said meanwhile what has become of one.
-            shop.lost = settle_rewritten(app.repo, shop.ledger, shop.layout, shown.note)
+            context.lost = settle_rewritten(app.repo, context.ledger, context.layout, shown.note)
         shown.end(loop, left)
-        is_all = not left and not loop.board.problems and not shop.lost
+        is_all = not left and not loop.board.problems and not context.lost
     ctx.exit(INTERRUPTED if asked.interrupted else 0 if is_all else TASKS_LEFT)
 
 
-def _tell_permissions(app: App, shop: RunContext, note: Note, only: list[str]) -> None:
+def _tell_permissions(app: App, context: RunContext, note: Note, only: list[str]) -> None:
     """Before an agent works here for the first time, who that is and what it may do."""
     from holdfast.cli.first_words import about_permissions
     from holdfast.domain.routing import choose
 
     tasks = [
-        task for name, task in shop.board.tasks.items() if task.state is TaskState.OPEN and name in (only or [name])
+        task for name, task in context.board.tasks.items() if task.state is TaskState.OPEN and name in (only or [name])
     ]
-    made = (shop.board.files[task.id].definition for task in tasks if task.id in shop.board.files)
+    made = (context.board.files[task.id].definition for task in tasks if task.id in context.board.files)
     names = dict.fromkeys(choose(each, app.config).agent for each in made)
-    for told in about_permissions(shop.layout, app.config, shop.agents, names):
+    for told in about_permissions(context.layout, app.config, context.agents, names):
         note("", told)
 
 
 @contextlib.contextmanager
-def server(shop: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterator[None]:
+def server(context: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterator[None]:
     """Serves while the run lasts. A run that cannot serve works all the same, and says so."""
     if not enabled:
         yield
@@ -167,7 +167,7 @@ def server(shop: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterator[
 
     with contextlib.ExitStack() as stack:
         try:
-            api = stack.enter_context(serving(shop, loop))
+            api = stack.enter_context(serving(context, loop))
             note("", f"serving {api.url}; look with `holdfast dashboard`")
             if words := missing():
                 note("", words)
@@ -320,12 +320,12 @@ def _stop_run(app: App, holder: Holder, how: str, wait_s: float) -> None:
 def _stop_agents(app: App, wait_s: float) -> list[str]:
     """Owns the data root until the agents that an earlier run left have ended, and journals what they said."""
     from holdfast.orchestrator.loop import Loop
-    from holdfast.wiring import workshop
+    from holdfast.wiring import run_context
 
     told: list[str] = []
     note = lambda task, text: told.append(plain(f"{task}: {text}" if task else text))  # noqa: E731
-    with alone(app), workshop(app, note) as shop:
-        loop = Loop(shop, works=False)
+    with alone(app), run_context(app, note) as context:
+        loop = Loop(context, works=False)
         loop.stop(AGENTS)
         # Whoever does not end in time is left to the next run.
         timer = threading.Timer(wait_s, loop.stop, [LEAVE])

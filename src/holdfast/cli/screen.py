@@ -136,14 +136,14 @@ class Screen:
         loop, now = self._files_of, monotonic()
         if loop is not None and now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            layout = loop.shop.layout
+            layout = loop.context.layout
             self._agents = [glance(layout.attempt_files(task.attempt), task) for task in self._frame.at_work]
         return self._agents
 
 
 def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
     # Copied in one step: requests of the API add tasks meanwhile.
-    tasks, run = loop.board.tasks.copy(), loop.shop.ledger.state.run
+    tasks, run = loop.board.tasks.copy(), loop.context.ledger.state.run
     waits: list[tuple[str, str]] = [(name, hold.reason) for name, hold in list(loop.holds.items())]
     waiting = (name for name, task in tasks.items() if task.state in _WAITING and name not in loop.holds)
     looked_at = ((name, reasons_to_wait(loop, name)) for name in itertools.islice(waiting, WAITS_LOOKED_AT))

@@ -32,17 +32,17 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
     from holdfast.orchestrator.loop import Loop
     from holdfast.server.serving import serving
     from holdfast.server.tracing import missing
-    from holdfast.wiring import workshop
+    from holdfast.wiring import run_context
 
     gc.freeze()
     gc.enable()
     with (
         view(as_json, is_plain=True) as shown,
         alone(app),
-        workshop(app, shown.note, take_over=take_over, later=True) as shop,
+        run_context(app, shown.note, take_over=take_over, later=True) as context,
     ):
-        loop = Loop(shop, show=shown.show, stays=True, works=False)
-        with serving(shop, loop, prepares=True) as api, stopping(loop):
+        loop = Loop(context, show=shown.show, stays=True, works=False)
+        with serving(context, loop, prepares=True) as api, stopping(loop):
             shown.note("", f"serving {api.url}; look with `holdfast dashboard`")
             if words := missing():
                 shown.note("", words)

@@ -9,7 +9,8 @@ crash is still due at the next start. What has landed stays landed.
 from __future__ import annotations
 
 from holdfast.crashpoints import point
-from holdfast.decisions.tasks import DecidedNow, DecisionContext, end_attempt
+from holdfast.decisions.context import DecidedNow, DecisionContext
+from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import AbortReason
 from holdfast.domain.graph import Abort
@@ -27,42 +28,42 @@ def words_for(reason: AbortReason, cause: str) -> str:
     return f"it depends on {cause}, which failed or was cancelled"
 
 
-def cancel_with(desk: DecisionContext, task: Task, reason: AbortReason, cause: str) -> None:
+def cancel_with(decision: DecisionContext, task: Task, reason: AbortReason, cause: str) -> None:
     """Ends whatever works on the task, then journals that it is cancelled."""
     point("chain.found")
-    end_attempt(desk, task)
+    end_attempt(decision, task)
     point("chain.ended")
     event = cancel_event(task.state)
     assert event is not None, f"{task.id} is {task.state}"
     outcome = {"detail": words_for(reason, cause)}
     inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, "outcome": outcome}
-    desk.append([Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="chain")])
+    decision.append([Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="chain")])
     point("chain.cancelled")
 
 
-def finish_chains(desk: DecisionContext) -> list[DecidedNow]:
+def finish_chains(decision: DecisionContext) -> list[DecidedNow]:
     """Cancels all that is due; returns the tasks, in the order in which they were cancelled."""
-    board = desk.shop.board if desk.shop is not None else _board(desk)
+    board = decision.context.board if decision.context is not None else _board(decision)
     cancelled: list[DecidedNow] = []
-    while aborts := _due(desk, board):
+    while aborts := _due(decision, board):
         for abort in aborts:
-            task = desk.task(abort.task)
-            cancel_with(desk, task, abort.reason, abort.cause)
+            task = decision.task(abort.task)
+            cancel_with(decision, task, abort.reason, abort.cause)
             board.note_change(task.id)
             cancelled.append(DecidedNow(task.id, task.state, words_for(abort.reason, abort.cause)))
     return cancelled
 
 
-def _due(desk: DecisionContext, board: Board) -> list[Abort]:
+def _due(decision: DecisionContext, board: Board) -> list[Abort]:
     board.keep_up()
     with board.lock:
         due = board.graph.due_cancels()
     # What is being landed right now is left to the loop, which sees its end.
-    return [each for each in due if not (desk.is_busy and desk.task(each.task).state is TaskState.DONE)]
+    return [each for each in due if not (decision.is_busy and decision.task(each.task).state is TaskState.DONE)]
 
 
-def _board(desk: DecisionContext) -> Board:
+def _board(decision: DecisionContext) -> Board:
     """A short session has none of its own."""
-    board = Board(desk.ledger, desk.backlog, desk.blobs, desk.config)
+    board = Board(decision.ledger, decision.backlog, decision.blobs, decision.config)
     board.take_in()
     return board

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from holdfast.decisions.tasks import DecisionContext
+from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition, parse, problems_of, render
 from holdfast.domain.state import Task
 from holdfast.domain.task_ids import free_id, from_values, slug, words_of
@@ -65,27 +65,27 @@ class _Either:
 
 
 def create(
-    desk: DecisionContext, catalogue: Catalogue, given: Sequence[Mapping[str, Any]], parent: str = ""
+    decision: DecisionContext, catalogue: Catalogue, given: Sequence[Mapping[str, Any]], parent: str = ""
 ) -> list[str]:
     """Journals new tasks: all of them or, if one cannot be, none. Returns their ids."""
-    if (before := _created(desk, len(given))) is not None:
+    if (before := _created(decision, len(given))) is not None:
         return before
-    catalogue.learn(desk.ledger.state.tasks)
+    catalogue.learn(decision.ledger.state.tasks)
     made: dict[str, Definition] = {}
     for values in given:
         named = {**values, "parent": parent} if parent else dict(values)
         if not named.get("id"):
-            named["id"] = catalogue.free(words_of(named), desk.tasks, made)
+            named["id"] = catalogue.free(words_of(named), decision.tasks, made)
         definition = from_values(named)
-        _expect_new(desk, catalogue, definition, made)
+        _expect_new(decision, catalogue, definition, made)
         made[definition.id] = definition
-    _expect_sound(desk, made)
+    _expect_sound(decision, made)
     texts = {name: _text(definition) for name, definition in made.items()}
-    if desk.shop is not None:
-        desk.shop.board.early.update(made)
-    desk.append(
+    if decision.context is not None:
+        decision.context.board.early.update(made)
+    decision.append(
         [
-            desk.record(
+            decision.record(
                 "task_added", number, {"task": name, "definition": sha256(text).hexdigest(), "text": text.decode()}
             )
             for number, (name, text) in enumerate(texts.items())
@@ -107,13 +107,13 @@ def _text(made: Definition) -> bytes:
     return text
 
 
-def _created(desk: DecisionContext, count: int) -> list[str] | None:
+def _created(decision: DecisionContext, count: int) -> list[str] | None:
     """What was journalled of this request before a crash kept its answer from its asker."""
-    if not desk.has_done("task_added", 0):
+    if not decision.has_done("task_added", 0):
         return None
     found = []
     for number in range(count):
-        entry = desk.journalled("task_added", number)
+        entry = decision.journalled("task_added", number)
         if entry is None:
             raise InputError(detail="a crash kept a part of these tasks; send the others under a new key")
         found.append(entry.inputs["task"])
@@ -121,23 +121,23 @@ def _created(desk: DecisionContext, count: int) -> list[str] | None:
 
 
 def _expect_new(
-    desk: DecisionContext, catalogue: Catalogue, made: Definition, others: Mapping[str, Definition]
+    decision: DecisionContext, catalogue: Catalogue, made: Definition, others: Mapping[str, Definition]
 ) -> None:
     name = made.id
-    if name in desk.tasks or name in others:
-        raise TaskExists(task=name, path=desk.layout.backlog)
+    if name in decision.tasks or name in others:
+        raise TaskExists(task=name, path=decision.layout.backlog)
     if other := catalogue.shadow(name) or next((each for each in others if each.casefold() == name.casefold()), ""):
         raise InputError(detail=f"the id {name!r} differs only by case from {other!r}; choose another")
     if made.claim or made.result or made.error:
         raise InputError(detail="claim, result and error are written by Holdfast; leave them out")
-    if any(name in problem.tasks for problem in desk.problems):
+    if any(name in problem.tasks for problem in decision.problems):
         raise DefinitionInvalid(name=name, problems="there is a file of this name that cannot be used")
 
 
-def _expect_sound(desk: DecisionContext, made: Mapping[str, Definition]) -> None:
+def _expect_sound(decision: DecisionContext, made: Mapping[str, Definition]) -> None:
     """A dependency that there is not, or a circle among the new ones."""
     asked = {name for each in made.values() for name in (*each.depends_on, *([each.parent] if each.parent else []))}
-    known = [(name, Definition(name)) for name in asked if name in desk.tasks]
+    known = [(name, Definition(name)) for name in asked if name in decision.tasks]
     problems = problems_of([*known, *made.items()])
     if problems:
         raise InputError(detail="; ".join(each.message for each in problems))

@@ -15,15 +15,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.decisions.tasks import (
-    Answer,
-    DecisionContext,
-    Later,
-    expect_at_rest,
-    expect_decided,
-    refused,
-    who_goes_on,
-)
+from holdfast.decisions.context import Answer, DecisionContext, Later, expect_decided, refused
+from holdfast.decisions.tasks import expect_at_rest, who_goes_on
 from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.fsm import AbortReason, TransitionReason
@@ -45,31 +38,31 @@ class LandingRetry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
-def retry(desk: DecisionContext, asked: LandingRetry) -> Answer:
-    tasks = [desk.task(name) for name in dict.fromkeys(asked.tasks)]
+def retry(decision: DecisionContext, asked: LandingRetry) -> Answer:
+    tasks = [decision.task(name) for name in dict.fromkeys(asked.tasks)]
     records: list[Record] = []
     for number, task in enumerate(tasks):
-        if not desk.has_done("task_opened", 2 * number):
-            records += _opening(desk, task, asked.reason, 2 * number)
-    desk.append(records)
-    return desk.answer(*tasks, note=who_goes_on(desk, "begins another attempt"))
+        if not decision.has_done("task_opened", 2 * number):
+            records += _opening(decision, task, asked.reason, 2 * number)
+    decision.append(records)
+    return decision.answer(*tasks, note=who_goes_on(decision, "begins another attempt"))
 
 
-def _opening(desk: DecisionContext, task: Task, reason: str, number: int) -> list[Record]:
+def _opening(decision: DecisionContext, task: Task, reason: str, number: int) -> list[Record]:
     told = f"A person has looked at the work and sent it back:\n\n{reason}\n" if reason else ""
-    feedback = desk.blobs.put(told.encode(), content_type="text/plain") if told else ""
+    feedback = decision.blobs.put(told.encode(), content_type="text/plain") if told else ""
     opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": TransitionReason.REQUESTED_BY_PERSON}
     if task.state is not TaskState.DONE:
         facts = {**_anew(task), **({"feedback": feedback} if feedback else {})}
-        return [desk.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON, number, facts)]
+        return [decision.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON, number, facts)]
     if not reason:
         raise refused(task, "sent back", f"say why: `holdfast retry {task.id} --reason …`.", "it is done")
     expect_decided(task, "sent back")
-    expect_at_rest(desk, task, "sent back")
+    expect_at_rest(decision, task, "sent back")
     outcome = {"kind": "rejected", "detail": reason, "attempt": task.attempt}
     facts = {"attempt": task.attempt, "outcome": outcome, "feedback": feedback}
-    failed = desk.moved(task, TaskEvent.VERIFICATION_REJECTED, AbortReason.REJECTED, number + 1, facts)
-    return [failed, desk.record("task_opened", number, {**opened, "outcome": outcome})]
+    failed = decision.moved(task, TaskEvent.VERIFICATION_REJECTED, AbortReason.REJECTED, number + 1, facts)
+    return [failed, decision.record("task_opened", number, {**opened, "outcome": outcome})]
 
 
 def _anew(task: Task) -> dict[str, bool]:
@@ -80,32 +73,32 @@ def _anew(task: Task) -> dict[str, bool]:
 # -- landing as a branch ----------------------------------------------------------------------------------------------
 
 
-def land_as_branch(desk: DecisionContext, task: Task, name: str, apart: Callable[..., Answer]) -> Answer:
+def land_as_branch(decision: DecisionContext, task: Task, name: str, apart: Callable[..., Answer]) -> Answer:
     """Lands what the task's attempt made as a new branch, judged like any landing."""
     branch = f"refs/heads/{name.removeprefix('refs/heads/')}"
     if task.state is TaskState.CLOSED and task.landed_on == branch:
-        return desk.answer(task, note=f"{task.landed[:12]} is on {name} already", landed=task.landed)
+        return decision.answer(task, note=f"{task.landed[:12]} is on {name} already", landed=task.landed)
     expect_decided(task, "landed on a branch")
     if task.state is not TaskState.DONE:
         raise refused(task, "landed on a branch", "only what is done and has not landed can be.")
-    if desk.shop is None:
+    if decision.context is None:
         raise Later
-    expect_at_rest(desk, task, "landed on a branch")
-    repository = git.discover(desk.repo)
+    expect_at_rest(decision, task, "landed on a branch")
+    repository = git.discover(decision.repo)
     if repository.run("check-ref-format", branch, codes=(0, 1)).code:
         raise InputError(detail=f"{name!r} cannot be the name of a branch")
     if repository.run("rev-parse", "-q", "--verify", branch, codes=(0, 1)).line:
         raise InputError(detail=f"there is a branch {name} already; name one that is new")
-    if desk.shop.board.worked_on(task).approve and not task.approved:
+    if decision.context.board.worked_on(task).approve and not task.approved:
         raise refused(task, "landed on a branch", f"type `holdfast approve {task.id}` first.", "nobody approved it")
 
-    def work(desk: DecisionContext, task: Task) -> Answer:
-        assert desk.shop is not None
-        if (verdict := land_on(desk.shop, task, branch)) is not None:
+    def work(decision: DecisionContext, task: Task) -> Answer:
+        assert decision.context is not None
+        if (verdict := land_on(decision.context, task, branch)) is not None:
             raise refused(task, "landed on a branch", "the run goes on with it.", verdict.detail)
-        return desk.answer(task, note=f"landed on {name} as {task.landed[:12]}", landed=task.landed)
+        return decision.answer(task, note=f"landed on {name} as {task.landed[:12]}", landed=task.landed)
 
-    return apart(desk, task, work)
+    return apart(decision, task, work)
 
 
 # -- landings that were rewritten -------------------------------------------------------------------------------------
@@ -118,21 +111,21 @@ class Settlement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: str = ""
 
 
-def settle(desk: DecisionContext, asked: Settlement) -> Answer:
-    task, commit = desk.task(asked.task), asked.commit
-    if not desk.has_done("landing_settled", 0):
+def settle(decision: DecisionContext, asked: Settlement) -> Answer:
+    task, commit = decision.task(asked.task), asked.commit
+    if not decision.has_done("landing_settled", 0):
         if not task.landed:
             raise refused(task, "settled", "there is nothing to settle.", "this journal knows no landing of it")
         branch, found = branch_of(task), ""
-        if reaches(desk.repo, branch, task.landed):
+        if reaches(decision.repo, branch, task.landed):
             raise refused(task, "settled", "there is nothing to settle.", f"{task.landed[:12]} is on its branch")
         if commit:
             name = f"{commit}^{{commit}}"
-            found = git.discover(desk.repo).run("rev-parse", "-q", "--verify", name, codes=(0, 1, 128)).line
-            if not found or not reaches(desk.repo, branch, found):
+            found = git.discover(decision.repo).run("rev-parse", "-q", "--verify", name, codes=(0, 1, 128)).line
+            if not found or not reaches(decision.repo, branch, found):
                 short = branch.removeprefix("refs/heads/")
                 raise InputError(detail=f"{commit} is no commit that the branch {short} leads to; nothing was changed")
         settled = LandingSettled(task.id, task.attempt, branch, task.landed, found, "a person said so")
-        desk.append([desk.record("landing_settled", 0, msgspec.to_builtins(settled))])
+        decision.append([decision.record("landing_settled", 0, msgspec.to_builtins(settled))])
     note = f"its landing is {task.landed[:12]} now" if task.landed else "its landing was dropped on purpose"
-    return desk.answer(task, note=note, landed=task.landed)
+    return decision.answer(task, note=note, landed=task.landed)

@@ -23,24 +23,12 @@ import msgspec
 from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
+from holdfast.decisions.context import Answer, DecisionContext, Later
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promote import Promotion, promote
 from holdfast.decisions.reassign import Reassignment, reassign
 from holdfast.decisions.stop import stop
-from holdfast.decisions.tasks import (
-    Answer,
-    DecisionContext,
-    Later,
-    One,
-    Rejection,
-    Resolution,
-    Several,
-    approve,
-    cancel,
-    reject,
-    resolve,
-    resume,
-)
+from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve, resume
 from holdfast.decisions.turns import Fork, Turn, fork, undo
 from holdfast.domain.task import TaskState
 from holdfast.engine.context import RunContext
@@ -110,7 +98,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     error: RequestRefusal | None = None
 
 
-def decide(desk: DecisionContext, kind: str, params: dict[str, Any]) -> Answer:
+def decide(decision: DecisionContext, kind: str, params: dict[str, Any]) -> Answer:
     if kind not in DECISIONS:
         raise InputError(detail=f"there is no decision {kind!r}; known are {', '.join(DECISIONS)}")
     shape, function = DECISIONS[kind]
@@ -118,12 +106,12 @@ def decide(desk: DecisionContext, kind: str, params: dict[str, Any]) -> Answer:
         asked = msgspec.convert(params, shape)
     except msgspec.ValidationError as error:
         raise InputError(detail=f"{kind}: {error}") from error
-    answer = function(dataclasses.replace(desk, kind=kind), asked)
+    answer = function(dataclasses.replace(decision, kind=kind), asked)
     if not any(task.state is TaskState.CANCELLED for task in answer.tasks):
         return answer
     # At once, so that whoever asked is told of them, too. After a crash in between the next start does the rest.
-    told = msgspec.structs.replace(answer, tasks=[*answer.tasks, *finish_chains(desk)])
-    pins.release(desk.repo, desk.layout, [desk.task(each.id) for each in told.tasks])
+    told = msgspec.structs.replace(answer, tasks=[*answer.tasks, *finish_chains(decision)])
+    pins.release(decision.repo, decision.layout, [decision.task(each.id) for each in told.tasks])
     return told
 
 
@@ -137,7 +125,7 @@ class Requests:
         self._folder = layout.signals
         self._is_known = False
 
-    def answer(self, shop: RunContext, *, is_run: bool = True, is_busy: bool = False) -> list[str]:
+    def answer(self, context: RunContext, *, is_run: bool = True, is_busy: bool = False) -> list[str]:
         """Answers what is asked, in the caller's thread; returns the tasks that were decided about."""
         if not self._is_known:
             disk.replace(self._folder / "serving.json", msgspec.json.encode(identity.current()))
@@ -146,11 +134,13 @@ class Requests:
         for request in self._pending():
             point("request.seen")
             # What somebody added or edited just before is known when it is decided about.
-            shop.board.take_in()
-            shop.board.keep_up()
-            desk = DecisionContext.of(shop, request.id, is_run=is_run, is_busy=is_busy, by=self._owner_of(request))
+            context.board.take_in()
+            context.board.keep_up()
+            decision = DecisionContext.of(
+                context, request.id, is_run=is_run, is_busy=is_busy, by=self._owner_of(request)
+            )
             try:
-                answer = decide(desk, request.kind, request.params)
+                answer = decide(decision, request.kind, request.params)
             except Later:
                 continue
             except HoldfastError as error:

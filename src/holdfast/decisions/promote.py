@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.decisions.context import ACTOR, Answer, DecisionContext, Later, expect_decided, refused
 from holdfast.decisions.landings import land_as_branch
-from holdfast.decisions.tasks import ACTOR, Answer, DecisionContext, Later, expect_decided, refused, resuming
+from holdfast.decisions.tasks import resuming
 from holdfast.domain.entries import MOVE_TO, LandingPromoted
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
@@ -28,47 +29,47 @@ class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     branch: str = ""
 
 
-def promote(desk: DecisionContext, asked: Promotion) -> Answer:
+def promote(decision: DecisionContext, asked: Promotion) -> Answer:
     """Of a closed task: a no-op while its landing is there. Of a failed one: its candidate is done, and judged anew.
 
     Where a person has changed something in its worktree since, that is the candidate.
     """
-    task, said = desk.task(asked.task), ""
-    if (told := _told(desk)) is not None:
+    task, said = decision.task(asked.task), ""
+    if (told := _told(decision)) is not None:
         return told
     if asked.branch:
-        return land_as_branch(desk, task, asked.branch, _apart)
+        return land_as_branch(decision, task, asked.branch, _apart)
     if task.state is TaskState.CLOSED:
-        return _again(desk, task)
-    if not desk.has_done("task_done", 3):
+        return _again(decision, task)
+    if not decision.has_done("task_done", 3):
         expect_decided(task, "promoted")
-        if not desk.has_begun() and task.state not in (TaskState.FAILED, TaskState.DONE):
+        if not decision.has_begun() and task.state not in (TaskState.FAILED, TaskState.DONE):
             raise refused(task, "promoted", _hint(task))
         if task.state is not TaskState.DONE:
-            candidate = _mended(desk, task) or task.candidate
+            candidate = _mended(decision, task) or task.candidate
             if not candidate or not task.attempt:
                 raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
             said = MENDED if candidate != task.candidate else ""
-            desk.append(_done(desk, task, candidate))
-    if desk.shop is None or desk.is_run:
-        return desk.answer(task, note="; ".join(filter(None, ("the run verifies and lands it", said))))
-    return _apart(desk, task, lambda desk, task: _finished(desk, task, said))
+            decision.append(_done(decision, task, candidate))
+    if decision.context is None or decision.is_run:
+        return decision.answer(task, note="; ".join(filter(None, ("the run verifies and lands it", said))))
+    return _apart(decision, task, lambda decision, task: _finished(decision, task, said))
 
 
-def _finished(desk: DecisionContext, task: Task, said: str) -> Answer:
-    assert desk.shop is not None
+def _finished(decision: DecisionContext, task: Task, said: str) -> Answer:
+    assert decision.context is not None
     if task.state is TaskState.DONE:
-        finish(desk.shop, task)
+        finish(decision.context, task)
     note = "; ".join(filter(None, (str(task.outcome.get("detail", "")), said)))
-    return desk.answer(task, note=note, landed=task.landed)
+    return decision.answer(task, note=note, landed=task.landed)
 
 
-def _mended(desk: DecisionContext, task: Task) -> str:
+def _mended(decision: DecisionContext, task: Task) -> str:
     """What stands in the task's worktree as a candidate, where a person has changed it there; empty where nobody has.
 
     It is saved as the snapshot `promoted`. Nobody is at work there: the task has failed, or is open again.
     """
-    trees = desk.worktrees
+    trees = decision.worktrees
     if not task.attempt or not task.base or not trees.path(task.id).is_dir() or not trees.is_made(task.id):
         return ""
     store = trees.store
@@ -77,8 +78,8 @@ def _mended(desk: DecisionContext, task: Task) -> str:
     if task.tree and not merges.changed(store.seen, task.tree, snapshot):
         return ""
     who, message = (
-        merges.identity(desk.repo, desk.config),
-        commit_messages.of_candidate(desk, task, desk.definition(task)),
+        merges.identity(decision.repo, decision.config),
+        commit_messages.of_candidate(decision, task, decision.definition(task)),
     )
     exclude, modules = trees.exclude, trees.modules
     made = merges.candidate(store, task.base, snapshot, message, who, exclude=exclude, modules=modules)
@@ -91,22 +92,22 @@ def _mended(desk: DecisionContext, task: Task) -> str:
 # -- beside the loop --------------------------------------------------------------------------------------------------
 
 
-def _apart(desk: DecisionContext, task: Task, work: Callable[[DecisionContext, Task], Answer]) -> Answer:
+def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContext, Task], Answer]) -> Answer:
     """Where a loop asks, gates run beside it, one task at a time: it comes again, and is then told the answer."""
-    finisher = desk.shop.finisher if desk.shop is not None else None
-    if finisher is None:
-        return work(desk, task)
-    if not finisher.task:
-        finisher.begin(task.id, lambda: work(desk, task), desk.key)
+    landing_thread = decision.context.landing_thread if decision.context is not None else None
+    if landing_thread is None:
+        return work(decision, task)
+    if not landing_thread.task:
+        landing_thread.begin(task.id, lambda: work(decision, task), decision.key)
     raise Later
 
 
-def _told(desk: DecisionContext) -> Answer | None:
+def _told(decision: DecisionContext) -> Answer | None:
     """What came of it, where it was begun before; None where it was not."""
-    finisher = desk.shop.finisher if desk.shop is not None else None
-    if finisher is not None and finisher.key == desk.key:
+    landing_thread = decision.context.landing_thread if decision.context is not None else None
+    if landing_thread is not None and landing_thread.key == decision.key:
         raise Later
-    ended = finisher.answer(desk.key) if finisher is not None else None
+    ended = landing_thread.answer(decision.key) if landing_thread is not None else None
     if ended is None:
         return None
     if ended.error is not None:
@@ -118,41 +119,41 @@ def _told(desk: DecisionContext) -> Answer | None:
 # -- what was done or has landed before -------------------------------------------------------------------------------
 
 
-def _done(desk: DecisionContext, task: Task, candidate: str) -> list[Record]:
+def _done(decision: DecisionContext, task: Task, candidate: str) -> list[Record]:
     """What is missing on the way from failed to done, under the same attempt."""
-    records = resuming(desk, task)
+    records = resuming(decision, task)
     if records or task.state is TaskState.OPEN:
         claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": TransitionReason.REQUESTED_BY_PERSON}
         # It stays the work of the agent that made it, with whose conversation a later `resume` goes on.
         made_by = {"agent": task.worked_by or ACTOR, "model": task.model, "endpoint": task.endpoint}
         claim |= {"attempt": task.attempt, **made_by, "why": "a person promoted it"}
-        records.append(desk.record("task_claimed", 2, claim))
+        records.append(decision.record("task_claimed", 2, claim))
     done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": TransitionReason.REQUESTED_BY_PERSON}
     facts = {"attempt": task.attempt, "agent": task.worked_by or ACTOR, "candidate": candidate}
-    return [*records, desk.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
+    return [*records, decision.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
 
 
-def _again(desk: DecisionContext, task: Task) -> Answer:
+def _again(decision: DecisionContext, task: Task) -> Answer:
     if not task.landed:
         raise refused(task, "promoted", "there is nothing to land.", "this journal knows no landing of it")
     branch = branch_of(task)
-    if reaches(desk.repo, branch, task.landed):
-        return desk.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
-    if desk.shop is None or desk.is_busy:
+    if reaches(decision.repo, branch, task.landed):
+        return decision.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
+    if decision.context is None or decision.is_busy:
         raise Later
-    if not desk.has_begun():
+    if not decision.has_begun():
         lost = LandingPromoted(task.id, task.attempt, branch, task.landed)
-        desk.append([desk.record("landing_promoted", 0, msgspec.to_builtins(lost))])
-    return _apart(desk, task, _landed_again)
+        decision.append([decision.record("landing_promoted", 0, msgspec.to_builtins(lost))])
+    return _apart(decision, task, _landed_again)
 
 
-def _landed_again(desk: DecisionContext, task: Task) -> Answer:
-    assert desk.shop is not None
-    rejected = land_again(desk.shop, task)
+def _landed_again(decision: DecisionContext, task: Task) -> Answer:
+    assert decision.context is not None
+    rejected = land_again(decision.context, task)
     if rejected is not None:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
         raise refused(task, "landed again", hint, rejected.detail)
-    return desk.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
+    return decision.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
 
 
 def _hint(task: Task) -> str:

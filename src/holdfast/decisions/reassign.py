@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.decisions.tasks import Answer, DecisionContext, end_attempt, expect_decided, refused
+from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
+from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.routing import after_this, model_for
 from holdfast.domain.state import Task
@@ -27,45 +28,47 @@ class Reassignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
-def reassign(desk: DecisionContext, asked: Reassignment) -> Answer:
-    task, shop = desk.task(asked.task), desk.shop
-    assert shop is not None
-    if not desk.has_begun():
+def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
+    task, context = decision.task(asked.task), decision.context
+    assert context is not None
+    if not decision.has_begun():
         expect_decided(task, "reassigned")
         if task.state not in _TAKEN:
             hint = f"only what somebody works on can be; `holdfast edit {task.id} --agent NAME` names who begins it."
             raise refused(task, "reassigned", hint)
-        agent, model = _successor(shop, task, asked.agent)
-        end_attempt(desk, task)
+        agent, model = _successor(context, task, asked.agent)
+        end_attempt(decision, task)
         facts = {
             "attempt": task.attempt,
             "agent": agent,
             "model": model,
             "outcome": {"detail": asked.reason} if asked.reason else {},
-            "rest": unsettled_spend(shop, task),
+            "rest": unsettled_spend(context, task),
         }
         why = TransitionReason.REQUESTED_BY_PERSON
-        desk.append([desk.moved(task, TaskEvent.FORCE_REASSIGN, why, facts=facts)])
-    who = "the run" if desk.is_run else "the next `holdfast run`"
-    return desk.answer(task, note=f"{who} goes on with {task.attempt}, by {task.assigned[0]}", agent=task.assigned[0])
+        decision.append([decision.moved(task, TaskEvent.FORCE_REASSIGN, why, facts=facts)])
+    who = "the run" if decision.is_run else "the next `holdfast run`"
+    return decision.answer(
+        task, note=f"{who} goes on with {task.attempt}, by {task.assigned[0]}", agent=task.assigned[0]
+    )
 
 
-def _successor(shop: RunContext, task: Task, named: str) -> tuple[str, str]:
+def _successor(context: RunContext, task: Task, named: str) -> tuple[str, str]:
     """The agent and the model that go on."""
-    known = ", ".join(sorted(shop.agents))
+    known = ", ".join(sorted(context.agents))
     if not named:
-        found = after_this(shop.config, task)
+        found = after_this(context.config, task)
         if found is None:
             hint = f"name the agent: `holdfast reassign {task.id} --agent NAME`; known are {known}."
             raise refused(task, "reassigned", hint, "no step of the cascade comes after its agent")
         named, model = found
     else:
-        model = model_for(named, shop.config)
-    agent = shop.agents.get(named)
+        model = model_for(named, context.config)
+    agent = context.agents.get(named)
     if agent is None:
         raise refused(task, "reassigned", f"known are {known}.", f"there is no agent called {named}")
     if not task.remote and (named, model) == (task.worked_by, task.model):
         raise refused(task, "reassigned", "name another agent.", f"{named} works on it already")
-    if missing := agent.missing(shop.board.worked_on(task)):
+    if missing := agent.missing(context.board.worked_on(task)):
         raise refused(task, "reassigned", "nothing was changed.", missing.rstrip("."))
     return named, model

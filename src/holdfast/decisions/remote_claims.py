@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from holdfast.decisions.tasks import DecisionContext
+from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
@@ -25,55 +25,57 @@ from holdfast.storage.records.redact import without_secrets
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
-def claim(desk: DecisionContext, worker: str, task: str) -> Claim:
+def claim(decision: DecisionContext, worker: str, task: str) -> Claim:
     """Hands out one task by its id."""
-    known = desk.task(task)
-    if desk.has_done("task_claimed", 0):
-        return _again(desk, known, worker)
-    shop = expect_shop(desk)
-    with shop.board.lock:
-        shop.board.keep_up()
-        waits = shop.board.graph.reasons_to_wait(task, desk.clock())
+    known = decision.task(task)
+    if decision.has_done("task_claimed", 0):
+        return _again(decision, known, worker)
+    context = expect_context(decision)
+    with context.board.lock:
+        context.board.keep_up()
+        waits = context.board.graph.reasons_to_wait(task, decision.clock())
         if waits:
             raise ClaimRefused(task=task, reason="; ".join(waits))
-        if shop.board.graph.has_subtasks(task):
+        if context.board.graph.has_subtasks(task):
             raise ClaimRefused(task=task, reason="it has subtasks, which are its work")
-        return _claim(desk, worker, task)
+        return _claim(decision, worker, task)
 
 
-def claim_next(desk: DecisionContext, worker: str, role: str | None) -> Claim | None:
+def claim_next(decision: DecisionContext, worker: str, role: str | None) -> Claim | None:
     """Hands out the task that comes first, of this role or of any; None when nothing is ready."""
-    if (before := desk.journalled("task_claimed", 0)) is not None:
-        return _again(desk, desk.task(before.inputs["task"]), worker)
-    shop = expect_shop(desk)
-    with shop.board.lock:
-        shop.board.keep_up()
-        graph, now = shop.board.graph, desk.clock()
+    if (before := decision.journalled("task_claimed", 0)) is not None:
+        return _again(decision, decision.task(before.inputs["task"]), worker)
+    context = expect_context(decision)
+    with context.board.lock:
+        context.board.keep_up()
+        graph, now = context.board.graph, decision.clock()
         name = graph.next_ready(now, role)
         if name is not None and graph.has_subtasks(name):
             name = next((each for each in graph.ready(now, role) if not graph.has_subtasks(each)), None)
-        return None if name is None else _claim(desk, worker, name)
+        return None if name is None else _claim(decision, worker, name)
 
 
-def _claim(desk: DecisionContext, worker: str, task: str) -> Claim:
-    facts: dict[str, Any] = {"remote": True, "idempotency_key": desk.key}
-    return desk.ledger.claim(worker, task, lease_s=desk.config.lease_s, why="it was claimed through the API", **facts)
+def _claim(decision: DecisionContext, worker: str, task: str) -> Claim:
+    facts: dict[str, Any] = {"remote": True, "idempotency_key": decision.key}
+    return decision.ledger.claim(
+        worker, task, lease_s=decision.config.lease_s, why="it was claimed through the API", **facts
+    )
 
 
-def _again(desk: DecisionContext, task: Task, worker: str) -> Claim:
+def _again(decision: DecisionContext, task: Task, worker: str) -> Claim:
     """The claim that was made under the same key before its answer got lost."""
-    held = desk.ledger.lease(task.id)
+    held = decision.ledger.lease(task.id)
     if held is None or held.worker != worker:
         raise ClaimLost(task=task.id, worker=worker, reason=f"it is {task.state} by now")
     return held
 
 
-def held(desk: DecisionContext, task: str, token: str) -> tuple[Task, Claim]:
+def held(decision: DecisionContext, task: str, token: str) -> tuple[Task, Claim]:
     """The task, for who has its claim. A lease that has run out is over, also before the loop has come to say so: it
     may be doing that now, and what is granted meanwhile would be taken away again."""
-    known = desk.task(task)
-    is_over = any(each.task == task for each in desk.ledger.expired())
-    lease = desk.ledger.lease(task)
+    known = decision.task(task)
+    is_over = any(each.task == task for each in decision.ledger.expired())
+    lease = decision.ledger.lease(task)
     if is_over and known.remote and lease is not None and lease.token == token:
         raise ClaimLost(task=task, worker=token, reason="its lease has run out")
     if lease is None or not known.remote or lease.token != token:
@@ -82,24 +84,26 @@ def held(desk: DecisionContext, task: str, token: str) -> tuple[Task, Claim]:
     return known, lease
 
 
-def beat(desk: DecisionContext, task: str, token: str) -> Claim:
+def beat(decision: DecisionContext, task: str, token: str) -> Claim:
     """Extends the lease. It is kept in memory only: after a restart every lease begins anew."""
-    _, lease = held(desk, task, token)
-    return desk.ledger.heartbeat(lease, lease_s=desk.config.lease_s)
+    _, lease = held(decision, task, token)
+    return decision.ledger.heartbeat(lease, lease_s=decision.config.lease_s)
 
 
-def start(desk: DecisionContext, task: str, token: str) -> None:
-    if desk.has_done("task_started", 0):
+def start(decision: DecisionContext, task: str, token: str) -> None:
+    if decision.has_done("task_started", 0):
         return
-    known, lease = held(desk, task, token)
-    desk.append([_moved(desk, known, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=lease.worker)])
+    known, lease = held(decision, task, token)
+    decision.append(
+        [_moved(decision, known, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=lease.worker)]
+    )
 
 
-def progress(desk: DecisionContext, task: Task, message: str, percent: float | None) -> None:
-    if desk.has_done("task_progressed", 0):
+def progress(decision: DecisionContext, task: Task, message: str, percent: float | None) -> None:
+    if decision.has_done("task_progressed", 0):
         return
     said = {"task": task.id, "attempt": task.attempt, "message": without_secrets(message), "percent": percent}
-    desk.append([desk.record("task_progressed", 0, said)])
+    decision.append([decision.record("task_progressed", 0, said)])
 
 
 def has_commit(repo: Path, commit: str) -> bool:
@@ -107,11 +111,11 @@ def has_commit(repo: Path, commit: str) -> bool:
     return not commit or bool(_COMMIT.fullmatch(commit) and repository.commits_here(repo, [commit]))
 
 
-def complete(desk: DecisionContext, task: str, token: str, commit: str, summary: str, *, is_here: bool) -> None:
+def complete(decision: DecisionContext, task: str, token: str, commit: str, summary: str, *, is_here: bool) -> None:
     """`is_here`: what `has_commit` says of the commit."""
-    if desk.has_done("task_done", 0):
+    if decision.has_done("task_done", 0):
         return
-    known, lease = held(desk, task, token)
+    known, lease = held(decision, task, token)
     if not is_here:
         raise InputError(
             detail=f"{commit!r} is no commit of this repository; push or fetch it first, and give it whole"
@@ -123,7 +127,7 @@ def complete(desk: DecisionContext, task: str, token: str, commit: str, summary:
         "candidate": commit,
         "outcome": {"detail": without_secrets(summary)} if summary else {},
     }
-    desk.append([_moved(desk, known, event, TransitionReason.AGENT_REPORTED, **more)])
+    decision.append([_moved(decision, known, event, TransitionReason.AGENT_REPORTED, **more)])
 
 
 def keep_reason(blobs: Blobs, reason: str) -> str:
@@ -131,36 +135,38 @@ def keep_reason(blobs: Blobs, reason: str) -> str:
     return blobs.put(without_secrets(reason).encode(), content_type="text/plain") if reason else ""
 
 
-def fail(desk: DecisionContext, task: str, token: str, reason: str, *, feedback: str) -> None:
+def fail(decision: DecisionContext, task: str, token: str, reason: str, *, feedback: str) -> None:
     """`feedback`: what `keep_reason` says of the reason."""
-    if desk.has_done("task_failed", 0):
+    if decision.has_done("task_failed", 0):
         return
-    known, _ = held(desk, task, token)
-    made = expect_shop(desk).board.worked_on(known)
+    known, _ = held(decision, task, token)
+    made = expect_context(decision).board.worked_on(known)
     is_early = known.state is TaskState.CLAIMED
     event = TaskEvent.IMMEDIATE_FAILURE if is_early else TaskEvent.AGENT_REPORTS_FAILURE
-    again = known.attempts < (made.max_attempts or desk.config.max_attempts)
+    again = known.attempts < (made.max_attempts or decision.config.max_attempts)
     outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt}
-    desk.append([_moved(desk, known, event, AbortReason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)])
+    decision.append(
+        [_moved(decision, known, event, AbortReason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)]
+    )
 
 
-def release(desk: DecisionContext, task: str, token: str) -> None:
-    if desk.has_done("task_opened", 0):
+def release(decision: DecisionContext, task: str, token: str) -> None:
+    if decision.has_done("task_opened", 0):
         return
-    known, _ = held(desk, task, token)
+    known, _ = held(decision, task, token)
     event = TaskEvent.UNCLAIM if known.state is TaskState.CLAIMED else TaskEvent.REQUEUE
-    desk.append([_moved(desk, known, event, TransitionReason.CLAIM_RELEASED)])
+    decision.append([_moved(decision, known, event, TransitionReason.CLAIM_RELEASED)])
 
 
-def _moved(desk: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
-    return desk.moved(task, event, reason, facts={"attempt": task.attempt, **facts})
+def _moved(decision: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
+    return decision.moved(task, event, reason, facts={"attempt": task.attempt, **facts})
 
 
-def expect_shop(desk: DecisionContext) -> RunContext:
-    if desk.shop is None:
+def expect_context(decision: DecisionContext) -> RunContext:
+    if decision.context is None:
         raise DecisionRefused(task="", verb="worked on", reason="nobody runs here", hint="type `holdfast serve`.")
-    return desk.shop
+    return decision.context
 
 
-def definition(desk: DecisionContext, task: Task) -> Definition | None:
-    return expect_shop(desk).board.definition(task.id)
+def definition(decision: DecisionContext, task: Task) -> Definition | None:
+    return expect_context(decision).board.definition(task.id)

@@ -10,7 +10,8 @@ import time
 from collections.abc import Collection, Iterable
 
 from holdfast.clock import Deadline, monotonic
-from holdfast.decisions.tasks import Answer, DecidedNow, DecisionContext, Several, expect_decided, refused
+from holdfast.decisions.context import Answer, DecidedNow, DecisionContext, expect_decided, refused
+from holdfast.decisions.tasks import Several
 from holdfast.decisions.turns import settle
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
@@ -27,28 +28,28 @@ SPARE_S = 30.0
 BEGIN_S_MAX = 30.0
 
 
-def stop(desk: DecisionContext, asked: Several) -> Answer:
+def stop(decision: DecisionContext, asked: Several) -> Answer:
     """Every task is checked before the first agent is asked to end."""
-    tasks = [desk.task(name) for name in dict.fromkeys(asked.tasks)]
-    todo = [(number, task) for number, task in enumerate(tasks) if not desk.has_done("task_flagged", number)]
+    tasks = [decision.task(name) for name in dict.fromkeys(asked.tasks)]
+    todo = [(number, task) for number, task in enumerate(tasks) if not decision.has_done("task_flagged", number)]
     for _, task in todo:
         _expect_stoppable(task)
-    desk.append([flag(desk, task, number) for number, task in todo])
+    decision.append([flag(decision, task, number) for number, task in todo])
     for task in tasks:
-        if task.state in AT_WORK and desk.shop is not None:
-            desk.shop.spawn.ask_to_stop(task)
-    if desk.shop is not None and desk.shop.finisher is None:
+        if task.state in AT_WORK and decision.context is not None:
+            decision.context.spawn.ask_to_stop(task)
+    if decision.context is not None and decision.context.landing_thread is None:
         for task in tasks:
-            _await_end(desk.shop, task)
-            settle(desk, task)
+            _await_end(decision.context, task)
+            settle(decision, task)
     note = "its runner was asked to end the agent; `holdfast resume {}` goes on with the attempt"
     return Answer([DecidedNow(task.id, task.state, note.format(task.id)) for task in tasks])
 
 
-def flag(desk: DecisionContext, task: Task, number: int = 0) -> Record:
+def flag(decision: DecisionContext, task: Task, number: int = 0) -> Record:
     """Parks the task: a run would go on with the attempt at once."""
     flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before, "cause": task.cause}
-    return desk.record("task_flagged", number, flag)
+    return decision.record("task_flagged", number, flag)
 
 
 def _expect_stoppable(task: Task) -> None:
@@ -60,42 +61,42 @@ def _expect_stoppable(task: Task) -> None:
     expect_decided(task, "stopped", or_stopped=True)
 
 
-def _await_end(shop: RunContext, task: Task) -> None:
+def _await_end(context: RunContext, task: Task) -> None:
     """Returns when the runner has ended; one that does not in time is ended like any other process of the attempt."""
-    deadline = monotonic() + shop.config.grace_s + SPARE_S
-    while task.state in AT_WORK and shop.spawn.look(task) is Liveness.ALIVE:
+    deadline = monotonic() + context.config.grace_s + SPARE_S
+    while task.state in AT_WORK and context.spawn.look(task) is Liveness.ALIVE:
         if monotonic() > deadline:
-            outcome.orphan(shop, task, TaskEvent.CRASH)
+            outcome.orphan(context, task, TaskEvent.CRASH)
             return
         time.sleep(POLL_S)
 
 
-def tell_adopted(shop: RunContext, tasks: Iterable[Task]) -> None:
+def tell_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
     """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
     for task in tasks:
-        seen = shop.spawn.look(task) if task.starts else Liveness.DEAD
+        seen = context.spawn.look(task) if task.starts else Liveness.DEAD
         if seen is Liveness.ALIVE:
-            shop.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
+            context.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
         elif seen is Liveness.ENDED:
-            shop.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
+            context.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
 
 
-def leave(shop: RunContext, tasks: Collection[Task]) -> None:
+def leave(context: RunContext, tasks: Collection[Task]) -> None:
     """Before the run ends: waits until every runner has taken its start. The next run takes a start that nobody has
     for one that never began, and the runner, however late it comes, then does nothing."""
     deadline = Deadline(BEGIN_S_MAX, POLL_S)
     told = False
-    while (beginning := [task for task in tasks if shop.spawn.is_beginning(task)]) and not deadline.is_over():
+    while (beginning := [task for task in tasks if context.spawn.is_beginning(task)]) and not deadline.is_over():
         if not told:
-            shop.note(beginning[0].id, f"{beginning[0].attempt} still begins; the run ends when it has")
+            context.note(beginning[0].id, f"{beginning[0].attempt} still begins; the run ends when it has")
             told = True
         time.sleep(POLL_S)
     agents = "1 agent goes" if len(tasks) == 1 else f"{len(tasks)} agents go"
-    shop.note("", f"stopped; {agents} on working, and the next run takes over")
+    context.note("", f"stopped; {agents} on working, and the next run takes over")
 
 
-def end_agents(shop: RunContext, tasks: Iterable[Task]) -> None:
+def end_agents(context: RunContext, tasks: Iterable[Task]) -> None:
     """Asks the runners of the tasks to end."""
     for task in tasks:
-        if task.state is TaskState.IN_PROGRESS and shop.spawn.look(task) is Liveness.ALIVE:
-            shop.spawn.ask_to_stop(task)
+        if task.state is TaskState.IN_PROGRESS and context.spawn.look(task) is Liveness.ALIVE:
+            context.spawn.ask_to_stop(task)

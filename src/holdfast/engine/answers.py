@@ -11,17 +11,17 @@ CHARS_MAX = 20_000
 _WITHOUT_WORDS = ("", "The agent has finished.", "The command has finished.")
 
 
-def is_answer(shop: RunContext, task: Task) -> bool:
+def is_answer(context: RunContext, task: Task) -> bool:
     """Whether the task may change nothing, and has changed nothing."""
     is_unchanged = not task.landed and task.candidate in ("", task.base)
-    return is_unchanged and bool(shop.board.worked_on(task).may_change_nothing)
+    return is_unchanged and bool(context.board.worked_on(task).may_change_nothing)
 
 
-def answer_of(shop: RunContext, task: Task) -> str:
+def answer_of(context: RunContext, task: Task) -> str:
     """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
     told = str(task.outcome.get("detail", "")).strip()
     if told in _WITHOUT_WORDS:
-        traces = shop.layout.attempt_files(task.attempt).traces
+        traces = context.layout.attempt_files(task.attempt).traces
         records = [line.record for line in ledger.LineLedger(traces).read()] if traces.exists() else []
         said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
         printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]

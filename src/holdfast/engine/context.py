@@ -76,7 +76,7 @@ class RunContext:
     # The newest landing of this run, from which the branch must lead on.
     last_landed: str = ""
     # Verifies and lands beside the loop, where there is one.
-    finisher: LandingThread | None = None
+    landing_thread: LandingThread | None = None
 
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)

@@ -78,17 +78,17 @@ class TaskHolds(dict[str, TaskHold]):
             self.pop(name, None)
 
 
-def take_foreign(shop: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:
+def take_foreign(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:
     """Deals with an error that is not of the task's own making, which costs no attempt; False for any other."""
     if isinstance(error, (LandingWaits, GitLocked)):
         holds.hold(name, str(error), soon=True)
     elif is_environment(error):
         # Where it was the journal that could not be written, this says so.
-        shop.append()
-        shop.note_fault(shop.board.task(name), str(error))
+        context.append()
+        context.note_fault(context.board.task(name), str(error))
         holds.pause(name, str(error), stays=stays)
     elif isinstance(error, (DefinitionLost, SnapshotLost, SnapshotTooLarge)):
-        shop.park(shop.board.task(name), str(error))
+        context.park(context.board.task(name), str(error))
         holds.hold(name, str(error), soon=False)
     else:
         return False

@@ -56,31 +56,31 @@ _WAY_FROM_ANOTHER: dict[TaskState, TaskEvent] = {
 _GOES_ON = {*_WAY_FROM_ANOTHER} - {TaskState.PLANNED, TaskState.FAILED, TaskState.BLOCKED, TaskState.OPEN}
 
 
-def settle(shop: RunContext) -> None:
+def settle(context: RunContext) -> None:
     """Journals what has landed of the tasks that had not ended when the journal was put back; parks those in doubt."""
-    tasks = [task for task in shop.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
+    tasks = [task for task in context.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
     tasks = [task for task in tasks if not task.landed and not is_doubt(task.parked)]
-    named = _named(git.discover(shop.repo), shop.branch) if tasks else {}
-    witnessed = _witnessed(shop, named.keys()) if named else {}
+    named = _named(git.discover(context.repo), context.branch) if tasks else {}
+    witnessed = _witnessed(context, named.keys()) if named else {}
     for task in tasks:
         of_task = [attempt for attempt in named if attempt.rpartition(".")[0] == task.id]
         sure = [each for each in of_task if each in witnessed and _can_be(task, each)]
         if sure:
             how = f"its message names the task and {sure[0]}, and {witnessed[sure[0]]} says that it landed here"
-            _take(shop, task, sure[0], named[sure[0]], how)
+            _take(context, task, sure[0], named[sure[0]], how)
         elif of_task:
-            _park(shop, task, of_task[0], named[of_task[0]])
+            _park(context, task, of_task[0], named[of_task[0]])
 
 
-def recognise(shop: RunContext, task: Task) -> bool:
+def recognise(context: RunContext, task: Task) -> bool:
     """Whether the branch got a commit since the attempt began that names it: a candidate that is in there has landed.
 
     Then it is journalled as landed.
     """
-    named = _named(git.discover(shop.repo), shop.branch, *([f"^{task.base}"] if task.base else []))
+    named = _named(git.discover(context.repo), context.branch, *([f"^{task.base}"] if task.base else []))
     if task.attempt not in named:
         return False
-    _take(shop, task, task.attempt, named[task.attempt], f"its message names the task and {task.attempt}")
+    _take(context, task, task.attempt, named[task.attempt], f"its message names the task and {task.attempt}")
     return bool(task.landed)
 
 
@@ -133,10 +133,10 @@ def _attempts_in(message: str) -> list[str]:
     return [each for each in names if each.rpartition(".")[0] in tasks and each.rpartition(".")[2].isdigit()]
 
 
-def _witnessed(shop: RunContext, named: Collection[str]) -> dict[str, str]:
+def _witnessed(context: RunContext, named: Collection[str]) -> dict[str, str]:
     """Those of the attempts that were landed from here, each with what says so."""
-    found = dict.fromkeys(_in_branch_log(shop) & set(named), "git's log of the branch")
-    return found | dict.fromkeys(_in_audit_log(shop.layout, named), "the audit log")
+    found = dict.fromkeys(_in_branch_log(context) & set(named), "git's log of the branch")
+    return found | dict.fromkeys(_in_audit_log(context.layout, named), "the audit log")
 
 
 def _in_audit_log(layout: Layout, named: Collection[str]) -> set[str]:
@@ -152,13 +152,13 @@ def _in_audit_log(layout: Layout, named: Collection[str]) -> set[str]:
     return found
 
 
-def _in_branch_log(shop: RunContext) -> set[str]:
+def _in_branch_log(context: RunContext) -> set[str]:
     """By how the branch was moved in this repository. Where another data root lands here too, it may have been that."""
-    repository = git.discover(shop.repo)
+    repository = git.discover(context.repo)
     refs = repository.run("for-each-ref", "--format=%(refname)", landed_refs.LANDED).line.splitlines()
-    if set(refs) - landed_refs.found(shop.repo, shop.layout).keys():
+    if set(refs) - landed_refs.found(context.repo, context.layout).keys():
         return set()
-    asked = ("log", "--walk-reflogs", f"--max-count={COMMITS_MAX}", "-z", "--format=%gs%x01%B", shop.branch, "--")
+    asked = ("log", "--walk-reflogs", f"--max-count={COMMITS_MAX}", "-z", "--format=%gs%x01%B", context.branch, "--")
     found = set[str]()
     for field in repository.run(*asked, codes=(0, 128)).fields():
         words, _, message = field.strip("\n").partition("\x01")
@@ -183,30 +183,30 @@ def _facts(task: Task, event: TaskEvent, attempt: str, commit: str) -> dict[str,
     return {"candidate": commit} if is_made else {}
 
 
-def _take(shop: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
+def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
     """Step by step, each on disk before the next: after a kill the next start goes on where this one stopped."""
     while task.state is not TaskState.DONE or task.attempt != attempt:
         event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
-        shop.move(task, event, TransitionReason.LANDED, **_facts(task, event, attempt, commit))
+        context.move(task, event, TransitionReason.LANDED, **_facts(task, event, attempt, commit))
     # Its checkouts have followed long since, and may have gone on.
     flag = {"task": task.id, "parked": "", "happened": ["refresh"]}
-    shop.append(Record("task_flagged", flag, actor="recover"))
-    repository = git.discover(shop.repo)
+    context.append(Record("task_flagged", flag, actor="recover"))
+    repository = git.discover(context.repo)
     old = repository.run("rev-parse", "--verify", "--quiet", f"{commit}^", codes=(0, 1, 128)).line
-    wanted = LandIntended(task.id, attempt, shop.branch, old or "0" * len(commit), commit)
-    if acknowledge(shop.ledger, shop.effects, "land", wanted):
-        short = shop.branch.removeprefix("refs/heads/")
-        shop.note(task.id, f"{commit[:12]} on {short} is its landing ({how}): nothing of it runs again")
+    wanted = LandIntended(task.id, attempt, context.branch, old or "0" * len(commit), commit)
+    if acknowledge(context.ledger, context.effects, "land", wanted):
+        short = context.branch.removeprefix("refs/heads/")
+        context.note(task.id, f"{commit[:12]} on {short} is its landing ({how}): nothing of it runs again")
 
 
-def _park(shop: RunContext, task: Task, attempt: str, commit: str) -> None:
+def _park(context: RunContext, task: Task, attempt: str, commit: str) -> None:
     if task.parked:
         # A person decides about it in any case.
         return
-    short = shop.branch.removeprefix("refs/heads/")
+    short = context.branch.removeprefix("refs/heads/")
     told = (
         f"{_DOUBT}the journal was put back from a backup, and {commit[:12]} on {short} names {attempt}, but nothing "
         f"shows that it was landed from here. Look at it with `git show {commit[:12]}`. If it is this task's work, "
         f"type `holdfast resolve {task.id} --happened`; `--retry` lets the task run, `--abandon` gives it up"
     )
-    shop.park(task, told)
+    context.park(task, told)

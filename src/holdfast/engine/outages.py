@@ -65,57 +65,57 @@ def sentence(each: Outage, now: float) -> str:
     return told + (f"{each.probes[0]} tries now" if each.probes else "the next start tries again")
 
 
-def endpoint(shop: RunContext, agent: str, model: str) -> str:
-    found = shop.agents.get(agent)
+def endpoint(context: RunContext, agent: str, model: str) -> str:
+    found = context.agents.get(agent)
     return found.endpoint(model) if found is not None else ""
 
 
-def blocking(shop: RunContext, agent: str, model: str) -> tuple[Outage, float] | None:
+def blocking(context: RunContext, agent: str, model: str) -> tuple[Outage, float] | None:
     """The outage for which nothing is started with this agent now, and until when."""
-    found = shop.ledger.state.outages.get((agent, endpoint(shop, agent, model)))
-    until = outage.blocked_until(found, shop.clock(), policy(shop.config))
+    found = context.ledger.state.outages.get((agent, endpoint(context, agent, model)))
+    until = outage.blocked_until(found, context.clock(), policy(context.config))
     return None if found is None or until is None else (found, until)
 
 
-def is_down(shop: RunContext, agent: str, model: str) -> bool:
-    return blocking(shop, agent, model) is not None
+def is_down(context: RunContext, agent: str, model: str) -> bool:
+    return blocking(context, agent, model) is not None
 
 
-def pause(shop: RunContext, task: Task, ended: Exit, **more: object) -> None:
+def pause(context: RunContext, task: Task, ended: Exit, **more: object) -> None:
     """Gives back the task of an agent that cannot use its model; at once, where another agent is to have it."""
-    now, reason = shop.clock(), REASONS[ended.ending]
+    now, reason = context.clock(), REASONS[ended.ending]
     key = task.worked_by, task.endpoint
-    before = shop.ledger.state.outages.get(key)
-    until = ended.until or _until(shop, reason, before, now)
+    before = context.ledger.state.outages.get(key)
+    until = ended.until or _until(context, reason, before, now)
     then = outage.after(before, *key, reason, ended.detail, now, until)
     cause = f"{then.name} {then.what}: {ended.detail}"
-    not_before = 0.0 if _has_another(shop, task, then, now) else until
+    not_before = 0.0 if _has_another(context, task, then, now) else until
     outcome = {"kind": str(ended.ending), "detail": ended.detail, "attempt": task.attempt}
-    shop.pause(task, TaskEvent.REQUEUE, reason, cause, not_before, until=until, outcome=outcome, **more)
-    shop.note(task.id, f"{task.attempt} pauses until {moment(until)}: {ended.detail}")
-    if outage.is_open(then, policy(shop.config)) and (before is None or then.until > before.until):
-        shop.note("", f"{sentence(then, now)}. Nothing new is started with it before, and then one task goes first.")
+    context.pause(task, TaskEvent.REQUEUE, reason, cause, not_before, until=until, outcome=outcome, **more)
+    context.note(task.id, f"{task.attempt} pauses until {moment(until)}: {ended.detail}")
+    if outage.is_open(then, policy(context.config)) and (before is None or then.until > before.until):
+        context.note("", f"{sentence(then, now)}. Nothing new is started with it before, and then one task goes first.")
 
 
-def _until(shop: RunContext, reason: AbortReason, before: Outage | None, now: float) -> float:
+def _until(context: RunContext, reason: AbortReason, before: Outage | None, now: float) -> float:
     match reason:
         case AbortReason.RATE_LIMITED:
-            return now + shop.config.rate_limit_pause_s
+            return now + context.config.rate_limit_pause_s
         case AbortReason.QUOTA_EXHAUSTED:
             return now + QUOTA_S
-    return outage.next_try(before, now, policy(shop.config), random.random())
+    return outage.next_try(before, now, policy(context.config), random.random())
 
 
-def _has_another(shop: RunContext, task: Task, then: Outage, now: float) -> bool:
+def _has_another(context: RunContext, task: Task, then: Outage, now: float) -> bool:
     """Whether the task's next start would be with another agent, once this outage is on record."""
-    made = shop.board.definition(task.id)
-    if made is None or outage.blocked_until(then, now, policy(shop.config)) is None:
+    made = context.board.definition(task.id)
+    if made is None or outage.blocked_until(then, now, policy(context.config)) is None:
         return False
 
     def is_not_usable(agent: str, model: str) -> bool:
-        here = (agent, endpoint(shop, agent, model)) == (then.agent, then.endpoint)
-        return here or is_down(shop, agent, model)
+        here = (agent, endpoint(context, agent, model)) == (then.agent, then.endpoint)
+        return here or is_down(context, agent, model)
 
     found = msgspec.structs.replace(task, continues=True)
-    choice = choose(made, shop.config, found, is_not_usable)
+    choice = choose(made, context.config, found, is_not_usable)
     return not is_not_usable(choice.agent, choice.model)

@@ -60,71 +60,73 @@ _USED_UP = {
 }
 
 
-def take(shop: RunContext, task: Task, ended: Exit) -> None:
+def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
     """What the runner said becomes the task's next state."""
-    shop.turns.follow(task)
+    context.turns.follow(task)
     match ended.ending:
         case Ending.DONE:
-            _done(shop, task, ended)
+            _done(context, task, ended)
         case Ending.UNREACHABLE | Ending.RATE_LIMITED | Ending.QUOTA:
-            outages.pause(shop, task, ended, **_end_of(shop, task, ended))
+            outages.pause(context, task, ended, **_end_of(context, task, ended))
         case Ending.ENVIRONMENT:
             # The machine failed, and not the task: it goes on with the same attempt, when the loop says.
             outcome = {"kind": "environment", "detail": ended.detail, "attempt": task.attempt}
-            more = _end_of(shop, task, ended)
-            back = shop.moved(task, TaskEvent.REQUEUE, AbortReason.ENVIRONMENT, outcome=outcome, **more)
-            shop.append(back, shop.held_up(task, ended.detail))
+            more = _end_of(context, task, ended)
+            back = context.moved(task, TaskEvent.REQUEUE, AbortReason.ENVIRONMENT, outcome=outcome, **more)
+            context.append(back, context.held_up(task, ended.detail))
         case Ending.AUTH_MISSING:
-            _fail_for_good(shop, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
+            _fail_for_good(context, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
         case Ending.STOPPED:
-            _give_back(shop, task, AbortReason.SHUTDOWN, ended)
+            _give_back(context, task, AbortReason.SHUTDOWN, ended)
         case Ending.LIMIT:
-            _limit(shop, task, ended)
+            _limit(context, task, ended)
         case Ending.OVER_LIMIT:
             # No fault of the machine that passes: the next attempt is told, and begins with the last turn.
             why, said = AbortReason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
-            more = _end_of(shop, task, ended)
-            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, said, **more)
+            more = _end_of(context, task, ended)
+            context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, said, **more)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
-            shop.move(task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(shop, task, ended))
-            shop.note(task.id, f"{task.attempt} crashed: {_with_last_lines(shop, task, ended)}")
-        case Ending.FAILED | Ending.NOT_STARTED if _is_lost(shop, task, ended):
-            _begin_anew(shop, task, ended)
+            context.move(
+                task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(context, task, ended)
+            )
+            context.note(task.id, f"{task.attempt} crashed: {_with_last_lines(context, task, ended)}")
+        case Ending.FAILED | Ending.NOT_STARTED if _is_lost(context, task, ended):
+            _begin_anew(context, task, ended)
         case failed:
-            more = _end_of(shop, task, ended)
+            more = _end_of(context, task, ended)
             # Who has refused, or goes in circles, would do so again.
             more |= {"forget": True} if failed in _SPOILT else {}
-            detail = _with_last_lines(shop, task, ended)
-            shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, detail, **more)
+            detail = _with_last_lines(context, task, ended)
+            context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, detail, **more)
 
 
-def _is_lost(shop: RunContext, task: Task, ended: Exit) -> bool:
+def _is_lost(context: RunContext, task: Task, ended: Exit) -> bool:
     """Whether a start that was to go on with a conversation has come to nothing: no turn, no word, nothing spent."""
-    agent = shop.agents.get(task.worked_by)
+    agent = context.agents.get(task.worked_by)
     if not task.session or agent is None or not agent.resumes or not task.came_to_nothing:
         return False
-    traces = shop.layout.attempt_files(task.attempt).traces
+    traces = context.layout.attempt_files(task.attempt).traces
     told = (line.record for line in jsonl.LineLedger(traces).read()) if traces.exists() else ()
     return not (ended.spent.usd or ended.spent.tokens or any(each.get("start") == ended.start for each in told))
 
 
-def _begin_anew(shop: RunContext, task: Task, ended: Exit) -> None:
+def _begin_anew(context: RunContext, task: Task, ended: Exit) -> None:
     """The next start begins another conversation. The first time in an attempt, that is no fault of the attempt's."""
     detail = f"The conversation {task.session} was lost: it could not be gone on with. {ended.detail.rstrip('.')}."
-    if lines := _last_lines(shop.layout.attempt_files(task.attempt), ended.start):
+    if lines := _last_lines(context.layout.attempt_files(task.attempt), ended.start):
         detail += f' Its last words: "{lines[-1]}".' if lines[-1] not in detail else ""
-    more: dict[str, Any] = {**_end_of(shop, task, ended), "session": "", "forget": True}
+    more: dict[str, Any] = {**_end_of(context, task, ended), "session": "", "forget": True}
     if task.lost_in == task.attempt:
-        shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
+        context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
         return
     outcome = {"kind": "conversation_lost", "detail": detail, "attempt": task.attempt}
-    shop.move(task, TaskEvent.REQUEUE, AbortReason.CONVERSATION_LOST, outcome=outcome, **more)
-    shop.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
+    context.move(task, TaskEvent.REQUEUE, AbortReason.CONVERSATION_LOST, outcome=outcome, **more)
+    context.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
 
 
-def _with_last_lines(shop: RunContext, task: Task, ended: Exit) -> str:
+def _with_last_lines(context: RunContext, task: Task, ended: Exit) -> str:
     """How it ended, with what it printed last where it gave no reason by itself."""
-    lines = _last_lines(shop.layout.attempt_files(task.attempt), ended.start)
+    lines = _last_lines(context.layout.attempt_files(task.attempt), ended.start)
     if not lines or not ended.detail.startswith(_WITHOUT_REASON) or lines[-1] in ended.detail:
         return ended.detail
     return f'{ended.detail} It printed: "{" / ".join(lines)}".'
@@ -147,69 +149,69 @@ def _last_lines(files: Attempt, start: int) -> list[str]:
     return [line[:LINE_CHARS_MAX] for line in words[-LINES_TOLD:]]
 
 
-def orphan(shop: RunContext, task: Task, event: TaskEvent) -> None:
+def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
     """Ends whatever is left of the attempt, then says that it is nobody's."""
-    files = shop.layout.attempt_files(task.attempt)
-    starts.end_all(files, task.attempt, task.starts, shop.config.grace_s)
+    files = context.layout.attempt_files(task.attempt)
+    starts.end_all(files, task.attempt, task.starts, context.config.grace_s)
     # It may have come to its end just now, and said so.
     ended = attempt_folder.read_exit(files, task.starts, task.intent)
     if ended is not None and ended.ending is not Ending.STOPPED:
-        take(shop, task, ended)
+        apply_exit(context, task, ended)
         return
-    shop.turns.follow(task)
+    context.turns.follow(task)
     reason = AbortReason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else AbortReason.CRASHED
-    shop.move(task, event, reason, session=_session(files) or task.session, rest=_rest(shop, task, None))
-    said = _last_words(shop, task.attempt)
-    shop.note(
+    context.move(task, event, reason, session=_session(files) or task.session, rest=_rest(context, task, None))
+    said = _last_words(context, task.attempt)
+    context.note(
         task.id, f"{task.attempt} is orphaned after turn {task.turn}" + (f"; its runner said: {said}" if said else "")
     )
 
 
-def go_on(shop: RunContext, task: Task) -> None:
+def go_on(context: RunContext, task: Task) -> None:
     """Saves an orphan's tree as it was found, puts it back to its last turn where that is right, and opens the task."""
-    made = shop.board.worked_on(task)
-    most = made.max_resumes if made.max_resumes is not None else shop.config.max_resumes
+    made = context.board.worked_on(task)
+    most = made.max_resumes if made.max_resumes is not None else context.config.max_resumes
     if task.resumes >= most:
-        if salvage(shop, task, made):
+        if salvage(context, task, made):
             return
         detail = f"it was continued {task.resumes} times, and was orphaned again"
-        if said := _last_words(shop, task.attempt):
+        if said := _last_words(context, task.attempt):
             detail += f"; the last words of its runner: {said}"
         more: dict[str, Any] = {"forget": True} if task.session and task.came_to_nothing else {}
-        shop.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
+        context.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
         return
-    back = shop.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED, tree=_save(shop, task))
+    back = context.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED, tree=_save(context, task))
     if task.used.turns or not task.resumes:
-        shop.append(back)
+        context.append(back)
         return
     # It came to nothing, and not for the first time: at once it would come to nothing again.
-    not_before = shop.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
-    shop.append(Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}), back)
+    not_before = context.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
+    context.append(Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}), back)
 
 
-def _last_words(shop: RunContext, attempt: str) -> str:
+def _last_words(context: RunContext, attempt: str) -> str:
     """The end of what the runner printed, which is nothing unless it failed by itself."""
     try:
-        lines = (shop.layout.logs / f"{attempt}.log").read_text(errors="replace").splitlines()
+        lines = (context.layout.logs / f"{attempt}.log").read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return ""
     return lines[-1].strip() if lines else ""
 
 
-def _save(shop: RunContext, task: Task) -> str:
+def _save(context: RunContext, task: Task) -> str:
     """Saves an orphan's tree as it was found; returns its commit where the next start has to go on with it.
 
     Once: a tree that descends from what the attempt went on with was saved by whoever died before saying so.
     """
-    if not shop.worktrees.mend(task.id, task.base):
+    if not context.worktrees.mend(task.id, task.base):
         return ""
-    snapshots, store = shop.worktrees.snapshots(task.id, task.base), shop.worktrees.store
+    snapshots, store = context.worktrees.snapshots(task.id, task.base), context.worktrees.store
     name = f"orphan-{task.starts}"
     saved = snapshots.names(task.attempt).get(name, "")
-    before = base_tree.tree_of(shop.layout, task)
+    before = base_tree.tree_of(context.layout, task)
     if not saved or (before and not store.descends(saved, before)):
         saved = snapshots.take(task.attempt, name, large="leave_out").commit
-    files = shop.layout.attempt_files(task.attempt)
+    files = context.layout.attempt_files(task.attempt)
     return saved if _is_of_this_boot(files, task.starts) and _worked_after_last_turn(files) else ""
 
 
@@ -227,18 +229,18 @@ def _worked_after_last_turn(files: Attempt) -> bool:
     return any(event.get("type") == "tool_ended" and event["ts"] > last for event in events)
 
 
-def _end_of(shop: RunContext, task: Task, ended: Exit) -> dict[str, Any]:
+def _end_of(context: RunContext, task: Task, ended: Exit) -> dict[str, Any]:
     """What the end of a start says, whatever becomes of the task: its tree is what the next start goes on with."""
-    return {"session": ended.session, "rest": _rest(shop, task, ended), "tree": ended.snapshot}
+    return {"session": ended.session, "rest": _rest(context, task, ended), "tree": ended.snapshot}
 
 
-def _rest(shop: RunContext, task: Task, ended: Exit | None) -> Spend:
+def _rest(context: RunContext, task: Task, ended: Exit | None) -> Spend:
     """What the start has spent and no turn has counted: an agent pays for its last words, too."""
     used = task.used
     if ended is not None:
         spent = ended.spent
     else:
-        ledger = jsonl.LineLedger(shop.layout.attempt_files(task.attempt).spend)
+        ledger = jsonl.LineLedger(context.layout.attempt_files(task.attempt).spend)
         lines = [line.record for line in ledger.read() if line.record["start"] == task.starts]
         tokens = sum(line["tokens_in"] + line["tokens_out"] for line in lines)
         spent = Spend(sum(line["usd"] for line in lines), tokens, 0, used.seconds)
@@ -247,12 +249,12 @@ def _rest(shop: RunContext, task: Task, ended: Exit | None) -> Spend:
     return Spend(usd, max(spent.tokens - used.tokens, 0), 0, max(spent.seconds - used.seconds, 0.0))
 
 
-def unsettled_spend(shop: RunContext, task: Task) -> Spend:
+def unsettled_spend(context: RunContext, task: Task) -> Spend:
     """What the last start, which has ended, has spent after its last turn."""
     if not task.starts or task.remote:
         return Spend()
     return _rest(
-        shop, task, attempt_folder.read_exit(shop.layout.attempt_files(task.attempt), task.starts, task.intent)
+        context, task, attempt_folder.read_exit(context.layout.attempt_files(task.attempt), task.starts, task.intent)
     )
 
 
@@ -266,55 +268,55 @@ def _session(files: Attempt) -> str:
     return found
 
 
-def _done(shop: RunContext, task: Task, ended: Exit) -> None:
+def _done(context: RunContext, task: Task, ended: Exit) -> None:
     candidate = ""
     try:
-        base_tree.expect_result(shop.worktrees.store, task, ended.snapshot)
+        base_tree.expect_result(context.worktrees.store, task, ended.snapshot)
     except SnapshotLost as error:
         # Its tree is what the next start has to begin with, and that is for a person to decide.
         flag = {"task": task.id, "parked": str(error), "not_before": task.not_before}
-        back = shop.moved(task, TaskEvent.REQUEUE, AbortReason.PARKED, **_end_of(shop, task, ended))
-        shop.append(back, Record("task_flagged", flag, actor="loop"))
-        shop.note(task.id, str(error))
+        back = context.moved(task, TaskEvent.REQUEUE, AbortReason.PARKED, **_end_of(context, task, ended))
+        context.append(back, Record("task_flagged", flag, actor="loop"))
+        context.note(task.id, str(error))
         return
-    store, modules = shop.worktrees.store, shop.worktrees.modules
-    if ended.snapshot and (inner := merges.nested(store, task.base, ended.snapshot, shop.worktrees.exclude)):
-        _refuse_nested(shop, task, ended, [git.readable(path) for path in inner])
+    store, modules = context.worktrees.store, context.worktrees.modules
+    if ended.snapshot and (inner := merges.nested(store, task.base, ended.snapshot, context.worktrees.exclude)):
+        _refuse_nested(context, task, ended, [git.readable(path) for path in inner])
         return
     if ended.snapshot and (found := merges.below_submodules(store, task.base, ended.snapshot, modules)):
-        _refuse_submodules(shop, task, ended, found)
+        _refuse_submodules(context, task, ended, found)
         return
     if ended.snapshot:
-        who = merges.identity(shop.repo, shop.config)
-        message = commit_messages.of_candidate(shop, task, shop.board.worked_on(task))
+        who = merges.identity(context.repo, context.config)
+        message = commit_messages.of_candidate(context, task, context.board.worked_on(task))
         made = merges.candidate(
             store,
             task.base,
             ended.snapshot,
             message,
             who,
-            exclude=shop.worktrees.exclude,
+            exclude=context.worktrees.exclude,
             modules=modules,
             attempt=task.attempt,
         )
         candidate = made or task.base
-    shop.move(
+    context.move(
         task,
         TaskEvent.AGENT_REPORTS_SUCCESS,
         TransitionReason.AGENT_REPORTED,
         candidate=candidate,
         session=ended.session,
-        rest=_rest(shop, task, ended),
+        rest=_rest(context, task, ended),
         agent=task.agent,
         outcome={"detail": ended.detail} if ended.detail else {},
     )
-    shop.note(task.id, f"{task.attempt} is done after {plural(task.turn, 'turn')}")
+    context.note(task.id, f"{task.attempt} is done after {plural(task.turn, 'turn')}")
 
 
-def _refuse_submodules(shop: RunContext, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
+def _refuse_submodules(context: RunContext, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
     """What was done elsewhere is kept in the attempt's turns, and the next attempt begins with it."""
     paths = ", ".join([path for each in found.values() for path in each][:5])
-    if shop.worktrees.modules is None:
+    if context.worktrees.modules is None:
         kind = "submodule"
         detail = f"it changes {paths}, which is a submodule or below one: only its own repository has that. Agents get "
         detail += "the files of submodules, and may move them to other commits, with `submodules: init` in "
@@ -326,42 +328,42 @@ def _refuse_submodules(shop: RunContext, task: Task, ended: Exit, found: Mapping
         detail += f"it is kept in the turns of {task.attempt}"
         way = f"Leave the submodule as it was, or check out a commit that is in its repository already: `git -C {one} "
         way += "log --all`. New work in it goes to its own repository first, and a person types `git fetch` in it here"
-    _refuse(shop, task, ended, kind, detail, f"Your work was not taken: {detail}. {way}.")
+    _refuse(context, task, ended, kind, detail, f"Your work was not taken: {detail}. {way}.")
 
 
-def _refuse_nested(shop: RunContext, task: Task, ended: Exit, paths: Sequence[str]) -> None:
+def _refuse_nested(context: RunContext, task: Task, ended: Exit, paths: Sequence[str]) -> None:
     """The repositories stay in the worktree, where the next attempt finds them."""
-    one, top = paths[0], shop.worktrees.path(task.id)
+    one, top = paths[0], context.worktrees.path(task.id)
     detail = f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which at most the commit is saved. "
     detail += f"Remove {one}/.git in {top} if its files are to land, or list {one}/ in .gitignore to keep it out"
-    _refuse(shop, task, ended, "nested_repository", detail, f"Your work was not taken: {detail}.")
+    _refuse(context, task, ended, "nested_repository", detail, f"Your work was not taken: {detail}.")
 
 
-def _refuse(shop: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
-    more: dict[str, Any] = {"session": ended.session, "rest": _rest(shop, task, ended)}
+def _refuse(context: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
+    more: dict[str, Any] = {"session": ended.session, "rest": _rest(context, task, ended)}
     reason = AbortReason.VERIFICATION_FAILED
-    shop.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, told, **more)
+    context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, told, **more)
 
 
-def _limit(shop: RunContext, task: Task, ended: Exit) -> None:
-    made = shop.board.worked_on(task)
-    cap = budget.binding(task, made, shop.config, shop.ledger.state, ended.limit)
+def _limit(context: RunContext, task: Task, ended: Exit) -> None:
+    made = context.board.worked_on(task)
+    cap = budget.binding(task, made, context.config, context.ledger.state, ended.limit)
     if cap == "task":
         # Another attempt would have nothing to spend, either.
-        _fail_for_good(shop, task, _USED_UP[ended.limit], "limit", ended)
+        _fail_for_good(context, task, _USED_UP[ended.limit], "limit", ended)
     else:
-        _give_back(shop, task, _USED_UP[ended.limit], ended)
+        _give_back(context, task, _USED_UP[ended.limit], ended)
 
 
-def _fail_for_good(shop: RunContext, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
+def _fail_for_good(context: RunContext, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
     """No other attempt follows by itself: a person has to change something first."""
     outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
-    more = _end_of(shop, task, ended)
-    shop.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
-    shop.note(task.id, ended.detail)
+    more = _end_of(context, task, ended)
+    context.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
+    context.note(task.id, ended.detail)
 
 
-def _give_back(shop: RunContext, task: Task, reason: AbortReason, ended: Exit) -> None:
+def _give_back(context: RunContext, task: Task, reason: AbortReason, ended: Exit) -> None:
     """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
-    shop.move(task, TaskEvent.REQUEUE, reason, **_end_of(shop, task, ended))
-    shop.note(task.id, f"{task.attempt} pauses: {ended.detail}")
+    context.move(task, TaskEvent.REQUEUE, reason, **_end_of(context, task, ended))
+    context.note(task.id, f"{task.attempt} pauses: {ended.detail}")

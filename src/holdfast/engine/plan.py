@@ -20,7 +20,7 @@ from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.storage.records.attempt_folder import Liveness
 
 
-class Sight(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """What was seen of the attempt that a task is in. `silent_s`: how long its runner has given no sign of life."""
 
     seen: Liveness
@@ -34,7 +34,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-class Take(msgspec.Struct, frozen=True, tag=True):
+class ApplyExit(msgspec.Struct, frozen=True, tag=True):
     """Its runner has ended and said how."""
 
     task: str
@@ -89,7 +89,7 @@ class Lapse(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-Command = Begin | Take | Orphan | Continue | Retry | Follow | Cancel | Finish | StartTask | Lapse
+Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | Finish | StartTask | Lapse
 
 AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _STEPS = AT_WORK | {TaskState.ORPHANED, TaskState.FAILED}
@@ -99,7 +99,7 @@ def plan(
     state: State,
     graph: Graph,
     active: Collection[str],
-    sights: Mapping[str, Sight],
+    observed: Mapping[str, Observation],
     now: float,
     config: Config,
     *,
@@ -124,7 +124,7 @@ def plan(
     free = [name for name in active if name not in held and name not in doomed]
     steps: list[Command] = [Cancel(*each) for each in aborts]
     steps += [Lapse(name) for name in lapsed if state.tasks[name].remote and name not in doomed]
-    steps += [step for name in free if (step := _step(state.tasks[name], sights.get(name), config)) is not None]
+    steps += [step for name in free if (step := _step(state.tasks[name], observed.get(name), config)) is not None]
     steps += [Follow(name, event) for name, event in graph.due_moves(overdue) if name not in doomed]
     if stopping:
         return steps
@@ -134,8 +134,12 @@ def plan(
             steps.append(Finish(min(done, key=lambda task: (task.changed_at, task.id)).id))
     if not steps:
         # Only once all else has settled, so that what ended makes room before more begins.
-        tasks = ((state.tasks[name], sights.get(name)) for name in active)
-        at_work = sum(is_at_work(task, sight.seen if sight else None) for task, sight in tasks if not task.remote)
+        tasks = ((state.tasks[name], observed.get(name)) for name in active)
+        at_work = sum(
+            is_at_work(task, observation.seen if observation else None)
+            for task, observation in tasks
+            if not task.remote
+        )
         if at_work < config.max_agents:
             steps += _first_start(graph, now, held, only)
     return steps
@@ -147,13 +151,13 @@ def is_at_work(task: Task, seen: Liveness | None) -> bool:
     return task.state in AT_WORK and (is_known or seen is Liveness.ALIVE)
 
 
-def _step(task: Task, sight: Sight | None, config: Config) -> Command | None:
+def _step(task: Task, observation: Observation | None, config: Config) -> Command | None:
     """The next step of a task that is in an attempt, or between two."""
     match task.state:
         case TaskState.CLAIMED if task.started:
             return Begin(task.id)
-        case TaskState.IN_PROGRESS if sight is not None:
-            return _progress(task, sight, config)
+        case TaskState.IN_PROGRESS if observation is not None:
+            return _progress(task, observation, config)
         # What a person has stopped is opened all the same: it stays parked, and can be put back or gone on with.
         case TaskState.ORPHANED if not task.parked or task.parked == STOPPED:
             return Continue(task.id)
@@ -162,13 +166,13 @@ def _step(task: Task, sight: Sight | None, config: Config) -> Command | None:
     return None
 
 
-def _progress(task: Task, sight: Sight, config: Config) -> Command | None:
-    match sight.seen:
-        case Liveness.ENDED if sight.exit is not None:
-            return Take(task.id, sight.exit)
+def _progress(task: Task, observation: Observation, config: Config) -> Command | None:
+    match observation.seen:
+        case Liveness.ENDED if observation.exit is not None:
+            return ApplyExit(task.id, observation.exit)
         case Liveness.DEAD | Liveness.HEADLESS | Liveness.ABSENT:
             return Orphan(task.id, TaskEvent.CRASH)
-        case Liveness.ALIVE if sight.silent_s > config.heartbeat_timeout_s:
+        case Liveness.ALIVE if observation.silent_s > config.heartbeat_timeout_s:
             return Orphan(task.id, TaskEvent.HEARTBEAT_TIMEOUT)
     return None
 

@@ -16,14 +16,14 @@ from holdfast.landing import verify
 from holdfast.worktrees import commit_messages, merges
 
 
-def salvage(shop: RunContext, task: Task, made: Definition) -> bool:
+def salvage(context: RunContext, task: Task, made: Definition) -> bool:
     """Whether the orphan is done by what its last turn left."""
-    is_judged = bool(verify.gates_of(made, shop.config)) or (made.approve or False)
-    candidate = _candidate(shop, task, made) if is_judged and task.stands else ""
+    is_judged = bool(verify.gates_of(made, context.config)) or (made.approve or False)
+    candidate = _candidate(context, task, made) if is_judged and task.stands else ""
     if not candidate:
         return False
     detail = f"turn {task.stands} of {task.attempt}, which was orphaned too often to be continued, is judged as it is"
-    shop.move(
+    context.move(
         task,
         TaskEvent.PARTIAL_WORK_MERGED,
         TransitionReason.SALVAGED,
@@ -31,21 +31,21 @@ def salvage(shop: RunContext, task: Task, made: Definition) -> bool:
         agent=task.agent,
         outcome={"detail": detail},
     )
-    shop.note(task.id, detail)
+    context.note(task.id, detail)
     return True
 
 
-def _candidate(shop: RunContext, task: Task, made: Definition) -> str:
+def _candidate(context: RunContext, task: Task, made: Definition) -> str:
     """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
-    store, snapshot = shop.worktrees.store, journalled_turns(shop.layout, task.attempt).get(task.stands, "")
+    store, snapshot = context.worktrees.store, journalled_turns(context.layout, task.attempt).get(task.stands, "")
     if not snapshot or store.whole(snapshot):
         return ""
-    if merges.nested(store, task.base, snapshot, shop.worktrees.exclude):
+    if merges.nested(store, task.base, snapshot, context.worktrees.exclude):
         # It would be salvaged without files of it.
         return ""
-    message = commit_messages.of_candidate(shop, task, made)
-    who = merges.identity(shop.repo, shop.config)
-    trees = shop.worktrees
+    message = commit_messages.of_candidate(context, task, made)
+    who = merges.identity(context.repo, context.config)
+    trees = context.worktrees
     found = merges.candidate(
         store, task.base, snapshot, message, who, exclude=trees.exclude, modules=trees.modules, attempt=task.attempt
     )

@@ -47,7 +47,7 @@ LEASE_S = 3600.0
 ORDER_TYPE = "application/json"
 
 
-class Held(msgspec.Struct, frozen=True):
+class NotStarted(msgspec.Struct, frozen=True):
     """Why a task was not started. `soon`: an agent's end may change that. `for_all`: no other would be, either.
     `fault`: the machine failed, and the task is open again under the same attempt. `until`: when it may be started
     again, where that is known. `of_agent`: the reason is its agent's, not its own."""
@@ -63,62 +63,64 @@ class Held(msgspec.Struct, frozen=True):
 _OTHERS_INSIDE = ("/tmp/", "/dev/")
 
 
-def start(shop: RunContext, task: Task, free_slots: int) -> Held | None:
+def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None:
     """Starts a runner for the task, or says why not."""
-    made = shop.board.definition(task.id)
+    made = context.board.definition(task.id)
     if made is None:
-        return Held("its file is gone or cannot be used")
-    if lost := [name for name in made.depends_on if name in shop.lost]:
-        return Held(f"it builds on {lost[0]}. {shop.lost[lost[0]]}")
-    choice = choose(made, shop.config, task, lambda agent, model: outages.is_down(shop, agent, model))
-    agent = shop.agents.get(choice.agent)
+        return NotStarted("its file is gone or cannot be used")
+    if lost := [name for name in made.depends_on if name in context.lost]:
+        return NotStarted(f"it builds on {lost[0]}. {context.lost[lost[0]]}")
+    choice = choose(made, context.config, task, lambda agent, model: outages.is_down(context, agent, model))
+    agent = context.agents.get(choice.agent)
     if agent is None:
-        return Held(f"there is no agent called {choice.agent}; known are {', '.join(sorted(shop.agents))}")
-    kind = shop.sandbox_of(made)
-    if missing := agent.missing(made) or shop.missing_sandbox(kind):
-        return Held(missing)
-    if hidden := _hidden_program(shop, agent, made):
-        return Held(hidden)
-    if kind == "none" and shop.config.sandbox_network == "none":
-        return Held("`sandbox_network: none` needs a sandbox, and it has none; install bubblewrap, or set it to `open`")
-    if (down := outages.blocking(shop, choice.agent, choice.model)) is not None:
-        told = outages.sentence(down[0], shop.clock())
-        return Held(told, soon=not math.isfinite(down[1]), until=down[1], of_agent=True)
-    if wrong := template_problem(shop.layout):
-        return Held(wrong, for_all=True)
+        return NotStarted(f"there is no agent called {choice.agent}; known are {', '.join(sorted(context.agents))}")
+    kind = context.sandbox_of(made)
+    if missing := agent.missing(made) or context.missing_sandbox(kind):
+        return NotStarted(missing)
+    if hidden := _hidden_program(context, agent, made):
+        return NotStarted(hidden)
+    if kind == "none" and context.config.sandbox_network == "none":
+        return NotStarted(
+            "`sandbox_network: none` needs a sandbox, and it has none; install bubblewrap, or set it to `open`"
+        )
+    if (down := outages.blocking(context, choice.agent, choice.model)) is not None:
+        told = outages.sentence(down[0], context.clock())
+        return NotStarted(told, soon=not math.isfinite(down[1]), until=down[1], of_agent=True)
+    if wrong := template_problem(context.layout):
+        return NotStarted(wrong, for_all=True)
     try:
-        shop.worktrees.expect_submodules(task.base if task.starts else merges.newest(shop.repo, shop.branch))
+        context.worktrees.expect_submodules(task.base if task.starts else merges.newest(context.repo, context.branch))
     except SubmoduleMissing as error:
-        return Held(str(error))
-    caps = budget.reserve(shop.ledger.state, task, made, shop.config, shop.clock(), free_slots)
+        return NotStarted(str(error))
+    caps = budget.reserve(context.ledger.state, task, made, context.config, context.clock(), free_slots)
     if isinstance(caps, budget.BudgetRefusal):
         if caps.until is not None:
-            shop.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
-        return Held(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
+            context.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
+        return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
-    shop.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)
+    context.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)
     try:
-        _begin(shop, task, agent, caps)
+        _begin(context, task, agent, caps)
     except (DefinitionLost, SnapshotLost, SnapshotTooLarge) as error:
-        shop.park(task, str(error))
+        context.park(task, str(error))
     except HoldfastError as error:
         if is_fatal(error):
             raise
         if is_environment(error):
             outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt}
-            back = shop.moved(task, TaskEvent.UNCLAIM, AbortReason.ENVIRONMENT, outcome=outcome)
-            shop.append(back, shop.held_up(task, str(error)))
-            return Held(str(error), fault=True)
-        shop.fail(task, TaskEvent.IMMEDIATE_FAILURE, AbortReason.NOT_STARTED, "not_started", str(error))
+            back = context.moved(task, TaskEvent.UNCLAIM, AbortReason.ENVIRONMENT, outcome=outcome)
+            context.append(back, context.held_up(task, str(error)))
+            return NotStarted(str(error), fault=True)
+        context.fail(task, TaskEvent.IMMEDIATE_FAILURE, AbortReason.NOT_STARTED, "not_started", str(error))
     return None
 
 
-def _hidden_program(shop: RunContext, agent: Agent, made: Definition) -> str:
+def _hidden_program(context: RunContext, agent: Agent, made: Definition) -> str:
     """Why a confined agent's program is not there for it; each start would fail the same way."""
     program = agent.find() or ""
-    shown = (Path(program).is_relative_to(each) for each in bwrap.shown_below_covered(shop.repo))
+    shown = (Path(program).is_relative_to(each) for each in bwrap.shown_below_covered(context.repo))
     is_seen = not program.startswith(_OTHERS_INSIDE) or any(shown)
-    if shop.sandbox_of(made) != "bwrap" or is_seen:
+    if context.sandbox_of(made) != "bwrap" or is_seen:
         return ""
     return (
         f"{agent.name} is {program}, and the sandbox has a {'/'.join(program.split('/')[:2])} of its own, without that "
@@ -126,15 +128,20 @@ def _hidden_program(shop: RunContext, agent: Agent, made: Definition) -> str:
     )
 
 
-def _begin(shop: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
-    made = shop.board.worked_on(task)
+def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
+    made = context.board.worked_on(task)
     room = StartInputs(
-        shop.repo, shop.layout, shop.config, shop.blobs, shop.branch, lambda name: base_of(shop.ledger, name)
+        context.repo,
+        context.layout,
+        context.config,
+        context.blobs,
+        context.branch,
+        lambda name: base_of(context.ledger, name),
     )
     found = ready(room, task, made, agent)
     base = found.base
-    pins.pin(shop.repo, shop.layout, task.attempt, base)
-    hold(shop.worktrees, task, base, found.snapshot, found.begin)
+    pins.pin(context.repo, context.layout, task.attempt, base)
+    hold(context.worktrees, task, base, found.snapshot, found.begin)
     work = Work(
         task.id,
         task.attempt,
@@ -143,7 +150,7 @@ def _begin(shop: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         task.model,
         found.session,
         task.turn,
-        _counted(shop, task, found.session),
+        _counted(context, task, found.session),
     )
     start_number = task.starts + 1
     launch = agent.launch(work)
@@ -153,27 +160,27 @@ def _begin(shop: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         start_number,
         agent.name,
         launch,
-        str(shop.worktrees.path(task.id)),
+        str(context.worktrees.path(task.id)),
         base,
-        str(shop.worktrees.private(task.id)),
+        str(context.worktrees.private(task.id)),
         task.turn,
         task.turn - task.undone,
-        _limits(shop, made, caps),
-        tuple(shop.config.agent_env),
-        exclude=shop.worktrees.exclude,
-        sandbox=shop.sandbox_of(made),
-        sandbox_writable=shop.config.sandbox_writable,
-        sandbox_network=shop.config.sandbox_network,
-        audit_key=str(configured_path(shop.repo, shop.config.audit.key_path) or ""),
-        prices={name: price.per_million for name, price in shop.config.prices.items()},
+        _limits(context, made, caps),
+        tuple(context.config.agent_env),
+        exclude=context.worktrees.exclude,
+        sandbox=context.sandbox_of(made),
+        sandbox_writable=context.config.sandbox_writable,
+        sandbox_network=context.config.sandbox_network,
+        audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
+        prices={name: price.per_million for name, price in context.config.prices.items()},
     )
-    digest = shop.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
+    digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
     intended = SpawnIntended(
         task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps, True, found.begin
     )
-    carry_out(shop.ledger, shop.effects, "spawn", intended)
-    shop.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
-    shop.note(
+    carry_out(context.ledger, context.effects, "spawn", intended)
+    context.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
+    context.note(
         task.id,
         f"{task.attempt} is at work with {agent.name}"
         + (f" ({task.model})" if task.model else "")
@@ -181,11 +188,11 @@ def _begin(shop: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     )
 
 
-def _counted(shop: RunContext, task: Task, session: str) -> tuple[int, int]:
+def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int]:
     """The tokens in and out that the conversation has reported, whichever attempt of the task it was then."""
     tokens_in = tokens_out = 0
     for number in range(1, task.attempts + 1) if session else ():
-        path = shop.layout.attempt_files(f"{task.id}.{number}").spend
+        path = context.layout.attempt_files(f"{task.id}.{number}").spend
         for line in ledger.LineLedger(path).read() if path.exists() else ():
             if line.record.get("session") == session:
                 tokens_in += line.record["tokens_in"]
@@ -193,8 +200,8 @@ def _counted(shop: RunContext, task: Task, session: str) -> tuple[int, int]:
     return tokens_in, tokens_out
 
 
-def _limits(shop: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
-    config = shop.config
+def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
+    config = context.config
     return AttemptLimits(
         caps,
         made.timeout_s or config.timeout_s,

@@ -218,21 +218,21 @@ def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -
     changes = checkout.changes(old, new)
     # Before the files are read, so that a later change is seen.
     stamps = {change.path: checkout.stamp(change.path) for change in changes}
-    sight = _Sight(checkout, private, changes, old, new)
+    observation = _Sight(checkout, private, changes, old, new)
     # What the user has committed on top since is theirs.
     committed = {change.path for change in checkout.changes(new, "HEAD")} if landed else set()
     # What goes makes room for what comes: a folder becomes a file, or a file a folder.
     ordered = sorted(changes, key=lambda change: change.new is not None)
     steps = []
     for change in ordered:
-        file, entry = sight.file(change), sight.entry(change)
+        file, entry = observation.file(change), observation.entry(change)
         if change.path in committed:
             file = HeldFiles.OWN
-        indexed = sight.index.get(change.path)
-        skipped = change.path in sight.skipped
+        indexed = observation.index.get(change.path)
+        skipped = change.path in observation.skipped
         step = RefreshStep(change, file, entry, stamps[change.path], skipped, indexed is not None and indexed.assumed)
         if change.new is None and not step.is_left:
-            sight.gone.add(change.path)
+            observation.gone.add(change.path)
         steps.append(step)
     return steps
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from holdfast.backlog.restore import put_back_config
 from holdfast.clock import monotonic
+from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Requests
 from holdfast.decisions.stop import end_agents, leave, tell_adopted
-from holdfast.decisions.tasks import Later
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import AbortReason
@@ -31,9 +31,20 @@ from holdfast.engine.context import RunContext
 from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, take_foreign
 from holdfast.engine.landing import finish, see_to_lost
 from holdfast.engine.landing_thread import LandingThread
-from holdfast.engine.plan import AT_WORK, GIVEN_UP, Command, Finish, Orphan, Sight, StartTask, Take, is_at_work, plan
+from holdfast.engine.plan import (
+    AT_WORK,
+    GIVEN_UP,
+    ApplyExit,
+    Command,
+    Finish,
+    Observation,
+    Orphan,
+    StartTask,
+    is_at_work,
+    plan,
+)
 from holdfast.engine.silence import LOOK_S, Waits
-from holdfast.engine.start import Held, start
+from holdfast.engine.start import NotStarted, start
 from holdfast.errors import (
     ClaimRefused,
     HoldfastError,
@@ -60,21 +71,21 @@ class Loop:
 
     def __init__(
         self,
-        shop: RunContext,
+        context: RunContext,
         *,
         only: Collection[str] | None = None,
         show: Callable[[Loop], None] = lambda loop: None,
         stays: bool = False,
         works: bool = True,
     ) -> None:
-        self.shop = shop
+        self.context = context
         self.only = only
-        self.board = shop.board
-        self.signals = Signals(shop.layout)
-        self.requests = Requests(shop.layout)
+        self.board = context.board
+        self.signals = Signals(context.layout)
+        self.requests = Requests(context.layout)
         self.stopping = self.full = ""
-        self._finisher = shop.finisher = LandingThread(self.wake)
-        self.holds = TaskHolds(lambda task, text: shop.note(task, text), shop.clock)
+        self._landing_thread = context.landing_thread = LandingThread(self.wake)
+        self.holds = TaskHolds(lambda task, text: context.note(task, text), context.clock)
         self.stays, self.works = stays, works
         self._show = show
         self._asked: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -84,7 +95,7 @@ class Loop:
         self._watch: SignalWatch | None = None
         self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
-        self._lost: set[str] = set(shop.lost)
+        self._lost: set[str] = set(context.lost)
         # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
         self.seen_at_work: tuple[Task, ...] = ()
 
@@ -93,9 +104,9 @@ class Loop:
     def run(self) -> None:
         """Works until nothing is left to do, or until asked to stop."""
         self.board.keep_up()
-        tell_adopted(self.shop, self.at_work)
-        if self.works and self.shop.lost:
-            self._finisher.begin(next(iter(self.shop.lost)), lambda: see_to_lost(self.shop))
+        tell_adopted(self.context, self.at_work)
+        if self.works and self.context.lost:
+            self._landing_thread.begin(next(iter(self.context.lost)), lambda: see_to_lost(self.context))
         with self._awake():
             while True:
                 self._tick()
@@ -105,7 +116,7 @@ class Loop:
             # Who asked just before the end is answered, too.
             self._do_asked()
         if self.at_work:
-            leave(self.shop, self.at_work)
+            leave(self.context, self.at_work)
 
     def wake(self) -> None:
         """Has the loop look again, from any thread."""
@@ -141,7 +152,7 @@ class Loop:
         # One whose step could not be done is left to the next run: it is nobody's once its process is gone.
         is_left = not task.remote and self.holds.is_left(task.id)
         # Looked for only where it counts.
-        seen = self.shop.spawn.look(task) if task.parked or is_left else None
+        seen = self.context.spawn.look(task) if task.parked or is_left else None
         return is_at_work(task, seen) and (not is_left or seen is Liveness.ALIVE)
 
     @contextlib.contextmanager
@@ -171,29 +182,29 @@ class Loop:
 
     def _tick(self) -> None:
         # Much is written in a round beside the journal: signals, files of tasks, answers.
-        self.shop.ledger.expect_owned()
-        self.ticked_at = self.shop.clock()
+        self.context.ledger.expect_owned()
+        self.ticked_at = self.context.clock()
         self._beat()
         # Asked first and set then: a signal that comes while the file is looked for must not be overwritten.
-        if asked := self.signals.asked_to_stop(self.shop.ledger.run):
+        if asked := self.signals.asked_to_stop(self.context.ledger.run):
             self.stopping = self.stopping or asked
-        self._take_results()
+        self._collect_landings()
         self.holds.release()
         if self._files_changed or not self._beat_at:
             self._files_changed = False
-            self._take_in()
-        self.holds.drop(self.requests.answer(self.shop, is_run=self.works, is_busy=bool(self.finishing)))
+            self._sync_backlog()
+        self.holds.drop(self.requests.answer(self.context, is_run=self.works, is_busy=bool(self.finishing)))
         self._do_asked()
         if self._watch is not None and self._watch.renew():
             self._look_again()
         self._beat_at = self._beat_at or monotonic()
         while self._round():
             pass
-        leftovers.remove(self.shop.layout)
+        leftovers.remove(self.context.layout)
         if not self.board.file_new():
             self._look_again()
         for error in self.board.project():
-            self.shop.note("", str(error))
+            self.context.note("", str(error))
         self._show(self)
 
     def _do_asked(self) -> None:
@@ -209,30 +220,30 @@ class Loop:
             # Not woken for: what it waits for is a landing, and that wakes.
             self._asked.put(work)
 
-    def _take_in(self) -> None:
-        put_back_config(self.shop.layout, self.shop.note)
+    def _sync_backlog(self) -> None:
+        put_back_config(self.context.layout, self.context.note)
         report = self.board.take_in()
         self.holds.drop(report.edited)
-        pins.release(self.shop.repo, self.shop.layout, map(self.board.task, report.cancelled))
-        self.shop.tell(report)
+        pins.release(self.context.repo, self.context.layout, map(self.board.task, report.cancelled))
+        self.context.tell(report)
 
     def _round(self) -> bool:
         """One plan, performed; False when there was nothing to do."""
         self.board.keep_up()
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
-        end_agents(self.shop, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
+        end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
         active = sorted(self.board.active)
-        sights = {name: sight for name in active if (sight := self._look(name)) is not None}
+        observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
         # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
-        lapsed = [claim.task for claim in self.shop.ledger.expired()]
+        lapsed = [claim.task for claim in self.context.ledger.expired()]
         with self.board.lock:
             commands = plan(
-                self.shop.ledger.state,
+                self.context.ledger.state,
                 self.board.graph,
                 active,
-                sights,
-                self.shop.clock(),
-                self.shop.config,
+                observed,
+                self.context.clock(),
+                self.context.config,
                 finishing=self.finishing,
                 held=self.holds.keys(),
                 failing={name for name in self.holds if self.holds.failures[name]},
@@ -247,14 +258,14 @@ class Loop:
             except HoldfastError as error:
                 if is_fatal(error):
                     raise
-                self._take_failure(command, error)
+                self._handle_failure(command, error)
         self.board.keep_up()
         self.seen_at_work = tuple(self._held())
         return bool(commands)
 
-    def _take_failure(self, command: Command, error: HoldfastError) -> None:
+    def _handle_failure(self, command: Command, error: HoldfastError) -> None:
         """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
-        if take_foreign(self.shop, self.holds, command.task, error, stays=self.stays):
+        if take_foreign(self.context, self.holds, command.task, error, stays=self.stays):
             return
         self.holds.failures[command.task] += 1
         task = self.board.task(command.task)
@@ -263,50 +274,50 @@ class Loop:
             self.holds.hold(command.task, str(error), soon=self.holds.failures[command.task] < FAILURES_MAX)
             return
         del self.holds.failures[command.task]
-        self.shop.fail(task, event, AbortReason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
+        self.context.fail(task, event, AbortReason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
 
     def _perform(self, command: Command) -> None:
         task = self.board.task(command.task)
         match command:
             case Finish():
-                self._finisher.begin(task.id, lambda: finish(self.shop, task))
+                self._landing_thread.begin(task.id, lambda: finish(self.context, task))
             case StartTask():
                 self._start(task)
             case step:
-                perform(self.shop, task, step)
-                if isinstance(step, Take) and step.exit.ending is Ending.ENVIRONMENT:
+                perform(self.context, task, step)
+                if isinstance(step, ApplyExit) and step.exit.ending is Ending.ENVIRONMENT:
                     self.holds.pause(task.id, step.exit.detail, stays=self.stays)
-                elif isinstance(step, Take | Orphan):
+                elif isinstance(step, ApplyExit | Orphan):
                     del self.holds.failures[task.id]
 
-    def _look(self, name: str) -> Sight | None:
+    def _observe(self, name: str) -> Observation | None:
         """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
         task = self.board.task(name)
         if task.state is not TaskState.IN_PROGRESS or task.remote:
             return None
-        files = self.shop.layout.attempt_files(task.attempt)
-        seen = self.shop.spawn.look(task)
-        self.shop.turns.follow(task)
+        files = self.context.layout.attempt_files(task.attempt)
+        seen = self.context.spawn.look(task)
+        self.context.turns.follow(task)
         if seen is not Liveness.ALIVE:
-            self.shop.silence.forget(task.attempt)
+            self.context.silence.forget(task.attempt)
         if seen is Liveness.ENDED:
-            return Sight(seen, attempt_folder.read_exit(files, task.starts, task.intent))
+            return Observation(seen, attempt_folder.read_exit(files, task.starts, task.intent))
         if seen is not Liveness.ALIVE:
-            return Sight(seen)
+            return Observation(seen)
         sign = attempt_folder.last_sign(files, task.starts)
-        return Sight(seen, silent_s=self.shop.silence.look(task.attempt, task.starts, sign))
+        return Observation(seen, silent_s=self.context.silence.look(task.attempt, task.starts, sign))
 
     def _start(self, task: Task) -> None:
         if self.full:
             self.holds.hold(task.id, self.full, soon=False)
             return
-        free = max(1, self.shop.config.max_agents - len(self.at_work))
+        free = max(1, self.context.config.max_agents - len(self.at_work))
         with self.board.lock:
-            sharing = sum(1 for _ in itertools.islice(self.board.graph.ready(self.shop.clock()), free))
+            sharing = sum(1 for _ in itertools.islice(self.board.graph.ready(self.context.clock()), free))
         try:
-            held = start(self.shop, task, max(1, sharing))
+            held = start(self.context, task, max(1, sharing))
         except ClaimRefused as error:
-            held = Held(str(error), soon=True)
+            held = NotStarted(str(error), soon=True)
         if held is None:
             # Whether the machine is well again is seen when its runner has ended.
             return
@@ -315,7 +326,7 @@ class Loop:
         else:
             self.full = held.reason if held.for_all else ""
             # An agent's outage is told once, and not again for each task that waits for it.
-            wait_s = max(held.until - self.shop.clock(), 0.0) if 0.0 < held.until < math.inf else TRY_AGAIN_S
+            wait_s = max(held.until - self.context.clock(), 0.0) if 0.0 < held.until < math.inf else TRY_AGAIN_S
             soon = held.soon or held.until > 0.0
             self.holds.hold(task.id, held.reason, soon=soon, wait_s=wait_s, is_quiet=held.of_agent)
 
@@ -324,21 +335,21 @@ class Loop:
     @property
     def finishing(self) -> str:
         """The task that is being verified or landed, or empty."""
-        return self._finisher.task
+        return self._landing_thread.task
 
-    def _take_results(self) -> None:
-        while (ended := self._finisher.take()) is not None:
-            if self._lost - self.shop.lost.keys():
+    def _collect_landings(self) -> None:
+        while (ended := self._landing_thread.take()) is not None:
+            if self._lost - self.context.lost.keys():
                 # What builds on a landing that is there again waits no longer.
                 self.holds.drop(list(self.holds))
-            self._lost = set(self.shop.lost)
+            self._lost = set(self.context.lost)
             error = ended.error
             if error is not None and (not isinstance(error, HoldfastError) or is_fatal(error)):
                 raise error
             # What was asked for is told to who asked.
             if error is None or ended.key:
                 del self.holds.failures[ended.task]
-            elif not take_foreign(self.shop, self.holds, ended.task, error, stays=self.stays):
+            elif not take_foreign(self.context, self.holds, ended.task, error, stays=self.stays):
                 self.holds.hold(ended.task, str(error), soon=False)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
@@ -347,7 +358,7 @@ class Loop:
         now = monotonic()
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
-            self.shop.seal_daily()
+            self.context.seal_daily()
             self._beat_at = now
 
     def _is_over(self) -> bool:
@@ -367,7 +378,7 @@ class Loop:
         waits = [BEAT_S, *(hold.due - now for hold in self.holds.values() if hold.until is not None)]
         with self.board.lock:
             if (moment := self.board.graph.next_moment()) is not None:
-                waits.append(moment - self.shop.clock())
+                waits.append(moment - self.context.clock())
         if self._held():
             waits.append(LOOK_S)
         return max(0.01, min(waits))

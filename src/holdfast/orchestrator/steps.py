@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from holdfast.decisions.cancel_chain import cancel_with, words_for
-from holdfast.decisions.tasks import DecisionContext
+from holdfast.decisions.context import DecisionContext
 from holdfast.domain.fsm import AbortReason, TransitionReason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine import outcome
 from holdfast.engine.context import RunContext
-from holdfast.engine.plan import REASONS, Begin, Cancel, Continue, Follow, Lapse, Orphan, Retry, Take
+from holdfast.engine.plan import REASONS, ApplyExit, Begin, Cancel, Continue, Follow, Lapse, Orphan, Retry
 from holdfast.worktrees import pins
 
-Step = Begin | Take | Orphan | Continue | Retry | Follow | Cancel | Lapse
+Step = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | Lapse
 
 
-def perform(shop: RunContext, task: Task, step: Step) -> None:
+def perform(context: RunContext, task: Task, step: Step) -> None:
     match step:
         case Begin():
-            shop.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
-        case Take(_, exit):
-            outcome.take(shop, task, exit)
+            context.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
+        case ApplyExit(_, exit):
+            outcome.apply_exit(context, task, exit)
         case Orphan(_, event):
-            outcome.orphan(shop, task, event)
+            outcome.orphan(context, task, event)
         case Continue():
-            outcome.go_on(shop, task)
+            outcome.go_on(context, task)
         case Retry():
-            shop.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, outcome=task.outcome)
+            context.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, outcome=task.outcome)
         case Follow(_, event):
-            shop.move(task, event, REASONS[event])
+            context.move(task, event, REASONS[event])
         case Cancel(_, reason, cause):
-            cancel_with(DecisionContext.of(shop, ""), task, reason, cause)
-            pins.release(shop.repo, shop.layout, [task])
-            shop.note(task.id, f"cancelled: {words_for(reason, cause)}")
+            cancel_with(DecisionContext.of(context, ""), task, reason, cause)
+            pins.release(context.repo, context.layout, [task])
+            context.note(task.id, f"cancelled: {words_for(reason, cause)}")
         case Lapse():
             event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
-            shop.move(task, event, AbortReason.HEARTBEAT_LOST)
-            shop.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
+            context.move(task, event, AbortReason.HEARTBEAT_LOST)
+            context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")

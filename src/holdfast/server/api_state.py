@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from starlette.requests import Request
 
 from holdfast.clock import wall
+from holdfast.decisions.context import DecisionContext, Later, unknown
 from holdfast.decisions.create import Catalogue
-from holdfast.decisions.tasks import DecisionContext, Later, unknown
 from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
 from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.auth import ROLES, Tokens
-from holdfast.server.batch_writer import Answers, Counter, Job, run_in_loop
+from holdfast.server.batch_writer import Answers, BatchWriter, Job, run_in_loop
 from holdfast.server.denials import STRANGER, Denials
 from holdfast.server.event_feed import Feed, FeedRoom
 from holdfast.server.host_check import Guard
@@ -36,18 +36,18 @@ STOPPING = "This server is ending. Nothing was changed; ask again when it is bac
 class Api:
     """One per server."""
 
-    def __init__(self, shop: RunContext, loop: Loop) -> None:
-        self.shop, self.loop = shop, loop
-        self.layout, self.config, self.board = shop.layout, shop.config, shop.board
-        self.tokens = Tokens(shop.layout, shop.ledger.state)
-        self.guard = Guard((shop.config.server.host, *shop.config.server.names))
+    def __init__(self, context: RunContext, loop: Loop) -> None:
+        self.context, self.loop = context, loop
+        self.layout, self.config, self.board = context.layout, context.config, context.board
+        self.tokens = Tokens(context.layout, context.ledger.state)
+        self.guard = Guard((context.config.server.host, *context.config.server.names))
         self.catalogue = Catalogue()
-        self.chronicle = Chronicle(shop.layout.wal)
-        self.answers = Answers(Chain(shop.layout.wal))
-        self.feed = Feed(lambda: Chain(shop.layout.wal), shop.config.server.events_kept)
-        self.room = FeedRoom(shop.config.server.followers_max, shop.config.server.followers_per_client_max)
+        self.chronicle = Chronicle(context.layout.wal)
+        self.answers = Answers(Chain(context.layout.wal))
+        self.feed = Feed(lambda: Chain(context.layout.wal), context.config.server.events_kept)
+        self.room = FeedRoom(context.config.server.followers_max, context.config.server.followers_per_client_max)
         self.quotas = Quotas()
-        self.repository = RepositoryLook(shop)
+        self.repository = RepositoryLook(context)
         self.began = wall()
         self.url = ""
         # Set once the files are taken in and what a crash left is recovered.
@@ -58,11 +58,11 @@ class Api:
         self.is_ending = False
         self.metrics = Metrics(self)
         self.logs = ServerLog(
-            shop.layout.logs / "server.log",
+            context.layout.logs / "server.log",
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
         )
         self.feed.on_drop = lambda: self.logs.write("follower_dropped", "warning", dropped=self.feed.dropped)
-        self.counter = Counter(self.desk, shop.ledger, loop.wake, self.fail)
+        self.batch_writer = BatchWriter(self.decision, context.ledger, loop.wake, self.fail)
 
     # -- who asks -----------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Api:
         """
 
         def work(loop: Loop) -> list[str]:
-            self.shop.put_on_record(event, details)
+            self.context.put_on_record(event, details)
             return []
 
         self.loop.ask(work)
@@ -118,17 +118,17 @@ class Api:
         self.is_ending = True
         if not self.prepared.done():
             self.prepared.set_result(None)
-        self.counter.close()
+        self.batch_writer.close()
 
-    def tell_denials(self) -> None:
+    def record_denials(self) -> None:
         """Once nobody asks any more, in the loop's thread: it takes no work now."""
-        self._denied.end(self.shop.put_on_record)
+        self._denied.end(self.context.put_on_record)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     @property
     def tasks(self) -> dict[str, Task]:
-        return self.shop.ledger.state.tasks
+        return self.context.ledger.state.tasks
 
     def task(self, name: str) -> Task:
         found = self.tasks.get(name)
@@ -141,15 +141,17 @@ class Api:
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
-    def desk(self, key: str, by: str, kind: str = "") -> DecisionContext:
+    def decision(self, key: str, by: str, kind: str = "") -> DecisionContext:
         busy = bool(self.loop.finishing)
-        return DecisionContext.of(self.shop, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR)
+        return DecisionContext.of(
+            self.context, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR
+        )
 
     def post(self, job: Job) -> None:
         if self.loop.stopping or self.is_ending:
             raise Problem(503, "stopping", STOPPING)
-        if job.operation.lane == "counter":
-            self.counter.post(job)
+        if job.operation.lane == "batch":
+            self.batch_writer.post(job)
         else:
             self.loop.ask(self._in_loop(job))
 
@@ -163,7 +165,7 @@ class Api:
                 self.board.take_in()
                 self.board.keep_up()
             try:
-                run_in_loop(job, self.desk(job.ask.key, job.ask.principal.name, job.operation.name))
+                run_in_loop(job, self.decision(job.ask.key, job.ask.principal.name, job.operation.name))
             except Later:
                 if not loop.stopping:
                     raise

@@ -48,10 +48,10 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 def build(api: Api, operations: list[Operation], more: list[BaseRoute]) -> Starlette:
     routes = [Route(each.path, _endpoint(api, each), methods=[each.method], name=each.name) for each in operations]
     handlers: Mapping[Any, Any] = {
-        Problem: _told,
-        HTTPException: _told_http,
-        HoldfastError: _told_error,
-        Exception: _told_broken,
+        Problem: _problem_response,
+        HTTPException: _http_error_response,
+        HoldfastError: _error_response,
+        Exception: _internal_error_response,
     }
     app = Starlette(routes=[*routes, *more], exception_handlers=handlers)
     # A path has one spelling; a redirection would repeat the name in the Host header, whatever it is.
@@ -59,22 +59,22 @@ def build(api: Api, operations: list[Operation], more: list[BaseRoute]) -> Starl
     return app
 
 
-async def _told(request: Request, problem: Exception) -> Response:
+async def _problem_response(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)
     return response(problem)
 
 
-async def _told_error(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HoldfastError)
     return response(problem_of(error))
 
 
-async def _told_broken(request: Request, error: Exception) -> Response:
+async def _internal_error_response(request: Request, error: Exception) -> Response:
     """What nobody expected is in the log; what it says may hold more than the asker should know."""
     return response(Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__)))
 
 
-async def _told_http(request: Request, error: Exception) -> Response:
+async def _http_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
     detail = f"{request.method} {request.url.path}: {TITLES.get(error.status_code, error.detail)}. See /docs."
@@ -166,7 +166,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     else:
         result = operation.function(api, ask)
     if operation.right != "public":
-        await api.counter.settled()
+        await api.batch_writer.settled()
     return _response(operation, result, operation.status)
 
 

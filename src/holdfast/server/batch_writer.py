@@ -4,8 +4,8 @@ on disk.
 A job's function is safe to repeat under its key: what was journalled of it before is not done again. Where the asker
 gave the key, the answer is journalled, too, so that the same question gets the same answer, also from the next run.
 
-The batch writer (`Counter`) carries out what only appends. It takes all jobs that wait, one after the other, for one
-sync: while the disk is busy with some, the next ones gather. What the run itself has to do goes to the loop's thread.
+`BatchWriter` carries out what only appends. It takes all jobs that wait, one after the other, for one sync: while the
+disk is busy with some, the next ones gather. What the run itself has to do goes to the loop's thread.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.decisions.context import DecisionContext, Later
 from holdfast.decisions.mailbox import FATAL, REFUSED
-from holdfast.decisions.tasks import DecisionContext, Later
 from holdfast.domain.entries import RequestAnswered
 from holdfast.errors import HoldfastError
 from holdfast.ports import Ledger
@@ -97,14 +97,14 @@ class Job:
         # What nobody expected. What was journalled before it is journalled; the state and the journal agree.
         self.fault: Exception | None = None
 
-    def carry_out(self, desk: DecisionContext) -> None:
+    def carry_out(self, decision: DecisionContext) -> None:
         """Does it, and keeps the answer back until `tell`. Raises Later, and what leaves nothing to go on with."""
         try:
-            known = self._answers.find(desk.ledger, self.ask.key, self.request) if self.is_keyed else None
+            known = self._answers.find(decision.ledger, self.ask.key, self.request) if self.is_keyed else None
             if known is None:
-                known = JobResult(self.operation.status, self.operation.function(desk, self.ask))
+                known = JobResult(self.operation.status, self.operation.function(decision, self.ask))
                 if self.is_keyed:
-                    self._answers.keep(desk.ledger, self.ask.key, self.request, known)
+                    self._answers.keep(decision.ledger, self.ask.key, self.request, known)
             self._result = known
         except Problem as problem:
             self._result = problem
@@ -129,24 +129,24 @@ class Job:
             self.future.set_exception(error)
 
 
-class Counter:
+class BatchWriter:
     """The thread that carries out what only appends. `done` is called after each batch: the loop has to look at it."""
 
     def __init__(
         self,
-        desk: Callable[[str, str], DecisionContext],
+        decision: Callable[[str, str], DecisionContext],
         ledger: Ledger,
         done: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self._desk = desk
+        self._decision = decision
         self._done = done
         self._ledger = ledger
         self._failed = failed
         # The batch whose sync has not returned yet. One that failed stays: nothing follows it.
         self._under_way: Future[None] | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="counter", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="batch-writer", daemon=True)
         self._thread.start()
 
     def post(self, job: Job) -> None:
@@ -179,7 +179,7 @@ class Counter:
             try:
                 with self._ledger.together():
                     for each in batch:
-                        each.carry_out(self._desk(each.ask.key, each.ask.principal.name))
+                        each.carry_out(self._decision(each.ask.key, each.ask.principal.name))
             except BaseException as error:  # noqa: BLE001 (told to all who wait, and to the run, which ends)
                 under_way.set_exception(error)
                 for each in batch:
@@ -195,10 +195,10 @@ class Counter:
                 return
 
 
-def run_in_loop(job: Job, desk: DecisionContext) -> None:
+def run_in_loop(job: Job, decision: DecisionContext) -> None:
     """In the loop's thread; raises Later when it must wait for a landing."""
     try:
-        job.carry_out(desk)
+        job.carry_out(decision)
     except Later:
         raise
     except BaseException as error:

@@ -156,9 +156,9 @@ class Metrics:
 
     def take_recovery(self) -> None:
         """Once recovery is over."""
-        shop = self._api.shop
-        self._recoveries.observe(shop.recovery_s)
-        for outcome, count in msgspec.structs.asdict(shop.recovered).items():
+        context = self._api.context
+        self._recoveries.observe(context.recovery_s)
+        for outcome, count in msgspec.structs.asdict(context.recovered).items():
             self._recovered.labels(outcome).inc(count)
 
     def render(self) -> bytes:
@@ -265,7 +265,7 @@ class _Scraped:
 
     def _look(self) -> Iterator[Metric]:
         api = self._api
-        ledger, loop = api.shop.ledger, api.loop
+        ledger, loop = api.context.ledger, api.loop
         # Copied in one step: others add tasks meanwhile.
         tasks = list(ledger.state.tasks.values())
         states = Counts(map(attrgetter("state"), tasks))
@@ -309,7 +309,7 @@ class _Scraped:
         heartbeat_s = silence_s = 0.0
         for task in at_work:
             files = self._api.layout.attempt_files(task.attempt)
-            heartbeat_s = max(heartbeat_s, self._api.shop.silence.seconds(task.attempt))
+            heartbeat_s = max(heartbeat_s, self._api.context.silence.seconds(task.attempt))
             with contextlib.suppress(OSError):
                 silence_s = max(silence_s, wall() - files.output.stat().st_mtime)
         return heartbeat_s, silence_s

@@ -18,9 +18,9 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 # whose task it is; `operate`: operators.
 Right = Literal["public", "any", "read", "work", "operate"]
 # Where it runs. `here`: at once, from memory. `aside`: in a thread of the pool, because it reads files or asks git.
-# `counter`: changes that only append, by the batch writer, many for one sync. `loop`: changes that the run itself must
+# `batch`: changes that only append, by the batch writer, many for one sync. `loop`: changes that the run itself must
 # make, in its thread.
-Lane = Literal["here", "aside", "counter", "loop"]
+Lane = Literal["here", "aside", "batch", "loop"]
 Role = Literal["operator", "agent", "reader"]
 
 
@@ -114,7 +114,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        return self.lane in ("counter", "loop")
+        return self.lane in ("batch", "loop")
 
     @property
     def parameters(self) -> list[str]:

@@ -41,22 +41,22 @@ class LockRow(msgspec.Struct, frozen=True):
 class RepositoryLook:
     """The newest answer; `look` renews it. Where git cannot be asked, the answer before stays."""
 
-    def __init__(self, shop: RunContext) -> None:
-        self._shop = shop
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._lock = threading.Lock()
         self._looked: tuple[float, tuple[str, ...]] | None = None
         self.lost: Mapping[str, LostRow] = {}
         self.locks: tuple[LockRow, ...] = ()
 
     def look(self) -> None:
-        landed = [task for task in list(self._shop.ledger.state.tasks.values()) if task.landed]
+        landed = [task for task in list(self._context.ledger.state.tasks.values()) if task.landed]
         commits = tuple(task.landed for task in landed)
         with self._lock:
             if self._looked is not None and self._looked[1] == commits and monotonic() - self._looked[0] < LOOK_S:
                 return
             try:
-                lost = shown(self._shop.repo, landed, self._shop.layout) if landed else {}
-                locks = lock_files.left_on_indexes(self._shop.repo)
+                lost = shown(self._context.repo, landed, self._context.layout) if landed else {}
+                locks = lock_files.left_on_indexes(self._context.repo)
             except (HoldfastError, OSError):
                 return
             steps = {name: RUN if told.next_step == "holdfast run" else told.next_step for name, told in lost.items()}

@@ -72,18 +72,18 @@ def make_page(layout: Layout, address: Address) -> Path:
 
 
 @contextlib.contextmanager
-def serving(shop: RunContext, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
+def serving(context: RunContext, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
     """Serves while here. On the way out what was asked is answered, and followers are let go.
 
     `prepares`: files are taken in and recovery runs while it serves already; what cannot be answered before waits.
     """
-    settings = shop.config.server
-    listening = listen(settings, _last_port(shop.layout))
-    api = Api(shop, loop)
-    traces = tracer(shop.layout, shop.ledger, api.logs)
-    position = shop.ledger.position
+    settings = context.config.server
+    listening = listen(settings, _last_port(context.layout))
+    api = Api(context, loop)
+    traces = tracer(context.layout, context.ledger, api.logs)
+    position = context.ledger.position
     api.feed.begin(position.run, position.seq)
-    told = shop.ledger.on_entry
+    told = context.ledger.on_entry
 
     def tell(run: str, entry: Entry) -> None:
         told(run, entry)
@@ -92,44 +92,44 @@ def serving(shop: RunContext, loop: Loop, *, prepares: bool = False) -> Iterator
         if traces is not None:
             traces.wake()
 
-    shop.ledger.on_entry = tell
-    shop.ledger.on_append = api.metrics.appended
+    context.ledger.on_entry = tell
+    context.ledger.on_append = api.metrics.appended
     port = listening.getsockname()[1]
     url = _url(settings, port)
     api.url = url
-    shop.spawn.told = lambda attempt: _told_to_agent(api, url, attempt)
+    context.spawn.told = lambda attempt: _told_to_agent(api, url, attempt)
     server = _Thread(api, listening, settings)
     # From the last to the first, whatever fails on the way: a thread that still serves would outlive its interpreter.
     with contextlib.ExitStack() as ending:
         ending.callback(api.logs.close)
-        ending.callback(api.logs.write, "server_stopped", run=shop.ledger.run)
+        ending.callback(api.logs.write, "server_stopped", run=context.ledger.run)
         if traces is not None:
             ending.callback(traces.close)
-        ending.callback(setattr, shop.ledger, "on_entry", told)
-        ending.callback(api.tell_denials)
+        ending.callback(setattr, context.ledger, "on_entry", told)
+        ending.callback(api.record_denials)
         ending.callback(server.stop)
         ending.callback(api.feed.close)
         ending.callback(api.end)
         server.start()
         _announce(api, url, port)
-        for path in (shop.layout.server, shop.layout.server_page):
+        for path in (context.layout.server, context.layout.server_page):
             ending.callback(disk.unlink, path, missing_ok=True)
         if prepares:
-            shop.prepare()
+            context.prepare()
         api.prepared.set_result(None)
         api.metrics.take_recovery()
         yield api
 
 
 def _announce(api: Api, url: str, port: int) -> None:
-    shop, settings = api.shop, api.config.server
+    context, settings = api.context, api.config.server
     address = Address(url, api.tokens.of_role("operator"), api.tokens.of_role("reader"), process.current())
-    disk.replace(shop.layout.server_port, msgspec.json.encode(port))
-    disk.replace(shop.layout.server, msgspec.json.encode(address), 0o600)
+    disk.replace(context.layout.server_port, msgspec.json.encode(port))
+    disk.replace(context.layout.server, msgspec.json.encode(address), 0o600)
     if settings.host in ANYWHERE and not settings.names:
-        shop.note("", "it answers to 127.0.0.1 and localhost; name what others ask by in `server.names`")
+        context.note("", "it answers to 127.0.0.1 and localhost; name what others ask by in `server.names`")
     api.put_on_record("server_started", {"url": url})
-    api.logs.write("server_started", url=url, run=shop.ledger.run, version=__version__)
+    api.logs.write("server_started", url=url, run=context.ledger.run, version=__version__)
 
 
 def _url(settings: Server, port: int) -> str:
@@ -144,7 +144,7 @@ def _told_to_agent(api: Api, url: str, attempt: str) -> dict[str, str]:
     """How an agent reaches us: where, and with a token that is worth something for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
     # We are in the loop's thread: it is on record before anybody has it.
-    api.shop.put_on_record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
+    api.context.put_on_record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
     return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
 
 

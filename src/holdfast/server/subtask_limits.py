@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.decisions.tasks import DecisionContext
+from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition
 from holdfast.domain.path_rules import is_narrower
 from holdfast.domain.spend import Caps
@@ -29,7 +29,7 @@ _NOT_BY_AGENTS = (*_SAME, *_BUDGETS, "agent", "model", "script", "forked_from", 
 
 
 def fenced_in(
-    desk: DecisionContext, task: Task, own: Definition, new: Sequence[dict[str, Any]]
+    decision: DecisionContext, task: Task, own: Definition, new: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """`own` is the definition of the task that is being split, `new` are the values that its agent sends."""
     for values in new:
@@ -39,24 +39,24 @@ def fenced_in(
         if own.paths and (wide := [rule for rule in values.get("paths", ()) if not is_narrower(rule, own.paths)]):
             detail = f"{task.id} may change {', '.join(own.paths)}, and {', '.join(wide)} is not surely within that."
             raise Problem(403, "paths_too_wide", f"{detail} Nothing was changed; name paths below those, or none.")
-    _expect_room(desk, task, len(new))
+    _expect_room(decision, task, len(new))
     # Not what its file names: a route chooses by role and label, which are the agent's to say.
     fixed: dict[str, Any] = {"agent": task.worked_by or task.agent, "model": task.model}
     fixed |= {name: value for name, value in msgspec.structs.asdict(own).items() if name in _SAME}
     fixed = {name: value for name, value in fixed.items() if value not in (None, "", ())}
-    fixed |= _shares(desk, task, own, len(new))
+    fixed |= _shares(decision, task, own, len(new))
     return [{**values, "paths": tuple(values.get("paths") or own.paths), **fixed} for values in new]
 
 
-def _shares(desk: DecisionContext, task: Task, own: Definition, count: int) -> dict[str, float | int]:
+def _shares(decision: DecisionContext, task: Task, own: Definition, count: int) -> dict[str, float | int]:
     """What each may spend: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
-    assert desk.shop is not None
-    board = desk.shop.board
+    assert decision.context is not None
+    board = decision.context.board
     with board.lock:
         names = board.graph.subtasks(task.id)
     earlier = [made for name in names if (made := board.definition(name)) is not None]
     shares: dict[str, float | int] = {}
-    for name, most in msgspec.structs.asdict(budget.caps(desk.config, "task", own)).items():
+    for name, most in msgspec.structs.asdict(budget.caps(decision.config, "task", own)).items():
         if most is None:
             continue
         given = sum(getattr(made, f"budget_{name}") or 0 for made in earlier)
@@ -67,9 +67,9 @@ def _shares(desk: DecisionContext, task: Task, own: Definition, count: int) -> d
     return shares
 
 
-def _expect_room(desk: DecisionContext, task: Task, count: int) -> None:
-    assert desk.shop is not None
-    board = desk.shop.board
+def _expect_room(decision: DecisionContext, task: Task, count: int) -> None:
+    assert decision.context is not None
+    board = decision.context.board
     depth, top = 1, task.id
     seen = {top}
     while (made := board.definition(top)) is not None and made.parent and made.parent not in seen:

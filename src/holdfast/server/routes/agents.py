@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.stop import flag
-from holdfast.decisions.tasks import DecisionContext, refused
 from holdfast.domain.state import Task
 from holdfast.engine.plan import AT_WORK
 from holdfast.layout import Attempt
@@ -78,10 +78,10 @@ def rows_at_work(api: Api) -> list[AgentRow]:
 
 def row_of(api: Api, task: Task) -> AgentRow:
     title = row(task, api.definition(task.id)).title
-    lease = api.shop.ledger.lease(task.id) if task.remote else None
+    lease = api.context.ledger.lease(task.id) if task.remote else None
     if task.remote:
         until = lease.until if lease else 0.0
-        age = max(0.0, api.config.lease_s - (until - api.shop.clock()))
+        age = max(0.0, api.config.lease_s - (until - api.context.clock()))
         return AgentRow(
             task.attempt, task.id, title, task.agent, task.model, "working", task.turn + 1, task.progress[:200],
             task.usd, task.tokens, 0, task.changed_at, age, age, True, task.agent, until,
@@ -89,7 +89,7 @@ def row_of(api: Api, task: Task) -> AgentRow:
     files = api.layout.attempt_files(task.attempt)
     seen, at = attempt_folder.look(files, task.starts, task.intent), glance(files, task)
     running = attempt_folder.read_process(files)
-    age = api.shop.silence.seconds(task.attempt)
+    age = api.context.silence.seconds(task.attempt)
     return AgentRow(
         task.attempt, task.id, title, task.agent, task.model, _WORDS[seen], at.turn,
         at.tool if at.tool_runs else "", at.usd, at.tokens,
@@ -116,7 +116,7 @@ def _context(files: Attempt) -> int:
 
 def _silent(api: Api, files: Attempt) -> float:
     try:
-        return max(0.0, api.shop.clock() - files.output.stat().st_mtime)
+        return max(0.0, api.context.clock() - files.output.stat().st_mtime)
     except FileNotFoundError:
         return 0.0
 
@@ -124,24 +124,24 @@ def _silent(api: Api, files: Attempt) -> float:
 # -- asking something of an agent -------------------------------------------------------------------------------------
 
 
-def beat(desk: DecisionContext, ask: Ask) -> Claimed:
-    return beat_of(desk, ask, _task_of(desk, ask.attempt))
+def beat(decision: DecisionContext, ask: Ask) -> Claimed:
+    return beat_of(decision, ask, _task_of(decision, ask.attempt))
 
 
-def stop(desk: DecisionContext, ask: Ask) -> Changed:
+def stop(decision: DecisionContext, ask: Ask) -> Changed:
     """Its runner ends it in order. The task is open then, and waits for a person who says that it shall go on."""
-    task = _task_of(desk, ask.attempt)
-    if task.remote or desk.shop is None:
+    task = _task_of(decision, ask.attempt)
+    if task.remote or decision.context is None:
         raise refused(task, "stopped", "it can be cancelled.", "its worker is none of ours")
-    if not desk.has_done("task_flagged", 0):
-        desk.append([flag(desk, task)])
-    desk.shop.spawn.ask_to_stop(task)
+    if not decision.has_done("task_flagged", 0):
+        decision.append([flag(decision, task)])
+    decision.context.spawn.ask_to_stop(task)
     note = f"its runner was asked to end it; `holdfast resume {task.id}` goes on with the attempt, also after an undo"
-    return Changed(rows_of(desk, [task.id])[0], note)
+    return Changed(rows_of(decision, [task.id])[0], note)
 
 
-def _task_of(desk: DecisionContext, attempt: str) -> Task:
-    task = desk.tasks.get(attempt.rpartition(".")[0])
+def _task_of(decision: DecisionContext, attempt: str) -> Task:
+    task = decision.tasks.get(attempt.rpartition(".")[0])
     if task is None or task.attempt != attempt or task.state not in AT_WORK:
         raise Problem(404, "agent_unknown", f"Nobody works on {attempt!r}. See /agents for those who work.")
     return task
@@ -151,7 +151,7 @@ def known_attempt(api: Api, name: str) -> str:
     """The id of an attempt that there is, or was."""
     from holdfast.engine.attempt_commits import attempt_named
 
-    found = attempt_named(api.shop.ledger.state, name)
+    found = attempt_named(api.context.ledger.state, name)
     if found is None or found[1] != name or not name:
         raise Problem(404, "attempt_unknown", f"There is no attempt {name!r}. A task's are at /tasks/…/attempts.")
     return name
@@ -162,7 +162,7 @@ OPERATIONS = [
     Operation("GET", "/agents/{attempt}", "show_agent", "One agent at work.", show_agent, AgentRow, lane="aside",
               tag="agents", problems=(404,)),
     Operation("POST", "/agents/{attempt}/heartbeat", "beat_agent", "Keep a claim alive.", beat, Claimed, "work",
-              "counter", body=Hold, tag="agents", problems=(404, 409)),
+              "batch", body=Hold, tag="agents", problems=(404, 409)),
     Operation("POST", "/agents/{attempt}/stop", "stop_agent", "End an agent in order; it can be gone on with.", stop,
               Changed, "operate", "loop", body=NoBody, tag="agents", problems=(404, 409)),
 ]  # fmt: skip

@@ -191,7 +191,7 @@ def list_turns(api: Api, ask: Ask) -> Turns:
 def show_diff(api: Api, ask: Ask) -> Diff:
     query: DiffQuery = ask.query
     attempt = known_attempt(api, ask.attempt)
-    diffs = Diffs(api.shop.repo, api.layout, api.task(attempt.rpartition(".")[0]), attempt)
+    diffs = Diffs(api.context.repo, api.layout, api.task(attempt.rpartition(".")[0]), attempt)
     turn = query.to if query.to is not None else _last_turn(api, ask)
     new = diffs.after(turn)
     old = diffs.after(query.from_) if query.from_ is not None else diffs.before(turn) if turn else new
@@ -208,7 +208,7 @@ def _last_turn(api: Api, ask: Ask) -> int:
 
 
 def list_snapshots(api: Api, ask: Ask) -> Snapshots:
-    found = snapshots_of(api.shop.worktrees.store, known_attempt(api, ask.attempt))
+    found = snapshots_of(api.context.worktrees.store, known_attempt(api, ask.attempt))
     return Snapshots([SnapshotRow(name, commit) for name, commit in itertools.islice(found.items(), LINES_MAX)])
 
 

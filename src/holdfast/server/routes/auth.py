@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.decisions.tasks import DecisionContext
+from holdfast.decisions.context import DecisionContext
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation, Role
 from holdfast.storage.files import disk
@@ -61,10 +61,10 @@ def start(api: Api, ask: Ask) -> Start:
 
 
 def revoke(api: Api) -> Any:
-    def function(desk: DecisionContext, ask: Ask) -> Revoked:
+    def function(decision: DecisionContext, ask: Ask) -> Revoked:
         role = ask.body.role
         # On record first, and synced: what is answered here can be relied on, also after a crash.
-        api.shop.put_on_record("tokens_revoked", {"role": role, "by": ask.principal.name})
+        api.context.put_on_record("tokens_revoked", {"role": role, "by": ask.principal.name})
         api.tokens.revoke(role)
         api.logs.register(api.tokens.of_role(role))
         api.logs.register(api.tokens.key(role))

@@ -24,7 +24,7 @@ class Put(msgspec.Struct, frozen=True):
 
 def show(api: Api, ask: Ask) -> Response:
     """As an attachment, and never as what a browser would run."""
-    blobs, digest = api.shop.blobs, ask.path["digest"]
+    blobs, digest = api.context.blobs, ask.path["digest"]
     content = blobs.open_stream(digest)
     try:
         found = blobs.meta(digest).content_type.partition(";")[0].strip()
@@ -41,7 +41,7 @@ def show(api: Api, ask: Ask) -> Response:
 
 
 def meta(api: Api, ask: Ask) -> Meta:
-    return api.shop.blobs.meta(ask.path["digest"])
+    return api.context.blobs.meta(ask.path["digest"])
 
 
 def put(api: Api, ask: Ask) -> Put:
@@ -49,7 +49,7 @@ def put(api: Api, ask: Ask) -> Put:
     kind = ask.headers.get("content-type", "").partition(";")[0].strip().lower()
     found = kind if _TYPE.fullmatch(kind) else UNKNOWN_TYPE
     try:
-        return Put(api.shop.blobs.put(ask.body, content_type=found), len(ask.body))
+        return Put(api.context.blobs.put(ask.body, content_type=found), len(ask.body))
     except (SyncFailed, Poisoned) as error:
         # The run could go on until it needs a blob itself; it ends with what is really wrong instead.
         api.fail(error)

@@ -103,13 +103,13 @@ def _costs(by: str, spent: Mapping[str, Spend]) -> Costs:
 
 
 def history(api: Api, ask: Ask) -> CostHistory:
-    today, spent = int(api.shop.clock() // DAY_S), _days(api)
+    today, spent = int(api.context.clock() // DAY_S), _days(api)
     found = ((day, spent.get(day, Spend())) for day in range(today - ask.query.days + 1, today + 1))
     return CostHistory([Day(day_name(day), each.usd, each.tokens, each.turns) for day, each in found])
 
 
 def _days(api: Api) -> dict[int, Spend]:
-    return dict(api.shop.ledger.state.days)
+    return dict(api.context.ledger.state.days)
 
 
 def day_name(day: int) -> str:

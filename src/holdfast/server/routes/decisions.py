@@ -12,8 +12,9 @@ from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
 from holdfast.backlog.sync import EDITABLE
 from holdfast.decisions import create
+from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.mailbox import decide
-from holdfast.decisions.tasks import DecisionContext, end_attempt, refused
+from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import TransitionReason
 from holdfast.domain.state import Task
@@ -77,20 +78,20 @@ class Forked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(max_length=128)] = ""
 
 
-def _decided(kind: str, desk: DecisionContext, params: dict[str, Any]) -> Changed:
-    answer = decide(desk, kind, params)
+def _decided(kind: str, decision: DecisionContext, params: dict[str, Any]) -> Changed:
+    answer = decide(decision, kind, params)
     name = answer.tasks[0].id
     # What was cancelled with it stands behind it.
-    more = rows_of(desk, [task.id for task in answer.tasks[1:]])
-    return Changed(rows_of(desk, [name])[0], answer.tasks[0].note, msgspec.to_builtins(answer.facts), more)
+    more = rows_of(decision, [task.id for task in answer.tasks[1:]])
+    return Changed(rows_of(decision, [name])[0], answer.tasks[0].note, msgspec.to_builtins(answer.facts), more)
 
 
 def _of_several(kind: str) -> Any:
-    return lambda desk, ask: _decided(kind, desk, {"tasks": [ask.task]})
+    return lambda decision, ask: _decided(kind, decision, {"tasks": [ask.task]})
 
 
 def _of_one(kind: str) -> Any:
-    return lambda desk, ask: _decided(kind, desk, {"task": ask.task})
+    return lambda decision, ask: _decided(kind, decision, {"task": ask.task})
 
 
 class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,28 +112,28 @@ class SettledAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: Annotated[str, Meta(max_length=200)] = ""
 
 
-def retry(desk: DecisionContext, ask: Ask) -> Changed:
-    return _decided("retry", desk, {"tasks": [ask.task], "reason": ask.body.reason})
+def retry(decision: DecisionContext, ask: Ask) -> Changed:
+    return _decided("retry", decision, {"tasks": [ask.task], "reason": ask.body.reason})
 
 
-def promote(desk: DecisionContext, ask: Ask) -> Changed:
-    return _decided("promote", desk, {"task": ask.task, "branch": ask.body.branch})
+def promote(decision: DecisionContext, ask: Ask) -> Changed:
+    return _decided("promote", decision, {"task": ask.task, "branch": ask.body.branch})
 
 
-def settle(desk: DecisionContext, ask: Ask) -> Changed:
-    return _decided("settle", desk, {"task": ask.task, "commit": ask.body.commit})
+def settle(decision: DecisionContext, ask: Ask) -> Changed:
+    return _decided("settle", decision, {"task": ask.task, "commit": ask.body.commit})
 
 
-def reject(desk: DecisionContext, ask: Ask) -> Changed:
-    return _decided("reject", desk, {"task": ask.task, "reason": ask.body.reason})
+def reject(decision: DecisionContext, ask: Ask) -> Changed:
+    return _decided("reject", decision, {"task": ask.task, "reason": ask.body.reason})
 
 
-def reassign(desk: DecisionContext, ask: Ask) -> Changed:
-    return _decided("reassign", desk, {"task": ask.task, "agent": ask.body.agent, "reason": ask.body.reason})
+def reassign(decision: DecisionContext, ask: Ask) -> Changed:
+    return _decided("reassign", decision, {"task": ask.task, "agent": ask.body.agent, "reason": ask.body.reason})
 
 
-def resolve(desk: DecisionContext, ask: Ask) -> Changed:
-    return _decided("resolve", desk, {"task": ask.task, "decision": ask.body.decision})
+def resolve(decision: DecisionContext, ask: Ask) -> Changed:
+    return _decided("resolve", decision, {"task": ask.task, "decision": ask.body.decision})
 
 
 _SPLITS = {
@@ -143,56 +144,56 @@ _SPLITS = {
 
 
 def split(api: Api) -> Any:
-    def function(desk: DecisionContext, ask: Ask) -> Changed:
+    def function(decision: DecisionContext, ask: Ask) -> Changed:
         """The subtasks first: a crash between leaves a task whose subtasks are there, and it waits for them."""
-        task, count = desk.task(ask.task), len(ask.body.tasks)
-        is_split = desk.has_done("task_split", count)
+        task, count = decision.task(ask.task), len(ask.body.tasks)
+        is_split = decision.has_done("task_split", count)
         if not is_split and task.state not in _SPLITS:
             raise refused(task, "split", "only what is open or being worked on can be.")
         new = [given(each) for each in ask.body.tasks]
-        if ask.principal.role == "agent" and not desk.has_done("task_added", 0):
-            new = fenced_in(desk, task, _definition(desk, task), new)
-        names = create.create(desk, api.catalogue, new, parent=task.id)
+        if ask.principal.role == "agent" and not decision.has_done("task_added", 0):
+            new = fenced_in(decision, task, _definition(decision, task), new)
+        names = create.create(decision, api.catalogue, new, parent=task.id)
         if not is_split:
-            end_attempt(desk, task)
-            desk.append([desk.moved(task, _SPLITS[task.state], TransitionReason.REQUESTED_BY_PERSON, count)])
+            end_attempt(decision, task)
+            decision.append([decision.moved(task, _SPLITS[task.state], TransitionReason.REQUESTED_BY_PERSON, count)])
         # Whoever asks for the task next is told of its subtasks.
-        assert desk.shop is not None
-        desk.shop.board.keep_up()
-        return Changed(rows_of(desk, [task.id])[0], "it waits for its subtasks", {}, rows_of(desk, names))
+        assert decision.context is not None
+        decision.context.board.keep_up()
+        return Changed(rows_of(decision, [task.id])[0], "it waits for its subtasks", {}, rows_of(decision, names))
 
     return function
 
 
-def block(desk: DecisionContext, ask: Ask) -> Changed:
+def block(decision: DecisionContext, ask: Ask) -> Changed:
     """First what it depends on, then the move: a crash between leaves a task that waits all the same."""
-    task, body = desk.task(ask.task), ask.body
+    task, body = decision.task(ask.task), ask.body
     for name in body.on:
-        if ask.principal.role == "agent" and name not in desk.tasks:
+        if ask.principal.role == "agent" and name not in decision.tasks:
             # Not with a name that is like it: that would be another task's, which is none of an agent's.
             raise TaskUnknown(task=name, hint="An agent is shown its own task only.")
-        desk.task(name)
+        decision.task(name)
     if task.id in body.on:
         raise InputError(detail="a task cannot wait for itself")
-    if not desk.has_done("task_blocked", 0):
-        record = desk.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, TransitionReason.DEPENDENCY_FOUND)
-        made = _definition(desk, task)
+    if not decision.has_done("task_blocked", 0):
+        record = decision.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, TransitionReason.DEPENDENCY_FOUND)
+        made = _definition(decision, task)
         wanted = list(dict.fromkeys([*made.depends_on, *body.on]))
-        _edit(desk, task, {"depends_on": wanted}, "")
+        _edit(decision, task, {"depends_on": wanted}, "")
         # Only now: what cannot be edited so is refused, and whoever works on it goes on.
-        end_attempt(desk, task)
-        desk.append([record])
-    return Changed(rows_of(desk, [task.id])[0], body.reason)
+        end_attempt(decision, task)
+        decision.append([record])
+    return Changed(rows_of(decision, [task.id])[0], body.reason)
 
 
 def edit(api: Api) -> Any:
-    def function(desk: DecisionContext, ask: Ask) -> TaskView:
-        task, body = desk.task(ask.task), ask.body
+    def function(decision: DecisionContext, ask: Ask) -> TaskView:
+        task, body = decision.task(ask.task), ask.body
         if task.state in (TaskState.CLOSED, TaskState.CANCELLED):
             raise TaskIsFinal(task=task.id, state=task.state)
         if not isinstance(body.changes, dict) or not body.changes:
             raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')
-        _edit(desk, task, body.changes, ask.match)
+        _edit(decision, task, body.changes, ask.match)
         return view_of(api, task)
 
     return function
@@ -204,15 +205,15 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: dict[str, Any]
 
 
-def _definition(desk: DecisionContext, task: Task) -> Definition:
-    assert desk.shop is not None
-    made = desk.shop.board.definition(task.id)
+def _definition(decision: DecisionContext, task: Task) -> Definition:
+    assert decision.context is not None
+    made = decision.context.board.definition(task.id)
     if made is None:
         raise InputError(detail=f"the file of {task.id!r} is gone or cannot be used")
     return made
 
 
-def _edit(desk: DecisionContext, task: Task, values: dict[str, Any], match: str) -> None:
+def _edit(decision: DecisionContext, task: Task, values: dict[str, Any], match: str) -> None:
     from holdfast.backlog.yaml_blocks import without_blocks
     from holdfast.backlog.yaml_edit import edited
     from holdfast.domain.definition import parse, problems_of
@@ -220,10 +221,10 @@ def _edit(desk: DecisionContext, task: Task, values: dict[str, Any], match: str)
     if written := sorted({"claim", "result", "error"} & values.keys()):
         raise InputError(detail=f"{', '.join(written)}: Holdfast writes that")
 
-    backlog = desk.backlog
+    backlog = decision.backlog
     assert isinstance(backlog, Backlog)
-    assert desk.shop is not None
-    others = [(name, file.definition) for name, file in desk.shop.board.files.copy().items() if name != task.id]
+    assert decision.context is not None
+    others = [(name, file.definition) for name, file in decision.context.board.files.copy().items() if name != task.id]
 
     def changed(found: FoundFile, text: bytes) -> bytes:
         new = edited(text, found.definition, found.path.stem, values)
@@ -243,7 +244,7 @@ def _edit(desk: DecisionContext, task: Task, values: dict[str, Any], match: str)
 
     backlog.change(task.id, changed)
     # Journalled like any edit of a file; nobody watches for our own.
-    desk.shop.board.take_in()
+    decision.context.board.take_in()
 
 
 def _is_meant(match: str, etag: str) -> bool:
@@ -255,23 +256,23 @@ def _is_meant(match: str, etag: str) -> bool:
     )
 
 
-def undo(desk: DecisionContext, ask: Ask) -> Changed:
-    task = _task_of(desk, ask.attempt)
+def undo(decision: DecisionContext, ask: Ask) -> Changed:
+    task = _task_of(decision, ask.attempt)
     if ask.attempt != task.attempt:
         raise refused(task, "undone", "fork that turn instead.", f"{ask.attempt} is not its last attempt")
-    return _decided("undo", desk, {"task": task.id, "turn": ask.body.turn})
+    return _decided("undo", decision, {"task": task.id, "turn": ask.body.turn})
 
 
-def fork(desk: DecisionContext, ask: Ask) -> Changed:
+def fork(decision: DecisionContext, ask: Ask) -> Changed:
     """Of a task that has ended, the fork is a new task."""
     body: Forked = ask.body
-    task = _task_of(desk, ask.attempt)
-    spare = body.id or free_id(f"{task.id}-fork", desk.tasks)
-    return _decided("fork", desk, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
+    task = _task_of(decision, ask.attempt)
+    spare = body.id or free_id(f"{task.id}-fork", decision.tasks)
+    return _decided("fork", decision, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
 
 
-def _task_of(desk: DecisionContext, attempt: str) -> Task:
-    found = attempt_named(desk.ledger.state, attempt)
+def _task_of(decision: DecisionContext, attempt: str) -> Task:
+    found = attempt_named(decision.ledger.state, attempt)
     if found is None or found[1] != attempt:
         raise TurnUnknown(turn="of it", attempt=attempt, known="is no attempt")
     return found[0]

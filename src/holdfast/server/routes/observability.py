@@ -96,7 +96,7 @@ def observe(api: Api, ask: Ask) -> Observed:
         newest = heapq.merge(reversed(told.lost), reversed(told.stumbles), key=lambda each: each.at, reverse=True)
         stalls = [_mark(each) for each in itertools.islice(filter(_is_stall, newest), STALLS_MAX)]
     holds = [HoldRow(name, each.reason, each.until) for name, each in list(api.loop.holds.items())[:HOLDS_MAX]]
-    now = api.shop.clock()
+    now = api.context.clock()
     beat = _age(now, api.layout.signals / HEARTBEAT)
     tick = LoopHealth(beat, max(0.0, now - (api.loop.ticked_at or now)))
     return Observed([_health(api, each) for each in rows_at_work(api)], tick, stalls, holds)
@@ -110,7 +110,7 @@ def _is_stall(mark: Mark) -> bool:
 def _health(api: Api, row: AgentRow) -> AgentHealth:
     config, words = api.config, ""
     if row.remote:
-        stalled = row.until <= api.shop.clock()
+        stalled = row.until <= api.context.clock()
         words = "its lease has run out" if stalled else "it works elsewhere"
     elif row.state == "lost":
         stalled, words = True, "its runner is gone"
@@ -130,7 +130,7 @@ def _age(now: float, path: Path) -> float:
 
 
 def timeline(api: Api, ask: Ask) -> Timeline:
-    limit, current = ask.query.limit, api.shop.ledger.run
+    limit, current = ask.query.limit, api.context.ledger.run
     with api.chronicle as told:
         told.ends.look(api.layout.audit)
         runs = [_run(each, current, told.ends.of(each.run)) for each in list(told.runs)[-limit:]]

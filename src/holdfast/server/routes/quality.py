@@ -71,7 +71,7 @@ def quality(api: Api, ask: Ask) -> Quality:
     with api.chronicle as told:
         found = told.judged.get(query.task, ()) if query.task else told.verdicts
         judged = list(itertools.islice(reversed(found), query.limit))
-    verdicts = [_row(api.shop.blobs, each, bool(query.task)) for each in judged]
+    verdicts = [_row(api.context.blobs, each, bool(query.task)) for each in judged]
     return Quality(_gates(verdicts), verdicts)
 
 

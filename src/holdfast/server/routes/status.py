@@ -99,22 +99,22 @@ class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def status(api: Api, ask: Ask) -> Status:
     """Asks git for the branch, once in a run, and now and then whether all landings are on theirs."""
     api.repository.look()
-    state, loop, position = api.shop.ledger.state, api.loop, api.shop.ledger.position
+    state, loop, position = api.context.ledger.state, api.loop, api.context.ledger.position
     tasks = list(api.tasks.values())
     held = [task for task in tasks if task.state in AT_WORK]
     remote = sum(task.remote for task in held)
-    today = state.days.get(int(api.shop.clock() // DAY_S), Spend())
+    today = state.days.get(int(api.context.clock() // DAY_S), Spend())
     problems = [ProblemRow(each.file, each.line, each.message, each.tasks) for each in api.board.problems]
     branch = ""
     with contextlib.suppress(HoldfastError):
-        branch = api.shop.branch.removeprefix("refs/heads/")
+        branch = api.context.branch.removeprefix("refs/heads/")
     return Status(
         position.run, __version__, api.began, api.url, loop.works, loop.stopping,
         dict(Counter(str(task.state) for task in tasks)), len(held) - remote, remote, state.run.usd, today.usd,
         state.run.turns, state.run.tokens, loop.finishing, problems[:PROBLEMS_MAX], f"{position.run}:{position.seq}",
-        str(api.layout.root), str(api.shop.repo), branch,
-        outages.rows(state, api.config, api.shop.clock()), list(api.repository.lost.values())[:PROBLEMS_MAX],
-        list(api.repository.locks), api.shop.unconfined,
+        str(api.layout.root), str(api.context.repo), branch,
+        outages.rows(state, api.config, api.context.clock()), list(api.repository.lost.values())[:PROBLEMS_MAX],
+        list(api.repository.locks), api.context.unconfined,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.decisions.tasks import DecisionContext
+from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
@@ -184,9 +184,9 @@ def given(new: NewTask) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None and value != ()}
 
 
-def rows_of(desk: DecisionContext, names: list[str]) -> list[TaskRow]:
-    assert desk.shop is not None
-    return [row(desk.tasks[name], desk.shop.board.definition(name)) for name in names]
+def rows_of(decision: DecisionContext, names: list[str]) -> list[TaskRow]:
+    assert decision.context is not None
+    return [row(decision.tasks[name], decision.context.board.definition(name)) for name in names]
 
 
 def list_tasks(api: Api, ask: Ask) -> TaskPage:
@@ -238,7 +238,7 @@ def view_of(api: Api, task: Task) -> TaskView:
     made = api.definition(task.id)
     with api.board.lock:
         graph = api.board.graph
-        waits = graph.reasons_to_wait(task.id, api.shop.clock()) if task.id in graph else []
+        waits = graph.reasons_to_wait(task.id, api.context.clock()) if task.id in graph else []
         subtasks = graph.subtasks(task.id)
     waits += [fault] if (fault := _fault(task)) else []
     gates = len(gates_of(made, api.config)) if made else 0

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.decisions import create, remote_claims
-from holdfast.decisions.tasks import DecisionContext, refused
+from holdfast.decisions.context import DecisionContext, refused
 from holdfast.domain.state import Task
 from holdfast.ports import Claim
 from holdfast.server.api_state import Api
@@ -77,103 +77,103 @@ class Now(msgspec.Struct, frozen=True):
 def operations(api: Api) -> list[Operation]:
     """Made for one server, because ids are given out by its catalogue."""
 
-    def add(desk: DecisionContext, ask: Ask) -> TaskRow:
+    def add(decision: DecisionContext, ask: Ask) -> TaskRow:
         body: NewTask = ask.body
-        return rows_of(desk, create.create(desk, api.catalogue, [given(body)]))[0]
+        return rows_of(decision, create.create(decision, api.catalogue, [given(body)]))[0]
 
-    def add_batch(desk: DecisionContext, ask: Ask) -> Added:
+    def add_batch(decision: DecisionContext, ask: Ask) -> Added:
         body: NewTasks = ask.body
-        return Added(rows_of(desk, create.create(desk, api.catalogue, [given(each) for each in body.tasks])))
+        return Added(rows_of(decision, create.create(decision, api.catalogue, [given(each) for each in body.tasks])))
 
     return [
-        Operation("POST", "/tasks", "add_task", "Add a task.", add, TaskRow, "operate", "counter", body=NewTask,
+        Operation("POST", "/tasks", "add_task", "Add a task.", add, TaskRow, "operate", "batch", body=NewTask,
                   status=201, problems=(404, 409), early=True),
         Operation("POST", "/tasks/batch", "add_tasks", "Add tasks: all of them or, if one cannot be, none.", add_batch,
-                  Added, "operate", "counter", body=NewTasks, status=201, problems=(404, 409), early=True),
+                  Added, "operate", "batch", body=NewTasks, status=201, problems=(404, 409), early=True),
         *WORK,
     ]  # fmt: skip
 
 
-def claim_next(desk: DecisionContext, ask: Ask) -> Claimed | None:
+def claim_next(decision: DecisionContext, ask: Ask) -> Claimed | None:
     body: ClaimNext = ask.body
-    found = remote_claims.claim_next(desk, body.worker, body.role)
-    return None if found is None else _claimed(desk, found)
+    found = remote_claims.claim_next(decision, body.worker, body.role)
+    return None if found is None else _claimed(decision, found)
 
 
-def claim_task(desk: DecisionContext, ask: Ask) -> Claimed:
-    return _claimed(desk, remote_claims.claim(desk, ask.body.worker, ask.task))
+def claim_task(decision: DecisionContext, ask: Ask) -> Claimed:
+    return _claimed(decision, remote_claims.claim(decision, ask.body.worker, ask.task))
 
 
-def beat(desk: DecisionContext, ask: Ask) -> Claimed:
-    return beat_of(desk, ask, desk.task(ask.task))
+def beat(decision: DecisionContext, ask: Ask) -> Claimed:
+    return beat_of(decision, ask, decision.task(ask.task))
 
 
-def beat_of(desk: DecisionContext, ask: Ask, task: Task) -> Claimed:
+def beat_of(decision: DecisionContext, ask: Ask, task: Task) -> Claimed:
     """Our own runner beats for its agent; a worker from elsewhere extends its lease."""
     if _is_own_agent(ask, task.attempt):
-        until = desk.clock() + desk.config.heartbeat_timeout_s
-        return Claimed(rows_of(desk, [task.id])[0], task.attempt, ask.body.claim, until)
-    return _claimed(desk, remote_claims.beat(desk, task.id, ask.body.claim))
+        until = decision.clock() + decision.config.heartbeat_timeout_s
+        return Claimed(rows_of(decision, [task.id])[0], task.attempt, ask.body.claim, until)
+    return _claimed(decision, remote_claims.beat(decision, task.id, ask.body.claim))
 
 
-def start(desk: DecisionContext, ask: Ask) -> Now:
-    if _is_own_agent(ask, desk.task(ask.task).attempt):
-        return _now(desk, ask, "your runner has said so")
-    remote_claims.start(desk, ask.task, ask.body.claim)
-    return _now(desk, ask)
+def start(decision: DecisionContext, ask: Ask) -> Now:
+    if _is_own_agent(ask, decision.task(ask.task).attempt):
+        return _now(decision, ask, "your runner has said so")
+    remote_claims.start(decision, ask.task, ask.body.claim)
+    return _now(decision, ask)
 
 
 def has_room(api: Api, ask: Ask) -> None:
     api.quotas.expect_room(ask, ask.body.message)
 
 
-def progress(desk: DecisionContext, ask: Ask) -> Now:
+def progress(decision: DecisionContext, ask: Ask) -> Now:
     body: Progress = ask.body
-    task = desk.task(ask.task)
+    task = decision.task(ask.task)
     if not _is_own_agent(ask, task.attempt):
-        remote_claims.held(desk, ask.task, body.claim)
-    remote_claims.progress(desk, task, body.message, body.percent)
-    return _now(desk, ask)
+        remote_claims.held(decision, ask.task, body.claim)
+    remote_claims.progress(decision, task, body.message, body.percent)
+    return _now(decision, ask)
 
 
 def has_commit(api: Api, ask: Ask) -> bool:
     """Whether the commit that a worker names is here: git is asked before others have to wait for it."""
     api.quotas.expect_room(ask, ask.body.summary)
-    return remote_claims.has_commit(api.shop.repo, ask.body.commit)
+    return remote_claims.has_commit(api.context.repo, ask.body.commit)
 
 
-def complete(desk: DecisionContext, ask: Ask) -> Now:
+def complete(decision: DecisionContext, ask: Ask) -> Now:
     body: Complete = ask.body
-    task = desk.task(ask.task)
+    task = decision.task(ask.task)
     if _is_own_agent(ask, task.attempt):
-        remote_claims.progress(desk, task, f"complete: {body.summary}".strip(": "), 100.0)
-        return _now(desk, ask, "noted; what was made is judged when your process ends")
-    remote_claims.complete(desk, ask.task, body.claim, body.commit, body.summary, is_here=ask.found)
-    return _now(desk, ask, "it is verified and landed next" if body.commit else "")
+        remote_claims.progress(decision, task, f"complete: {body.summary}".strip(": "), 100.0)
+        return _now(decision, ask, "noted; what was made is judged when your process ends")
+    remote_claims.complete(decision, ask.task, body.claim, body.commit, body.summary, is_here=ask.found)
+    return _now(decision, ask, "it is verified and landed next" if body.commit else "")
 
 
 def keep_reason(api: Api, ask: Ask) -> str:
     """The blob of what the next attempt is told; of an agent that we run, its process says why."""
     api.quotas.expect_room(ask, ask.body.reason)
-    return "" if ask.principal.role == "agent" else remote_claims.keep_reason(api.shop.blobs, ask.body.reason)
+    return "" if ask.principal.role == "agent" else remote_claims.keep_reason(api.context.blobs, ask.body.reason)
 
 
-def fail(desk: DecisionContext, ask: Ask) -> Now:
+def fail(decision: DecisionContext, ask: Ask) -> Now:
     body: Fail = ask.body
-    task = desk.task(ask.task)
+    task = decision.task(ask.task)
     if _is_own_agent(ask, task.attempt):
-        remote_claims.progress(desk, task, f"failing: {body.reason}".strip(": "), None)
-        return _now(desk, ask, "noted; end your process with an exit code other than 0 to give up")
-    remote_claims.fail(desk, ask.task, body.claim, body.reason, feedback=ask.found)
-    return _now(desk, ask)
+        remote_claims.progress(decision, task, f"failing: {body.reason}".strip(": "), None)
+        return _now(decision, ask, "noted; end your process with an exit code other than 0 to give up")
+    remote_claims.fail(decision, ask.task, body.claim, body.reason, feedback=ask.found)
+    return _now(decision, ask)
 
 
-def release(desk: DecisionContext, ask: Ask) -> Now:
-    task = desk.task(ask.task)
+def release(decision: DecisionContext, ask: Ask) -> Now:
+    task = decision.task(ask.task)
     if _is_own_agent(ask, task.attempt):
         raise refused(task, "given back", "end your process instead.", "its runner holds it")
-    remote_claims.release(desk, ask.task, ask.body.claim)
-    return _now(desk, ask)
+    remote_claims.release(decision, ask.task, ask.body.claim)
+    return _now(decision, ask)
 
 
 def _is_own_agent(ask: Ask, attempt: str) -> bool:
@@ -181,29 +181,29 @@ def _is_own_agent(ask: Ask, attempt: str) -> bool:
     return ask.principal.role == "agent" and ask.principal.attempt == attempt
 
 
-def _claimed(desk: DecisionContext, claim: Claim) -> Claimed:
-    return Claimed(rows_of(desk, [claim.task])[0], claim.attempt, claim.token, claim.until)
+def _claimed(decision: DecisionContext, claim: Claim) -> Claimed:
+    return Claimed(rows_of(decision, [claim.task])[0], claim.attempt, claim.token, claim.until)
 
 
-def _now(desk: DecisionContext, ask: Ask, note: str = "") -> Now:
-    return Now(rows_of(desk, [ask.task])[0], note)
+def _now(decision: DecisionContext, ask: Ask, note: str = "") -> Now:
+    return Now(rows_of(decision, [ask.task])[0], note)
 
 
 WORK = [
     Operation("POST", "/tasks/claim", "claim_next", "Claim the task that comes first.", claim_next, Claimed, "operate",
-              "counter", body=ClaimNext, problems=(204, 404, 409)),
-    Operation("POST", "/tasks/{task}/claim", "claim_task", "Claim a task.", claim_task, Claimed, "operate", "counter",
+              "batch", body=ClaimNext, problems=(204, 404, 409)),
+    Operation("POST", "/tasks/{task}/claim", "claim_task", "Claim a task.", claim_task, Claimed, "operate", "batch",
               body=ClaimTask, problems=(404, 409)),
-    Operation("POST", "/tasks/{task}/heartbeat", "beat_task", "Keep a claim alive.", beat, Claimed, "work", "counter",
+    Operation("POST", "/tasks/{task}/heartbeat", "beat_task", "Keep a claim alive.", beat, Claimed, "work", "batch",
               body=Hold, problems=(404, 409)),
     Operation("POST", "/tasks/{task}/start", "start_task", "Say that work on a claimed task has begun.", start, Now,
-              "work", "counter", body=Hold, problems=(404, 409)),
-    Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, Now, "work", "counter",
+              "work", "batch", body=Hold, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, Now, "work", "batch",
               body=Progress, problems=(404, 409, 429), before=has_room),
     Operation("POST", "/tasks/{task}/complete", "complete_task", "Say that it is done; then it is verified and landed.",
-              complete, Now, "work", "counter", body=Complete, problems=(404, 409, 429), before=has_commit),
-    Operation("POST", "/tasks/{task}/fail", "fail_task", "Give up on a claimed task.", fail, Now, "work", "counter",
+              complete, Now, "work", "batch", body=Complete, problems=(404, 409, 429), before=has_commit),
+    Operation("POST", "/tasks/{task}/fail", "fail_task", "Give up on a claimed task.", fail, Now, "work", "batch",
               body=Fail, problems=(404, 409, 429), before=keep_reason),
     Operation("POST", "/tasks/{task}/release", "release_task", "Give a claimed task back.", release, Now, "work",
-              "counter", body=Hold, problems=(404, 409)),
+              "batch", body=Hold, problems=(404, 409)),
 ]  # fmt: skip

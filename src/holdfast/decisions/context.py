@@ -1,0 +1,202 @@
+"""The context in which a decision is made, and how it is journalled: once, under the id of its request.
+
+The first record of a decision carries that id as its `idempotency_key`, each further one the id with its number. Asked
+again under the same id, a decision does what is missing of it and gives the same answer: nothing happens twice,
+whoever died in between.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast import identity
+from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition, parse
+from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
+from holdfast.domain.file_problem import FileProblem
+from holdfast.domain.state import Task
+from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
+from holdfast.engine.context import RunContext
+from holdfast.errors import (
+    DecisionRefused,
+    DefinitionInvalid,
+    HoldfastError,
+    IllegalTransition,
+    MoveRefused,
+    TaskFileMissing,
+    TaskFilesDiffer,
+    TaskUnknown,
+)
+from holdfast.layout import Layout
+from holdfast.ports import BacklogFolder, Ledger
+from holdfast.storage.journal.entry import Entry, Record
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.blobs import Blobs
+from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.worktrees import Worktrees
+
+ACTOR = "cli"
+
+NEAR_MAX = 500
+
+
+class DecidedNow(msgspec.Struct, frozen=True):
+    """A task after a decision."""
+
+    id: str
+    state: TaskState
+    note: str = ""
+
+
+class Later(Exception):
+    """Not while something else is being landed: ask again when that is over."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    tasks: list[DecidedNow]
+    facts: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class DecisionContext:
+    """Where decisions are made. `key` is the request's id; `context` is set where work can be done, too.
+
+    `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
+    `by` is the person who decides, and `kind` what: each record of the decision says so, and is audited. What no person
+    decides has no kind.
+    """
+
+    repo: Path
+    layout: Layout
+    config: Config
+    ledger: Ledger
+    backlog: BacklogFolder
+    blobs: Blobs
+    clock: Callable[[], float]
+    key: str
+    problems: Sequence[FileProblem] = ()
+    context: RunContext | None = None
+    is_run: bool = False
+    is_busy: bool = False
+    by: str = field(default_factory=identity.user)
+    kind: str = ""
+    actor: str = ACTOR
+
+    @classmethod
+    def of(
+        cls,
+        context: RunContext,
+        key: str,
+        *,
+        is_run: bool = False,
+        is_busy: bool = False,
+        by: str = "",
+        kind: str = "",
+        actor: str = ACTOR,
+    ) -> DecisionContext:
+        board = context.board
+        return cls(
+            context.repo, context.layout, context.config, context.ledger, board.backlog, context.blobs, context.clock,
+            key, board.problems, context, is_run, is_busy, by or identity.user(), kind, actor,
+        )  # fmt: skip
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        return self.ledger.state.tasks
+
+    @property
+    def worktrees(self) -> Worktrees:
+        return worktrees_of(self.repo, self.layout, self.config) if self.context is None else self.context.worktrees
+
+    def task(self, name: str) -> Task:
+        """The task of this name; says why there is none."""
+        if name not in self.tasks:
+            raise self._unusable(name) or unknown(name, self.tasks)
+        return self.tasks[name]
+
+    def definition(self, task: Task) -> Definition:
+        """As it was when the last attempt began."""
+        digest = task.worked_on or task.definition
+        made = parse(self.blobs.get(digest), task.id)
+        if isinstance(made, Definition):
+            return made
+        raise TaskFileMissing(task=task.id, path=digest)
+
+    def _unusable(self, name: str) -> HoldfastError | None:
+        """Why a task that has files is not known all the same."""
+        about = [each for each in self.problems if name in each.tasks]
+        files = list(dict.fromkeys(str(self.layout.backlog / each.file) for each in about))
+        if len(files) > 1:
+            return TaskFilesDiffer(task=name, paths=", ".join(files))
+        if not about:
+            return None
+        told = "; ".join(f"line {each.line}: {each.message}" for each in about)
+        return DefinitionInvalid(name=files[0], problems=told)
+
+    # -- once and no more ---------------------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        """Whether something was journalled under this request's id before."""
+        return any(self.ledger.pairing.find_executed(kind, self.key) is not None for kind in PAYLOADS)
+
+    def has_done(self, kind: str, number: int) -> bool:
+        return self.ledger.pairing.find_executed(kind, self._key(number)) is not None
+
+    def journalled(self, kind: str, number: int) -> Entry | None:
+        """What was journalled under this request's id, read from the journal's files."""
+        done = self.ledger.pairing.find_executed(kind, self._key(number))
+        files = Chain(self.layout.wal).runs() if done is not None else []
+        entries = (entry for file in files if done is not None and file.run == done.run for entry in file.entries())
+        return next((entry for entry in entries if done is not None and entry.seq == done.seq), None)
+
+    def record(self, kind: str, number: int, inputs: Mapping[str, Any], told: Mapping[str, Any] = {}) -> Record:
+        decided = {"decided": {"kind": self.kind, "by": self.by}} if self.kind else {}
+        return Record(kind, {**inputs, "idempotency_key": self._key(number), **decided}, dict(told), self.actor)
+
+    def moved(
+        self, task: Task, event: TaskEvent, reason: str, number: int = 0, facts: Mapping[str, Any] = {}
+    ) -> Record:
+        """A move, as a record; one that the table does not have is put on record, and refused."""
+        try:
+            kind = MOVE_TO[TASK.next(task.state, event)]
+        except IllegalTransition as error:
+            raise self._refuse(task, error, reason) from error
+        return self.record(kind, number, {"task": task.id, "event": event, "reason": reason, **facts})
+
+    def append(self, records: Sequence[Record]) -> None:
+        if records:
+            self.ledger.append(self.ledger.epoch, records)
+
+    def _refuse(self, task: Task, error: IllegalTransition, reason: str) -> MoveRefused:
+        refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
+        self.append([Record("task_move_refused", refused, actor=self.actor)])
+        return MoveRefused(**{**error.facts, "what": f"The task {task.id}", "verb": verb_of(error.event)})
+
+    def _key(self, number: int) -> str:
+        return f"{self.key}#{number}" if number else self.key
+
+    def answer(self, *tasks: Task, note: str = "", **facts: Any) -> Answer:
+        return Answer([DecidedNow(task.id, task.state, note) for task in tasks], facts)
+
+
+def unknown(task: str, known: Mapping[str, Any]) -> TaskUnknown:
+    # A copy, because others may add tasks meanwhile; and not of all, because comparing takes its time.
+    near = difflib.get_close_matches(task, list(known)[-NEAR_MAX:], 1)
+    return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
+
+
+def refused(task: Task, verb: str, hint: str, reason: str = "") -> DecisionRefused:
+    return DecisionRefused(task=task.id, verb=verb, reason=reason or f"it is {task.state}", hint=hint)
+
+
+def expect_decided(task: Task, verb: str, *, or_stopped: bool = False) -> None:
+    """`or_stopped`: it may also be one whose agent a person has stopped, and stays so."""
+    if task.parked and not (or_stopped and task.parked == STOPPED):
+        hint = f"decide that first, with `holdfast resolve {task.id}`."
+        raise refused(task, verb, hint, f"a person must decide something else about it ({task.parked})")
