@@ -62,10 +62,10 @@ def test_what_others_have_reserved_and_not_used_is_not_given_out_twice() -> None
 def test_what_is_used_up_is_refused_with_the_setting_that_says_so(name: str) -> None:
     spent = Spend(**{name: 10})
     of_task = ask(state_of(task("a", TaskState.OPEN, **{name: 10})), "a", config(**{f"{name}_per_task": 10}))
-    assert isinstance(of_task, BudgetRefusal) and of_task.until is None and of_task.task_only
+    assert isinstance(of_task, BudgetRefusal) and of_task.until is None and of_task.scope == "task"
     assert f"budgets.{name}_per_task" in of_task.reason
     of_run = ask(state_of(task("a"), run=spent), "a", config(**{f"{name}_per_run": 10}))
-    assert isinstance(of_run, BudgetRefusal) and of_run.until is None and of_run.scope == "run" and not of_run.task_only
+    assert isinstance(of_run, BudgetRefusal) and of_run.until is None and of_run.scope == "run"
     of_day = ask(state_of(task("a"), day=spent), "a", config(**{f"{name}_per_day": 10}))
     assert isinstance(of_day, BudgetRefusal) and of_day.until == 20_001 * DAY_S and of_day.scope == "day"
     assert f"budgets.{name}_per_day" in of_day.reason

@@ -19,7 +19,7 @@ import pytest
 from cli_support import HOLDFAST, Beforehand, type_in
 from holdfast.app import App
 from holdfast.cli.commands import holdfast
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
 from holdfast.storage.journal.entry import Record
@@ -86,7 +86,7 @@ def end(folder: Path, task: str, *events: TaskEvent) -> None:
     with app_of(folder).session() as session:
         claim = session.ledger.claim("tester", task, lease_s=60)
         for event in events:
-            session.ledger.complete(claim, event, TransitionReason.AGENT_REPORTED, {"said": "so"})
+            session.ledger.complete(claim, event, Reason.AGENT_REPORTED, {"said": "so"})
 
 
 def fail(folder: Path, task: str) -> None:
@@ -336,7 +336,7 @@ def test_of_several_tasks_all_are_cancelled_or_none(repo: Path) -> None:
     assert ask(repo, "cancel a a") == [{"id": "a", "state": "CANCELLED", "note": ""}]
     assert "cancelled before" in run(repo, "cancel a")
     moves = [each for each in decisions(repo) if each["decision_type"] == "task_cancelled"]
-    assert [(each["inputs"]["reason"], each["actor"]) for each in moves] == [(AbortReason.CANCELLED, "cli")]
+    assert [(each["inputs"]["reason"], each["actor"]) for each in moves] == [(Reason.CANCELLED, "cli")]
     assert "state: CANCELLED" in backlog(repo, "closed/a.yaml").read_text()
 
 
@@ -354,7 +354,7 @@ def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
     with app_of(folder).session() as session:
         claim = session.ledger.claim("tester", task, lease_s=60)
         for event in events:
-            session.ledger.complete(claim, event, TransitionReason.AGENT_REPORTED, {})
+            session.ledger.complete(claim, event, Reason.AGENT_REPORTED, {})
         session.ledger.append(
             session.ledger.epoch, [Record(f"task_{effect}_intent", {"task": task}, actor="test", committed=False)]
         )
@@ -396,7 +396,7 @@ def test_a_move_that_the_ledger_refuses_is_on_record_once(repo: Path) -> None:
         with pytest.raises(
             MoveRefused, match=r"^The task a cannot be tried again: it is claimed\. .* the refusal is on record;"
         ):
-            session.ledger.complete(claim, TaskEvent.RETRY, TransitionReason.AGENT_REPORTED, {})
+            session.ledger.complete(claim, TaskEvent.RETRY, Reason.AGENT_REPORTED, {})
     [refused] = [each["inputs"] for each in decisions(repo) if each["decision_type"] == "task_move_refused"]
     assert refused == {"task": "a", "state": "CLAIMED", "event": "retry", "reason": "agent_reported"}
     assert states(repo) == {"a": "CLAIMED"}

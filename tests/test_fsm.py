@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.fsm import AbortReason, Machine, Transition, TransitionReason
+from holdfast.domain.fsm import Machine, Reason, Transition
 from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
-from holdfast.domain.turn import TURN, TurnEvent, TurnState, turn_count
+from holdfast.domain.turn import TURN, TurnEvent, TurnState
 from holdfast.errors import IllegalTransition
 
 REPOSITORY = Path(__file__).parent.parent
@@ -188,7 +188,7 @@ def test_failed_is_left_by_retry_or_given_up() -> None:
 def test_states_are_spelled_by_their_names() -> None:
     for state in [*TaskState, *TurnState]:
         assert state.value == state.name
-    for word in [*TaskEvent, *TurnEvent, *AbortReason, *TransitionReason]:
+    for word in [*TaskEvent, *TurnEvent, *Reason]:
         assert word.value == word.name.lower()
 
 
@@ -210,13 +210,7 @@ def test_next_names_the_machine_when_no_subject_is_known() -> None:
         TURN.next(TurnState.IDLE, TurnEvent.TASK_FAILED)
 
 
-def test_every_abort_reason_is_a_reason_to_move() -> None:
-    aborting = {reason.value for reason in TransitionReason if reason.aborts}
-    assert aborting == {reason.value for reason in AbortReason}
-    assert not TransitionReason.REQUESTED_BY_PERSON.aborts
-
-
-# -- folders and turns ------------------------------------------------------------------------------------------------
+# -- folders ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_state_has_its_folder() -> None:
@@ -228,17 +222,6 @@ def test_every_state_has_its_folder() -> None:
     }
     assert {state: folder for folder, states in folders.items() for state in states} == FOLDER_OF
     assert set(FOLDER_OF) == set(TaskState)
-
-
-def test_a_turn_is_a_return_from_a_tool() -> None:
-    start = [TurnEvent.TASK_CLAIMED, TurnEvent.AGENT_SPAWNED, TurnEvent.AGENT_SPAWNED]
-    tool = [TurnEvent.TOOL_STARTED, TurnEvent.TOOL_COMPLETED]
-    compacting = [TurnEvent.COMPACT_NEEDED, TurnEvent.VERIFY_REQUESTED]
-    assert turn_count([]) == turn_count(start) == turn_count(start + tool[:1]) == 0
-    assert turn_count(start + tool) == 1
-    assert turn_count(start + tool + compacting + tool + [TurnEvent.TOOL_STARTED, TurnEvent.TASK_FAILED]) == 2
-    with pytest.raises(IllegalTransition):
-        turn_count([TurnEvent.TOOL_COMPLETED])
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------

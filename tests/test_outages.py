@@ -13,7 +13,7 @@ from engine_support import add, begin, git, holdfast, landed, layout, make_repo,
 from holdfast.config.settings import Config, DeclaredAgent, RouteSettings, StepSettings
 from holdfast.domain import outage
 from holdfast.domain.definition import Definition
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
 from holdfast.domain.state import State, Task, fold
@@ -59,7 +59,7 @@ def test_a_lost_network_fails_no_task_and_all_land_when_it_is_back(repo: Path, t
     try:
         wait_for(lambda: _in_a_row(repo) >= 2 and not _at_work(repo), "the breaker opens")
         (first,) = state(repo).outages.values()
-        assert first.rounds == 1 and first.reason == AbortReason.UNREACHABLE
+        assert first.rounds == 1 and first.reason == Reason.UNREACHABLE
     finally:
         run.kill()
         run.communicate()
@@ -333,7 +333,7 @@ def test_pauses_grow_within_bounds_and_differ() -> None:
     for _ in range(6):
         until = outage.next_try(before, now, POLICY, 0.0)
         found.append(until - now)
-        before = outage.after(before, "claude", "", AbortReason.UNREACHABLE, "", now, until)
+        before = outage.after(before, "claude", "", Reason.UNREACHABLE, "", now, until)
         now = until
     assert found == [10, 20, 40, 80, 100, 100]
     assert outage.next_try(None, 0.0, POLICY, 1.0) == 12.5

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from holdfast.domain.entries import PAYLOADS
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
 
@@ -28,8 +28,7 @@ TOLD_BY_THE_JOURNAL = {
 NAMES = {
     "TaskEvent": TaskEvent,
     "TurnEvent": TurnEvent,
-    "AbortReason": AbortReason,
-    "TransitionReason": TransitionReason,
+    "Reason": Reason,
 }
 
 
@@ -56,9 +55,9 @@ def unproduced(*kinds: type[StrEnum]) -> list[str]:
 
 def test_only_what_is_handed_on_counts() -> None:
     text = "def f(x):\n  if x is TaskEvent.CRASH or x in {TaskEvent.RETRY}: pass\n"
-    text += "  y = {TaskEvent.REQUEUE: AbortReason.STALLED}\n"
+    text += "  y = {TaskEvent.REQUEUE: Reason.STALLED}\n"
     text += "  match x:\n    case TaskEvent.APPROVED: return g(TaskEvent.UNCLAIM)\n"
-    assert set(produced(ast.parse(text))) == {AbortReason.STALLED, TaskEvent.UNCLAIM}
+    assert set(produced(ast.parse(text))) == {Reason.STALLED, TaskEvent.UNCLAIM}
 
 
 def test_every_event_of_the_tables_is_produced() -> None:
@@ -68,7 +67,7 @@ def test_every_event_of_the_tables_is_produced() -> None:
 
 
 def test_every_reason_is_produced() -> None:
-    assert unproduced(TransitionReason, AbortReason) == []
+    assert unproduced(Reason) == []
 
 
 def test_every_state_is_reached_but_for_what_a_planner_makes() -> None:

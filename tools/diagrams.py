@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pages
-from holdfast.domain.fsm import AbortReason, Machine, TransitionReason
+from holdfast.domain.fsm import Machine, Reason
 from holdfast.domain.task import FOLDER_OF, TASK
 from holdfast.domain.turn import TURN
 
@@ -30,8 +29,7 @@ def render(page: str) -> str:
 
 
 def parts() -> dict[str, str]:
-    made = {"task folders": folders(), "abort reasons": words(AbortReason)}
-    made["other reasons"] = words([reason for reason in TransitionReason if not reason.aborts])
+    made = {"task folders": folders(), "reasons": ", ".join(f"`{reason}`" for reason in Reason) + "\n"}
     for machine in MACHINES:
         made[f"{machine.name} diagram"] = f"```mermaid\n{machine.mermaid()}```\n"
         made[f"{machine.name} table"] = moves(machine)
@@ -54,10 +52,6 @@ def folders() -> str:
         ("folder", "states"),
         [(f"`backlog/{name}/`", ", ".join(state for state in FOLDER_OF if FOLDER_OF[state] == name)) for name in names],
     )
-
-
-def words(reasons: type[StrEnum] | Sequence[StrEnum]) -> str:
-    return ", ".join(f"`{reason}`" for reason in reasons) + "\n"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

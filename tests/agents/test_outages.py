@@ -12,7 +12,7 @@ import pytest
 from agents.kits import Kit
 from agents.site import Site
 from clock_support import SetClock
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskState
 from model_server import Step
 from tls_support import untrusted
@@ -70,7 +70,7 @@ def test_an_unreachable_model_is_waited_for(kit: Kit, tmp_path: Path, how: str) 
             site.model.release()
         site.until(lambda: site.state.outages, "the pause")
         (outage,) = site.state.outages.values()
-        assert outage.agent == kit.name and outage.reason == AbortReason.UNREACHABLE
+        assert outage.agent == kit.name and outage.reason == Reason.UNREACHABLE
         assert f"{kit.name}" in site.holdfast("status") and "is unreachable since" in site.holdfast("status")
         site.until(lambda: site.task.starts >= 2, "the next try")
         if how == "refused":
@@ -104,7 +104,7 @@ def test_a_name_or_a_certificate_that_fails_is_an_outage(kit: Kit, tmp_path: Pat
         run = site.begin()
         site.until(lambda: site.state.tasks and (site.task.not_before or site.task.past), "the pause")
         (outage,) = site.state.outages.values()
-        assert outage.agent == kit.name and outage.reason == AbortReason.UNREACHABLE
+        assert outage.agent == kit.name and outage.reason == Reason.UNREACHABLE
         assert site.task.attempts == 1 and not site.task.past and site.task.cause, site.output()
         run.kill()
         run.wait()

@@ -32,7 +32,7 @@ from holdfast.backlog.restore import put_back_open
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.moments import iso
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TASK, TaskState, cancel_event
@@ -282,5 +282,5 @@ def _outcome(definition: Definition) -> dict[str, Any]:
 def _cancelled(task: Task) -> Record:
     event = cancel_event(task.state)
     assert event is not None, f"{task.id} is {task.state}"
-    inputs = {"task": task.id, "event": event, "reason": AbortReason.DEFINITION_DELETED}
+    inputs = {"task": task.id, "event": event, "reason": Reason.DEFINITION_DELETED}
     return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor=ACTOR)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.domain.entries import MOVES, EntryLike
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 
 DEFINITION, ORDER, GATES, VERDICT = "a definition", "the order for a start", "the pinned gates", "a verdict"
@@ -29,7 +29,7 @@ _BLOB_FIELDS: dict[str, tuple[str, str]] = {
 _TAKEN = {TaskEvent.AGENT_REPORTS_SUCCESS, TaskEvent.AGENT_REPORTS_FAILURE, TaskEvent.REQUEUE}
 # A landing that only a lost journal knew: the last ending was of a start that this one does not have, and is set aside.
 _FOUND_DONE = {TaskEvent.FAST_COMPLETION, TaskEvent.PARTIAL_WORK_MERGED}
-_UNKNOWN_HERE = {TransitionReason.LANDED, TransitionReason.RESOLVED_BY_PERSON}
+_UNKNOWN_HERE = {Reason.LANDED, Reason.RESOLVED_BY_PERSON}
 
 
 def blob_named_by(entry: EntryLike) -> tuple[str, str]:
@@ -156,7 +156,7 @@ class Recorded:
                 attempt.trail += f"{turn} {snapshot}\n".encode()
 
     def _move(self, entry: EntryLike, task: str, name: str) -> None:
-        if name and entry.inputs["event"] in _TAKEN and entry.inputs["reason"] != AbortReason.CRASHED:
+        if name and entry.inputs["event"] in _TAKEN and entry.inputs["reason"] != Reason.CRASHED:
             attempt = self._attempt(task, name)
             attempt.ended = attempt.start
         if name and entry.inputs["event"] in _FOUND_DONE and entry.inputs["reason"] in _UNKNOWN_HERE:

@@ -12,7 +12,7 @@ from holdfast.crashpoints import point
 from holdfast.decisions.context import DecidedNow, DecisionContext
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.entries import MOVE_TO
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.graph import Abort
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskState, cancel_event
@@ -22,13 +22,13 @@ from holdfast.storage.journal.entry import Record
 CHAIN_POINTS = ("chain.found", "chain.ended", "chain.cancelled")
 
 
-def words_for(reason: AbortReason, cause: str) -> str:
-    if reason is AbortReason.PARENT_CANCELLED:
+def words_for(reason: Reason, cause: str) -> str:
+    if reason is Reason.PARENT_CANCELLED:
         return f"its parent {cause} was cancelled"
     return f"it depends on {cause}, which failed or was cancelled"
 
 
-def cancel_with(decision: DecisionContext, task: Task, reason: AbortReason, cause: str) -> None:
+def cancel_with(decision: DecisionContext, task: Task, reason: Reason, cause: str) -> None:
     """Ends whatever works on the task, then journals that it is cancelled."""
     point("chain.found")
     end_attempt(decision, task)

@@ -19,7 +19,7 @@ from holdfast.decisions.context import Answer, DecisionContext, Later, expect_de
 from holdfast.decisions.tasks import expect_at_rest, who_goes_on
 from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.entries import LandingSettled
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.landing import land_on
@@ -51,17 +51,17 @@ def retry(decision: DecisionContext, asked: LandingRetry) -> Answer:
 def _opening(decision: DecisionContext, task: Task, reason: str, number: int) -> list[Record]:
     told = f"A person has looked at the work and sent it back:\n\n{reason}\n" if reason else ""
     feedback = decision.blobs.put(told.encode(), content_type="text/plain") if told else ""
-    opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": TransitionReason.REQUESTED_BY_PERSON}
+    opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": Reason.REQUESTED_BY_PERSON}
     if task.state is not TaskState.DONE:
         facts = {**_anew(task), **({"feedback": feedback} if feedback else {})}
-        return [decision.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON, number, facts)]
+        return [decision.moved(task, TaskEvent.RETRY, Reason.REQUESTED_BY_PERSON, number, facts)]
     if not reason:
         raise refused(task, "sent back", f"say why: `holdfast retry {task.id} --reason …`.", "it is done")
     expect_decided(task, "sent back")
     expect_at_rest(decision, task, "sent back")
     outcome = {"kind": "rejected", "detail": reason, "attempt": task.attempt}
     facts = {"attempt": task.attempt, "outcome": outcome, "feedback": feedback}
-    failed = decision.moved(task, TaskEvent.VERIFICATION_REJECTED, AbortReason.REJECTED, number + 1, facts)
+    failed = decision.moved(task, TaskEvent.VERIFICATION_REJECTED, Reason.REJECTED, number + 1, facts)
     return [failed, decision.record("task_opened", number, {**opened, "outcome": outcome})]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.domain.entries import TurnUndone, is_lost
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.base_tree import newest_whole
@@ -26,7 +26,7 @@ def records(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
         hint = f"use `holdfast resolve {task.id} --happened`, `--retry` or `--abandon`."
         raise DecisionRefused(task=task.id, verb="gone on with", reason="no turn of it is lost", hint=hint)
     flag = {"task": task.id, "parked": "", "not_before": task.not_before, "anew": choice == "anew"}
-    told = {"decision": choice, "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
+    told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
     opened = _opened(decision, task)
     if choice == "anew":
         return [*opened, decision.record("task_flagged", 0, flag, told)]
@@ -47,10 +47,10 @@ def records(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
 def _opened(decision: DecisionContext, task: Task) -> list[Record]:
     """A task that is done is opened again; by a crash between the two it has failed, and is parked still."""
     outcome = {"kind": "lost", "detail": task.parked, "attempt": task.attempt}
-    facts = {"task": task.id, "reason": TransitionReason.RESOLVED_BY_PERSON, "attempt": task.attempt}
+    facts = {"task": task.id, "reason": Reason.RESOLVED_BY_PERSON, "attempt": task.attempt}
     retry = {**facts, "event": TaskEvent.RETRY, "outcome": outcome}
     records = [decision.record("task_opened", 2, retry)] if task.state in (TaskState.DONE, TaskState.FAILED) else []
     if task.state is TaskState.DONE:
-        reason, more = TransitionReason.RESOLVED_BY_PERSON, {"attempt": task.attempt, "outcome": outcome}
+        reason, more = Reason.RESOLVED_BY_PERSON, {"attempt": task.attempt, "outcome": outcome}
         records.insert(0, decision.moved(task, TaskEvent.VERIFICATION_REJECTED, reason, 2, more))
     return records

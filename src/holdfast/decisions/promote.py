@@ -10,7 +10,7 @@ from holdfast.decisions.context import ACTOR, Answer, DecisionContext, Later, ex
 from holdfast.decisions.landings import land_as_branch
 from holdfast.decisions.tasks import resuming
 from holdfast.domain.entries import MOVE_TO, LandingPromoted
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.landing import finish, land_again
@@ -123,12 +123,12 @@ def _done(decision: DecisionContext, task: Task, candidate: str) -> list[Record]
     """What is missing on the way from failed to done, under the same attempt."""
     records = resuming(decision, task)
     if records or task.state is TaskState.OPEN:
-        claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": TransitionReason.REQUESTED_BY_PERSON}
+        claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": Reason.REQUESTED_BY_PERSON}
         # It stays the work of the agent that made it, with whose conversation a later `resume` goes on.
         made_by = {"agent": task.worked_by or ACTOR, "model": task.model, "endpoint": task.endpoint}
         claim |= {"attempt": task.attempt, **made_by, "why": "a person promoted it"}
         records.append(decision.record("task_claimed", 2, claim))
-    done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": TransitionReason.REQUESTED_BY_PERSON}
+    done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": Reason.REQUESTED_BY_PERSON}
     facts = {"attempt": task.attempt, "agent": task.worked_by or ACTOR, "candidate": candidate}
     return [*records, decision.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
 

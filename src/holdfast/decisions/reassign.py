@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
 from holdfast.decisions.tasks import end_attempt
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import after_this, model_for
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
@@ -45,7 +45,7 @@ def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
             "outcome": {"detail": asked.reason} if asked.reason else {},
             "rest": unsettled_spend(context, task),
         }
-        why = TransitionReason.REQUESTED_BY_PERSON
+        why = Reason.REQUESTED_BY_PERSON
         decision.append([decision.moved(task, TaskEvent.FORCE_REASSIGN, why, facts=facts)])
     who = "the run" if decision.is_run else "the next `holdfast run`"
     return decision.answer(

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.context import RunContext
@@ -94,9 +94,7 @@ def start(decision: DecisionContext, task: str, token: str) -> None:
     if decision.has_done("task_started", 0):
         return
     known, lease = held(decision, task, token)
-    decision.append(
-        [_moved(decision, known, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=lease.worker)]
-    )
+    decision.append([_moved(decision, known, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=lease.worker)])
 
 
 def progress(decision: DecisionContext, task: Task, message: str, percent: float | None) -> None:
@@ -127,7 +125,7 @@ def complete(decision: DecisionContext, task: str, token: str, commit: str, summ
         "candidate": commit,
         "outcome": {"detail": without_secrets(summary)} if summary else {},
     }
-    decision.append([_moved(decision, known, event, TransitionReason.AGENT_REPORTED, **more)])
+    decision.append([_moved(decision, known, event, Reason.AGENT_REPORTED, **more)])
 
 
 def keep_reason(blobs: Blobs, reason: str) -> str:
@@ -146,7 +144,7 @@ def fail(decision: DecisionContext, task: str, token: str, reason: str, *, feedb
     again = known.attempts < (made.max_attempts or decision.config.max_attempts)
     outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt}
     decision.append(
-        [_moved(decision, known, event, AbortReason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)]
+        [_moved(decision, known, event, Reason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)]
     )
 
 
@@ -155,7 +153,7 @@ def release(decision: DecisionContext, task: str, token: str) -> None:
         return
     known, _ = held(decision, task, token)
     event = TaskEvent.UNCLAIM if known.state is TaskState.CLAIMED else TaskEvent.REQUEUE
-    decision.append([_moved(decision, known, event, TransitionReason.CLAIM_RELEASED)])
+    decision.append([_moved(decision, known, event, Reason.CLAIM_RELEASED)])
 
 
 def _moved(decision: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:

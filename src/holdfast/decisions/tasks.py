@@ -9,7 +9,7 @@ import msgspec
 from holdfast.decisions import lost_turns
 from holdfast.decisions.context import Answer, DecidedNow, DecisionContext, Later, expect_decided, refused
 from holdfast.domain.entries import STOPPED
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState, cancel_event
 from holdfast.engine import landed_before, leftovers
@@ -44,7 +44,7 @@ def cancel(decision: DecisionContext, asked: Several) -> Answer:
     for task in tasks:
         expect_at_rest(decision, task, "cancelled")
     records = [
-        decision.moved(task, cancel_event(task.state) or TaskEvent.MANUAL_CANCEL, AbortReason.CANCELLED, number)
+        decision.moved(task, cancel_event(task.state) or TaskEvent.MANUAL_CANCEL, Reason.CANCELLED, number)
         for number, task in enumerate(tasks)
         if task.id not in before
     ]
@@ -116,12 +116,12 @@ def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Reco
     has_begun, moves = decision.has_begun(), []
     if event is not None and not has_begun:
         end_attempt(decision, task)
-        moves = [decision.moved(task, event, TransitionReason.RESOLVED_BY_PERSON)]
+        moves = [decision.moved(task, event, Reason.RESOLVED_BY_PERSON)]
     flag: dict[str, Any] = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
     if choice == "happened":
         gates = verify.gates_of(decision.definition(task), decision.config)
         flag["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt), gates)
-    told = {"decision": choice, "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
+    told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
     return [*moves, decision.record("task_flagged", 1 if moves or has_begun else 0, flag, told)]
 
 
@@ -141,11 +141,11 @@ def approve(decision: DecisionContext, asked: One) -> Answer:
     task = decision.task(asked.task)
     if not decision.has_begun():
         if task.state is TaskState.PLANNED:
-            record = decision.moved(task, TaskEvent.APPROVED, TransitionReason.APPROVED)
+            record = decision.moved(task, TaskEvent.APPROVED, Reason.APPROVED)
         else:
             _expect_pending(task, "approved")
             facts = {"attempt": task.attempt, "agent": task.agent}
-            record = decision.moved(task, TaskEvent.APPROVAL_GRANTED, TransitionReason.APPROVED, facts=facts)
+            record = decision.moved(task, TaskEvent.APPROVAL_GRANTED, Reason.APPROVED, facts=facts)
         decision.append([record])
     return decision.answer(task, note=who_goes_on(decision, "lands it" if task.attempt else "begins it"))
 
@@ -157,14 +157,14 @@ def reject(decision: DecisionContext, asked: Rejection) -> Answer:
         facts: dict[str, Any]
         if task.state is TaskState.PLANNED:
             facts = {"outcome": {"detail": asked.reason}}
-            record = decision.moved(task, TaskEvent.REJECTED, AbortReason.REJECTED, facts=facts)
+            record = decision.moved(task, TaskEvent.REJECTED, Reason.REJECTED, facts=facts)
         else:
             _expect_pending(task, "rejected")
             told = f"A person has looked at the work and rejected it:\n\n{asked.reason}\n"
             outcome = {"kind": "rejected", "detail": asked.reason, "attempt": task.attempt}
             feedback = decision.blobs.put(told.encode(), content_type="text/plain")
             facts = {"attempt": task.attempt, "outcome": outcome, "feedback": feedback}
-            record = decision.moved(task, TaskEvent.APPROVAL_REJECTED, AbortReason.REJECTED, facts=facts)
+            record = decision.moved(task, TaskEvent.APPROVAL_REJECTED, Reason.REJECTED, facts=facts)
         decision.append([record])
     hint = f"`holdfast retry {task.id}` tells the agent why" if task.state is TaskState.FAILED else ""
     return decision.answer(task, note=hint)
@@ -183,7 +183,7 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
         if task.state is TaskState.FAILED and not task.attempt:
             raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
         if task.state is TaskState.OPEN and task.not_before and task.cause and not task.parked:
-            told = {"was": task.cause, "reason": TransitionReason.REQUESTED_BY_PERSON}
+            told = {"was": task.cause, "reason": Reason.REQUESTED_BY_PERSON}
             decision.append([decision.record("task_flagged", 0, {"task": task.id}, told)])
             return decision.answer(task, note=who_goes_on(decision, "tries it at once"))
         if task.state is not TaskState.FAILED and not task.parked:
@@ -200,7 +200,7 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
 def _letting_go(decision: DecisionContext, task: Task, number: int) -> list[Record]:
     """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
     flag = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
-    told = {"was": task.parked, "reason": TransitionReason.REQUESTED_BY_PERSON}
+    told = {"was": task.parked, "reason": Reason.REQUESTED_BY_PERSON}
     return [decision.record("task_flagged", number, flag, told)] if task.parked == STOPPED else []
 
 
@@ -209,7 +209,7 @@ def resuming(decision: DecisionContext, task: Task) -> list[Record]:
     records = []
     has_begun = decision.has_begun()
     if task.state is TaskState.FAILED and not decision.has_done("task_opened", 0):
-        records = [decision.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON)]
+        records = [decision.moved(task, TaskEvent.RETRY, Reason.REQUESTED_BY_PERSON)]
     if (records or (has_begun and task.state is TaskState.OPEN)) and not decision.has_done("attempt_resumed", 1):
         records.append(decision.record("attempt_resumed", 1, {"task": task.id, "attempt": task.attempt}))
     return records

@@ -11,7 +11,7 @@ from holdfast.backlog.sync import DEFINITION_TYPE
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
 from holdfast.domain.definition import is_id, render
 from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine import outcome
@@ -110,7 +110,7 @@ def settle(decision: DecisionContext, task: Task) -> None:
             hint = f"`holdfast stop {task.id}` ends it, and `holdfast cancel` gives it up."
             raise refused(task, "put back", hint, "its agent is at work")
         if task.state is TaskState.CLAIMED:
-            context.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
+            context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.agent)
         ended = attempt_folder.read_exit(context.layout.attempt_files(task.attempt), task.starts, task.intent)
         if ended is not None:
             outcome.apply_exit(context, task, ended)
@@ -160,7 +160,7 @@ def _forking(decision: DecisionContext, task: Task, attempt: str, turn: int) -> 
     has_begun = decision.has_begun()
     records = []
     if task.state is TaskState.FAILED:
-        records = [decision.moved(task, TaskEvent.RETRY, TransitionReason.REQUESTED_BY_PERSON)]
+        records = [decision.moved(task, TaskEvent.RETRY, Reason.REQUESTED_BY_PERSON)]
     forked = AttemptForked(task.id, attempt, turn, candidate, feedback)
     return [*records, decision.record("attempt_forked", 1 if records or has_begun else 0, msgspec.to_builtins(forked))]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.demo.lives import Lives, many
 from holdfast.demo.sample import ALL, PLAIN, STEPS
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.errors import HoldfastError
 from holdfast.storage.journal.entry import Entry, Ref
 
@@ -43,7 +43,7 @@ def sums(lives: Lives, seconds: float) -> Sums:
     counts = Counter(entry.decision_type for _, entry in entries)
     if counts["task_orphaned"] > lives.killed_attempts.total():
         problems.append(f"{counts['task_orphaned']} orphans, where {lives.killed_attempts.total()} were made")
-    rejected = sum(entry.inputs.get("reason") == AbortReason.VERIFICATION_FAILED for _, entry in entries)
+    rejected = sum(entry.inputs.get("reason") == Reason.VERIFICATION_FAILED for _, entry in entries)
     if not rejected:
         problems.append("the first answer passed its gate")
     figures = {

@@ -70,9 +70,25 @@ class Machine(Generic[S, E]):
         return "\n    ".join(["stateDiagram-v2", *begin, *steps, *end]) + "\n"
 
 
-class AbortReason(StrEnum):
-    """Why work was cut short or thrown back."""
+class Reason(StrEnum):
+    """Why a task moved."""
 
+    # Work goes on.
+    SCHEDULED = "scheduled"
+    REQUESTED_BY_PERSON = "requested_by_person"
+    RESOLVED_BY_PERSON = "resolved_by_person"
+    AGENT_REPORTED = "agent_reported"
+    APPROVAL_REQUIRED = "approval_required"
+    APPROVED = "approved"
+    DEPENDENCY_FOUND = "dependency_found"
+    DEPENDENCY_MET = "dependency_met"
+    SUBTASKS_COMPLETED = "subtasks_completed"
+    CLAIM_RELEASED = "claim_released"
+    ATTEMPTS_LEFT = "attempts_left"
+    RESUMED = "resumed"
+    SALVAGED = "salvaged"
+    LANDED = "landed"
+    # Work is cut short or thrown back.
     CANCELLED = "cancelled"
     REJECTED = "rejected"
     DEFINITION_DELETED = "definition_deleted"
@@ -106,60 +122,3 @@ class AbortReason(StrEnum):
     LANDING_CONFLICT = "landing_conflict"
     RESUMES_EXHAUSTED = "resumes_exhausted"
     PARKED = "parked"
-
-
-_ABORTS: frozenset[str] = frozenset(AbortReason)
-
-
-class TransitionReason(StrEnum):
-    """Why a subject moved: every abort reason by the same word, and the reasons of work that goes on."""
-
-    SCHEDULED = "scheduled"
-    REQUESTED_BY_PERSON = "requested_by_person"
-    RESOLVED_BY_PERSON = "resolved_by_person"
-    AGENT_REPORTED = "agent_reported"
-    APPROVAL_REQUIRED = "approval_required"
-    APPROVED = "approved"
-    DEPENDENCY_FOUND = "dependency_found"
-    DEPENDENCY_MET = "dependency_met"
-    SUBTASKS_COMPLETED = "subtasks_completed"
-    CLAIM_RELEASED = "claim_released"
-    ATTEMPTS_LEFT = "attempts_left"
-    RESUMED = "resumed"
-    SALVAGED = "salvaged"
-    LANDED = "landed"
-    # One enumeration for a record's field, because a decoder cannot tell two string enumerations apart.
-    CANCELLED = AbortReason.CANCELLED
-    REJECTED = AbortReason.REJECTED
-    DEFINITION_DELETED = AbortReason.DEFINITION_DELETED
-    DEPENDENCY_FAILED = AbortReason.DEPENDENCY_FAILED
-    PARENT_CANCELLED = AbortReason.PARENT_CANCELLED
-    SUBTASK_TIMEOUT = AbortReason.SUBTASK_TIMEOUT
-    BUDGET_EXHAUSTED = AbortReason.BUDGET_EXHAUSTED
-    TOKENS_EXHAUSTED = AbortReason.TOKENS_EXHAUSTED
-    TURNS_EXHAUSTED = AbortReason.TURNS_EXHAUSTED
-    TIMEOUT = AbortReason.TIMEOUT
-    STALLED = AbortReason.STALLED
-    NOT_STARTED = AbortReason.NOT_STARTED
-    CRASHED = AbortReason.CRASHED
-    HEARTBEAT_LOST = AbortReason.HEARTBEAT_LOST
-    CONVERSATION_LOST = AbortReason.CONVERSATION_LOST
-    RATE_LIMITED = AbortReason.RATE_LIMITED
-    UNREACHABLE = AbortReason.UNREACHABLE
-    CIRCUIT_OPEN = AbortReason.CIRCUIT_OPEN
-    OVER_LIMIT = AbortReason.OVER_LIMIT
-    WORKTREE_LOST = AbortReason.WORKTREE_LOST
-    ENVIRONMENT = AbortReason.ENVIRONMENT
-    SHUTDOWN = AbortReason.SHUTDOWN
-    AGENT_FAILED = AbortReason.AGENT_FAILED
-    AGENT_REFUSED = AbortReason.AGENT_REFUSED
-    AUTH_MISSING = AbortReason.AUTH_MISSING
-    QUOTA_EXHAUSTED = AbortReason.QUOTA_EXHAUSTED
-    VERIFICATION_FAILED = AbortReason.VERIFICATION_FAILED
-    LANDING_CONFLICT = AbortReason.LANDING_CONFLICT
-    RESUMES_EXHAUSTED = AbortReason.RESUMES_EXHAUSTED
-    PARKED = AbortReason.PARKED
-
-    @property
-    def aborts(self) -> bool:
-        return self.value in _ABORTS

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskEvent, TaskState, cancel_event
 
@@ -58,7 +58,7 @@ class Abort(NamedTuple):
     """A task that is to be cancelled because of what became of `cause`."""
 
     task: str
-    reason: AbortReason
+    reason: Reason
     cause: str
 
 
@@ -232,7 +232,7 @@ class Graph:
                     continue
                 found[abort.task] = abort
                 below = sorted(self._children.get(node.id, ()), reverse=True)
-                todo += [Abort(child, AbortReason.PARENT_CANCELLED, node.id) for child in below]
+                todo += [Abort(child, Reason.PARENT_CANCELLED, node.id) for child in below]
         return list(found.values())
 
     def _abort(self, name: str) -> Abort | None:
@@ -240,9 +240,9 @@ class Graph:
         if node is None or node.state in (TaskState.CLOSED, TaskState.CANCELLED):
             return None
         if self._is_cancelled(node.parent):
-            return Abort(name, AbortReason.PARENT_CANCELLED, node.parent)
+            return Abort(name, Reason.PARENT_CANCELLED, node.parent)
         if node.cancels and node.state in _NOT_BEGUN and (causes := self.hopeless(name)):
-            return Abort(name, AbortReason.DEPENDENCY_FAILED, causes[0])
+            return Abort(name, Reason.DEPENDENCY_FAILED, causes[0])
         return None
 
     def has_subtasks(self, name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.domain.entries import TaskMoved
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 # Reasons for which work is given back because the agent cannot be used for now, and how that is told.
 PAUSES: dict[str, str] = {
-    AbortReason.UNREACHABLE: "is unreachable",
-    AbortReason.RATE_LIMITED: "is over its rate limit",
-    AbortReason.QUOTA_EXHAUSTED: "has used up its quota",
+    Reason.UNREACHABLE: "is unreachable",
+    Reason.RATE_LIMITED: "is over its rate limit",
+    Reason.QUOTA_EXHAUSTED: "has used up its quota",
 }
 # A failure of these kinds is the model's own answer.
 _ANSWERS = {"refused", "auth_missing", "limit"}
@@ -94,7 +94,7 @@ def next_try(before: Outage | None, now: float, policy: Policy, jitter: float) -
 
     `jitter` is a number from 0 to 1, which makes the pause up to a quarter longer: not all who wait come at once.
     """
-    is_same = before is not None and before.reason == AbortReason.UNREACHABLE
+    is_same = before is not None and before.reason == Reason.UNREACHABLE
     if before is not None and is_same and now < before.until:
         return before.until
     rounds = before.rounds if before is not None and is_same else 0

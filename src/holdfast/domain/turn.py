@@ -6,7 +6,6 @@ Two events have names that surprise, and are kept as the original diagram has th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 from holdfast.domain.fsm import Machine, Transition
@@ -64,12 +63,3 @@ TURN: Machine[TurnState, TurnEvent] = Machine(
         Transition(_S.FAILED, _E.AGENT_REAPED, _S.REAPED),
     ),
 )
-
-
-def turn_count(events: Iterable[TurnEvent]) -> int:
-    """How many turns an attempt has completed, given its events from the beginning: each return from a tool is one."""
-    state, count = TurnState.IDLE, 0
-    for event in events:
-        before, state = state, TURN.next(state, event)
-        count += before is TurnState.TOOL_USE and state is TurnState.RUNNING
-    return count

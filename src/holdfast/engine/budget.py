@@ -36,11 +36,6 @@ class BudgetRefusal(msgspec.Struct, frozen=True):
     scope: Scope
     reserved: bool = False
 
-    @property
-    def task_only(self) -> bool:
-        """Another task may be started all the same."""
-        return self.scope == "task"
-
 
 def reserve(
     state: State, task: Task, definition: Definition, config: Config, now: float, free_slots: int

@@ -14,7 +14,7 @@ from holdfast.backlog.sync import SyncReport
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.engine.board import Board
@@ -147,7 +147,7 @@ class RunContext:
             return
         flag = Record("task_flagged", {"task": task.id, "parked": reason, "not_before": task.not_before}, actor="loop")
         is_unstarted = task.state is TaskState.CLAIMED and not task.started
-        back = [self.moved(task, TaskEvent.UNCLAIM, AbortReason.PARKED)] if is_unstarted else []
+        back = [self.moved(task, TaskEvent.UNCLAIM, Reason.PARKED)] if is_unstarted else []
         self.append(*back, flag)
         self.note(task.id, reason)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.config.settings import Config
 from holdfast.domain.entries import MOVE_TO, LandIntended
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.engine.context import RunContext
@@ -99,7 +99,7 @@ def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record
     def move(event: TaskEvent, **more: Any) -> None:
         nonlocal state, at
         at, state = more.get("attempt", at), TASK.next(state, event)
-        reason = TransitionReason.RESOLVED_BY_PERSON
+        reason = Reason.RESOLVED_BY_PERSON
         inputs = {"task": task.id, "event": event, "reason": reason, "attempt": at, **more}
         records.append(record(MOVE_TO[state], len(records) + 2, inputs))
 
@@ -108,7 +108,7 @@ def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record
         move(event, **_facts(task, event, attempt, named.get(attempt, "")))
     outcome = {"commit": named.get(attempt, ""), "branch": branch, "attempt": attempt, "left": []}
     move(TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome=outcome)
-    told = {"decision": "happened", "was": task.parked, "reason": TransitionReason.RESOLVED_BY_PERSON}
+    told = {"decision": "happened", "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
     return [*records, record("task_flagged", 0, {"task": task.id, "parked": ""}, told)]
 
 
@@ -187,7 +187,7 @@ def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) 
     """Step by step, each on disk before the next: after a kill the next start goes on where this one stopped."""
     while task.state is not TaskState.DONE or task.attempt != attempt:
         event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
-        context.move(task, event, TransitionReason.LANDED, **_facts(task, event, attempt, commit))
+        context.move(task, event, Reason.LANDED, **_facts(task, event, attempt, commit))
     # Its checkouts have followed long since, and may have gone on.
     flag = {"task": task.id, "parked": "", "happened": ["refresh"]}
     context.append(Record("task_flagged", flag, actor="recover"))

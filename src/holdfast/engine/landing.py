@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.domain.entries import LandingPromoted, LandingWaiting, LandIntended, RefreshIntended, VerifyIntended
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.wording import plural
@@ -61,7 +61,7 @@ def finish(context: RunContext, task: Task) -> LandingResult:
         if _has_landed(task):
             break
         if context.board.worked_on(task).approve and not task.approved:
-            context.move(task, TaskEvent.APPROVAL_REQUESTED, TransitionReason.APPROVAL_REQUIRED, agent=task.agent)
+            context.move(task, TaskEvent.APPROVAL_REQUESTED, Reason.APPROVAL_REQUIRED, agent=task.agent)
             context.note(task.id, "waits for `holdfast approve`")
             return LandingResult.APPROVAL
         branch = context.branch
@@ -104,7 +104,7 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
     verdict = judge(context, task)
     if verdict is None or (verdict.kind == "empty_change" and landed_before.recognise(context, task)):
         return None
-    reason = AbortReason.LANDING_CONFLICT if verdict.kind == "conflict" else AbortReason.VERIFICATION_FAILED
+    reason = Reason.LANDING_CONFLICT if verdict.kind == "conflict" else Reason.VERIFICATION_FAILED
     told = verify.feedback(verdict, context.blobs)
     context.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
     for line in gate_results.failed_output(context.blobs, verdict):
@@ -224,7 +224,7 @@ def _refresh(context: RunContext, task: Task, branch: str) -> list[str]:
 
 
 def _close(context: RunContext, task: Task, outcome: dict[str, object], branch: str = "") -> None:
-    context.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, TransitionReason.LANDED, outcome=outcome)
+    context.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, Reason.LANDED, outcome=outcome)
     pins.release(context.repo, context.layout, [task])
     branch = (branch or context.branch).removeprefix("refs/heads/")
     without = "closed on its worker's word, with nothing to land" if task.attempt else "closed: its subtasks landed"

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain import outage
 from holdfast.domain.attempt_records import Ending, Exit
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.moments import moment
 from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
@@ -20,10 +20,10 @@ from holdfast.engine.context import RunContext
 # Where an agent does not say when it may spend again.
 QUOTA_S = 3600.0
 
-REASONS: dict[Ending, AbortReason] = {
-    Ending.UNREACHABLE: AbortReason.UNREACHABLE,
-    Ending.RATE_LIMITED: AbortReason.RATE_LIMITED,
-    Ending.QUOTA: AbortReason.QUOTA_EXHAUSTED,
+REASONS: dict[Ending, Reason] = {
+    Ending.UNREACHABLE: Reason.UNREACHABLE,
+    Ending.RATE_LIMITED: Reason.RATE_LIMITED,
+    Ending.QUOTA: Reason.QUOTA_EXHAUSTED,
 }
 
 
@@ -97,11 +97,11 @@ def pause(context: RunContext, task: Task, ended: Exit, **more: object) -> None:
         context.note("", f"{sentence(then, now)}. Nothing new is started with it before, and then one task goes first.")
 
 
-def _until(context: RunContext, reason: AbortReason, before: Outage | None, now: float) -> float:
+def _until(context: RunContext, reason: Reason, before: Outage | None, now: float) -> float:
     match reason:
-        case AbortReason.RATE_LIMITED:
+        case Reason.RATE_LIMITED:
             return now + context.config.rate_limit_pause_s
-        case AbortReason.QUOTA_EXHAUSTED:
+        case Reason.QUOTA_EXHAUSTED:
             return now + QUOTA_S
     return outage.next_try(before, now, policy(context.config), random.random())
 

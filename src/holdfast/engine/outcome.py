@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast import identity
 from holdfast.domain.attempt_records import Ending, Exit
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
@@ -42,21 +42,21 @@ _WITHOUT_REASON = (
 # How long a start that comes to nothing is followed by none, doubled each time.
 PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
 
-_FAILED: dict[Ending, AbortReason] = {
-    Ending.FAILED: AbortReason.AGENT_FAILED,
-    Ending.REFUSED: AbortReason.AGENT_REFUSED,
-    Ending.NOT_STARTED: AbortReason.NOT_STARTED,
-    Ending.TIMEOUT: AbortReason.TIMEOUT,
-    Ending.STALLED: AbortReason.STALLED,
-    Ending.CIRCUIT_OPEN: AbortReason.CIRCUIT_OPEN,
-    Ending.WORKTREE_LOST: AbortReason.WORKTREE_LOST,
+_FAILED: dict[Ending, Reason] = {
+    Ending.FAILED: Reason.AGENT_FAILED,
+    Ending.REFUSED: Reason.AGENT_REFUSED,
+    Ending.NOT_STARTED: Reason.NOT_STARTED,
+    Ending.TIMEOUT: Reason.TIMEOUT,
+    Ending.STALLED: Reason.STALLED,
+    Ending.CIRCUIT_OPEN: Reason.CIRCUIT_OPEN,
+    Ending.WORKTREE_LOST: Reason.WORKTREE_LOST,
 }
 _SPOILT = {Ending.REFUSED, Ending.CIRCUIT_OPEN}
 _USED_UP = {
-    "usd": AbortReason.BUDGET_EXHAUSTED,
-    "tokens": AbortReason.TOKENS_EXHAUSTED,
-    "turns": AbortReason.TURNS_EXHAUSTED,
-    "seconds": AbortReason.TIMEOUT,
+    "usd": Reason.BUDGET_EXHAUSTED,
+    "tokens": Reason.TOKENS_EXHAUSTED,
+    "turns": Reason.TURNS_EXHAUSTED,
+    "seconds": Reason.TIMEOUT,
 }
 
 
@@ -72,23 +72,21 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             # The machine failed, and not the task: it goes on with the same attempt, when the loop says.
             outcome = {"kind": "environment", "detail": ended.detail, "attempt": task.attempt}
             more = _end_of(context, task, ended)
-            back = context.moved(task, TaskEvent.REQUEUE, AbortReason.ENVIRONMENT, outcome=outcome, **more)
+            back = context.moved(task, TaskEvent.REQUEUE, Reason.ENVIRONMENT, outcome=outcome, **more)
             context.append(back, context.held_up(task, ended.detail))
         case Ending.AUTH_MISSING:
-            _fail_for_good(context, task, AbortReason.AUTH_MISSING, "auth_missing", ended)
+            _fail_for_good(context, task, Reason.AUTH_MISSING, "auth_missing", ended)
         case Ending.STOPPED:
-            _give_back(context, task, AbortReason.SHUTDOWN, ended)
+            _give_back(context, task, Reason.SHUTDOWN, ended)
         case Ending.LIMIT:
             _limit(context, task, ended)
         case Ending.OVER_LIMIT:
             # No fault of the machine that passes: the next attempt is told, and begins with the last turn.
-            why, said = AbortReason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
+            why, said = Reason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
             more = _end_of(context, task, ended)
             context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, said, **more)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
-            context.move(
-                task, TaskEvent.CRASH, AbortReason.CRASHED, session=ended.session, rest=_rest(context, task, ended)
-            )
+            context.move(task, TaskEvent.CRASH, Reason.CRASHED, session=ended.session, rest=_rest(context, task, ended))
             context.note(task.id, f"{task.attempt} crashed: {_with_last_lines(context, task, ended)}")
         case Ending.FAILED | Ending.NOT_STARTED if _is_lost(context, task, ended):
             _begin_anew(context, task, ended)
@@ -120,7 +118,7 @@ def _begin_anew(context: RunContext, task: Task, ended: Exit) -> None:
         context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
         return
     outcome = {"kind": "conversation_lost", "detail": detail, "attempt": task.attempt}
-    context.move(task, TaskEvent.REQUEUE, AbortReason.CONVERSATION_LOST, outcome=outcome, **more)
+    context.move(task, TaskEvent.REQUEUE, Reason.CONVERSATION_LOST, outcome=outcome, **more)
     context.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
 
 
@@ -159,7 +157,7 @@ def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
         apply_exit(context, task, ended)
         return
     context.turns.follow(task)
-    reason = AbortReason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else AbortReason.CRASHED
+    reason = Reason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else Reason.CRASHED
     context.move(task, event, reason, session=_session(files) or task.session, rest=_rest(context, task, None))
     said = _last_words(context, task.attempt)
     context.note(
@@ -178,9 +176,9 @@ def go_on(context: RunContext, task: Task) -> None:
         if said := _last_words(context, task.attempt):
             detail += f"; the last words of its runner: {said}"
         more: dict[str, Any] = {"forget": True} if task.session and task.came_to_nothing else {}
-        context.fail(task, TaskEvent.UNRECOVERABLE, AbortReason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
+        context.fail(task, TaskEvent.UNRECOVERABLE, Reason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
         return
-    back = context.moved(task, TaskEvent.REQUEUED_FOR_RETRY, TransitionReason.RESUMED, tree=_save(context, task))
+    back = context.moved(task, TaskEvent.REQUEUED_FOR_RETRY, Reason.RESUMED, tree=_save(context, task))
     if task.used.turns or not task.resumes:
         context.append(back)
         return
@@ -275,7 +273,7 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
     except SnapshotLost as error:
         # Its tree is what the next start has to begin with, and that is for a person to decide.
         flag = {"task": task.id, "parked": str(error), "not_before": task.not_before}
-        back = context.moved(task, TaskEvent.REQUEUE, AbortReason.PARKED, **_end_of(context, task, ended))
+        back = context.moved(task, TaskEvent.REQUEUE, Reason.PARKED, **_end_of(context, task, ended))
         context.append(back, Record("task_flagged", flag, actor="loop"))
         context.note(task.id, str(error))
         return
@@ -303,7 +301,7 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
     context.move(
         task,
         TaskEvent.AGENT_REPORTS_SUCCESS,
-        TransitionReason.AGENT_REPORTED,
+        Reason.AGENT_REPORTED,
         candidate=candidate,
         session=ended.session,
         rest=_rest(context, task, ended),
@@ -341,7 +339,7 @@ def _refuse_nested(context: RunContext, task: Task, ended: Exit, paths: Sequence
 
 def _refuse(context: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
     more: dict[str, Any] = {"session": ended.session, "rest": _rest(context, task, ended)}
-    reason = AbortReason.VERIFICATION_FAILED
+    reason = Reason.VERIFICATION_FAILED
     context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, told, **more)
 
 
@@ -355,7 +353,7 @@ def _limit(context: RunContext, task: Task, ended: Exit) -> None:
         _give_back(context, task, _USED_UP[ended.limit], ended)
 
 
-def _fail_for_good(context: RunContext, task: Task, reason: AbortReason, kind: str, ended: Exit) -> None:
+def _fail_for_good(context: RunContext, task: Task, reason: Reason, kind: str, ended: Exit) -> None:
     """No other attempt follows by itself: a person has to change something first."""
     outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
     more = _end_of(context, task, ended)
@@ -363,7 +361,7 @@ def _fail_for_good(context: RunContext, task: Task, reason: AbortReason, kind: s
     context.note(task.id, ended.detail)
 
 
-def _give_back(context: RunContext, task: Task, reason: AbortReason, ended: Exit) -> None:
+def _give_back(context: RunContext, task: Task, reason: Reason, ended: Exit) -> None:
     """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
     context.move(task, TaskEvent.REQUEUE, reason, **_end_of(context, task, ended))
     context.note(task.id, f"{task.attempt} pauses: {ended.detail}")

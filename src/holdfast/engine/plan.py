@@ -13,7 +13,7 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import Exit
 from holdfast.domain.entries import STOPPED
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.graph import Graph
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskEvent, TaskState
@@ -69,7 +69,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     """Its parent was cancelled, or a dependency came to nothing and it does not wait for that."""
 
     task: str
-    reason: AbortReason
+    reason: Reason
     cause: str
 
 
@@ -196,8 +196,8 @@ GIVEN_UP: dict[TaskState, TaskEvent] = {
     TaskState.ORPHANED: TaskEvent.UNRECOVERABLE,
 }
 REASONS: dict[TaskEvent, str] = {
-    TaskEvent.DEPENDENCY_RESOLVED: TransitionReason.DEPENDENCY_MET,
-    TaskEvent.ALL_SUBTASKS_COMPLETED: TransitionReason.SUBTASKS_COMPLETED,
-    TaskEvent.SUBTASK_TIMEOUT_ESCALATION: AbortReason.SUBTASK_TIMEOUT,
-    TaskEvent.DECOMPOSED_BEFORE_CLAIM: TransitionReason.SCHEDULED,
+    TaskEvent.DEPENDENCY_RESOLVED: Reason.DEPENDENCY_MET,
+    TaskEvent.ALL_SUBTASKS_COMPLETED: Reason.SUBTASKS_COMPLETED,
+    TaskEvent.SUBTASK_TIMEOUT_ESCALATION: Reason.SUBTASK_TIMEOUT,
+    TaskEvent.DECOMPOSED_BEFORE_CLAIM: Reason.SCHEDULED,
 }

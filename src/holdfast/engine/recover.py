@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted, effect_of
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Reconciled
@@ -74,7 +74,7 @@ def _close(ledger: Ledger, intent: OpenIntent, verdict: Reconciled, now: float, 
             age_s = now - intent.entry.timestamp
             how, reason, output = "abandoned", f"it is {age_s:.0f} s old, and may no longer be wanted", {}
         case DidNotHappen():
-            how, reason, output = "failed", AbortReason.NOT_STARTED, {}
+            how, reason, output = "failed", Reason.NOT_STARTED, {}
         case InDoubt(doubt):
             how, reason, output = "parked", doubt, {}
     task = intent.entry.inputs.get("task", "")
@@ -92,6 +92,6 @@ def _release_stale_claims(ledger: Ledger) -> int:
     stale = [task for task in claimed if not task.started and not task.remote]
     for task in stale:
         target = TASK.next(task.state, TaskEvent.UNCLAIM)
-        inputs = {"task": task.id, "event": TaskEvent.UNCLAIM, "reason": TransitionReason.CLAIM_RELEASED}
+        inputs = {"task": task.id, "event": TaskEvent.UNCLAIM, "reason": Reason.CLAIM_RELEASED}
         ledger.append(ledger.epoch, [Record(MOVE_TO[target], inputs, actor=ACTOR)])
     return len(stale)

@@ -7,7 +7,7 @@ refuse fails the attempt as usual, and the next one begins with it.
 from __future__ import annotations
 
 from holdfast.domain.definition import Definition
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
 from holdfast.engine.base_tree import journalled_turns
@@ -26,7 +26,7 @@ def salvage(context: RunContext, task: Task, made: Definition) -> bool:
     context.move(
         task,
         TaskEvent.PARTIAL_WORK_MERGED,
-        TransitionReason.SALVAGED,
+        Reason.SALVAGED,
         candidate=candidate,
         agent=task.agent,
         outcome={"detail": detail},

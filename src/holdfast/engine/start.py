@@ -14,7 +14,7 @@ import msgspec
 from holdfast.domain.attempt_records import AttemptLimits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import SpawnIntended
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.state import Task
@@ -108,10 +108,10 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
             raise
         if is_environment(error):
             outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt}
-            back = context.moved(task, TaskEvent.UNCLAIM, AbortReason.ENVIRONMENT, outcome=outcome)
+            back = context.moved(task, TaskEvent.UNCLAIM, Reason.ENVIRONMENT, outcome=outcome)
             context.append(back, context.held_up(task, str(error)))
             return NotStarted(str(error), fault=True)
-        context.fail(task, TaskEvent.IMMEDIATE_FAILURE, AbortReason.NOT_STARTED, "not_started", str(error))
+        context.fail(task, TaskEvent.IMMEDIATE_FAILURE, Reason.NOT_STARTED, "not_started", str(error))
     return None
 
 

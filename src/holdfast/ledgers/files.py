@@ -22,7 +22,7 @@ from holdfast import identity
 from holdfast.clock import Awake, gap_of, monotonic, wall
 from holdfast.crashpoints import point
 from holdfast.domain.entries import MOVE_TO
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.moments import moment
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
@@ -249,7 +249,7 @@ class FileLedger:
                 raise ClaimRefused(task=task, reason=reason)
             attempt = known.attempt if known.continues else f"{task}.{known.attempts + 1}"
             chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
-            reason = TransitionReason.SCHEDULED
+            reason = Reason.SCHEDULED
             self._move(known, TaskEvent.AGENT_CLAIMS_TASK, reason, attempt=attempt, agent=worker, **chosen, **facts)
             return self._grant(Claim(task, attempt, worker, f"{attempt}/{known.claims}", 0.0), lease_s)
 

@@ -23,7 +23,7 @@ from holdfast.decisions.mailbox import Requests
 from holdfast.decisions.stop import end_agents, leave, tell_adopted
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.engine import leftovers
@@ -274,7 +274,7 @@ class Loop:
             self.holds.hold(command.task, str(error), soon=self.holds.failures[command.task] < FAILURES_MAX)
             return
         del self.holds.failures[command.task]
-        self.context.fail(task, event, AbortReason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
+        self.context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
 
     def _perform(self, command: Command) -> None:
         task = self.board.task(command.task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.decisions.cancel_chain import cancel_with, words_for
 from holdfast.decisions.context import DecisionContext
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine import outcome
@@ -18,7 +18,7 @@ Step = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | Lapse
 def perform(context: RunContext, task: Task, step: Step) -> None:
     match step:
         case Begin():
-            context.move(task, TaskEvent.AGENT_STARTS_WORK, TransitionReason.SCHEDULED, agent=task.agent)
+            context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.agent)
         case ApplyExit(_, exit):
             outcome.apply_exit(context, task, exit)
         case Orphan(_, event):
@@ -26,7 +26,7 @@ def perform(context: RunContext, task: Task, step: Step) -> None:
         case Continue():
             outcome.go_on(context, task)
         case Retry():
-            context.move(task, TaskEvent.RETRY, TransitionReason.ATTEMPTS_LEFT, outcome=task.outcome)
+            context.move(task, TaskEvent.RETRY, Reason.ATTEMPTS_LEFT, outcome=task.outcome)
         case Follow(_, event):
             context.move(task, event, REASONS[event])
         case Cancel(_, reason, cause):
@@ -35,5 +35,5 @@ def perform(context: RunContext, task: Task, step: Step) -> None:
             context.note(task.id, f"cancelled: {words_for(reason, cause)}")
         case Lapse():
             event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
-            context.move(task, event, AbortReason.HEARTBEAT_LOST)
+            context.move(task, event, Reason.HEARTBEAT_LOST)
             context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")

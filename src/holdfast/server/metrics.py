@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from holdfast import __version__
 from holdfast.clock import monotonic, wall
 from holdfast.domain import entries
-from holdfast.domain.fsm import AbortReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S, Task
 from holdfast.domain.task import TaskState
@@ -200,7 +200,7 @@ class Metrics:
             self._spend(*self._spender(moved["task"]), rest.get("usd", 0.0), rest.get("tokens", 0))
         if kind == "task_failed":
             self._failures.labels(self._kinds.keep(str(moved.get("outcome", {}).get("kind", "")))).inc()
-        elif kind == "task_opened" and moved["reason"] == AbortReason.HEARTBEAT_LOST:
+        elif kind == "task_opened" and moved["reason"] == Reason.HEARTBEAT_LOST:
             self._lapses.inc()
 
     def _close(self, entry: Entry) -> None:

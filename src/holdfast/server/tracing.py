@@ -23,7 +23,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.domain import entries
 from holdfast.domain.attempt_records import TurnLine
-from holdfast.domain.fsm import AbortReason, TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.errors import HoldfastError
 from holdfast.landing.verify import GateVerdict, read_verdict
 from holdfast.layout import Layout
@@ -47,7 +47,7 @@ NANOSECONDS = 1_000_000_000
 _ENDINGS = {"task_closed", "task_failed", "task_cancelled", "task_split", "task_blocked"}
 _WRONG = {"task_failed", "task_cancelled"}
 # Why a task is open again whose worker has it no more; other reasons are pauses of an agent that goes on by itself.
-_LEFT = {TransitionReason.CLAIM_RELEASED, AbortReason.HEARTBEAT_LOST}
+_LEFT = {Reason.CLAIM_RELEASED, Reason.HEARTBEAT_LOST}
 _CLOSED = {f"task_{effect}_{how}": (effect, how) for effect in entries.EFFECTS for how in entries.CLOSINGS}
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http.trace_exporter"

@@ -16,7 +16,7 @@ from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.mailbox import decide
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition
-from holdfast.domain.fsm import TransitionReason
+from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
@@ -156,7 +156,7 @@ def split(api: Api) -> Any:
         names = create.create(decision, api.catalogue, new, parent=task.id)
         if not is_split:
             end_attempt(decision, task)
-            decision.append([decision.moved(task, _SPLITS[task.state], TransitionReason.REQUESTED_BY_PERSON, count)])
+            decision.append([decision.moved(task, _SPLITS[task.state], Reason.REQUESTED_BY_PERSON, count)])
         # Whoever asks for the task next is told of its subtasks.
         assert decision.context is not None
         decision.context.board.keep_up()
@@ -176,7 +176,7 @@ def block(decision: DecisionContext, ask: Ask) -> Changed:
     if task.id in body.on:
         raise InputError(detail="a task cannot wait for itself")
     if not decision.has_done("task_blocked", 0):
-        record = decision.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, TransitionReason.DEPENDENCY_FOUND)
+        record = decision.moved(task, TaskEvent.DEPENDENCY_DISCOVERED, Reason.DEPENDENCY_FOUND)
         made = _definition(decision, task)
         wanted = list(dict.fromkeys([*made.depends_on, *body.on]))
         _edit(decision, task, {"depends_on": wanted}, "")
