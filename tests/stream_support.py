@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents import streams
+from holdfast.agents.streams import stream_of
 from holdfast.domain.agent_events import AgentEvent
-from holdfast.domain.attempt_records import Launch
+from holdfast.domain.attempt_records import Launch, Order
 from holdfast.ports import Stream
 
 FIXTURES = Path(__file__).parent / "agents" / "fixtures"
@@ -20,7 +20,8 @@ CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
 
 
 def stream(cli: str, model: str = "") -> Stream:
-    return streams._CLIS[cli](Launch((cli,), stream=cli, model=model))
+    launch = Launch((cli,), stream=cli, model=model)
+    return stream_of(Order("task", "task.1", 1, cli, launch, "", "", ""))
 
 
 def heard(reader: Stream, text: bytes, code: int = 0) -> list[AgentEvent]:

@@ -194,7 +194,6 @@ class Agent(Protocol):
         """Why it cannot work on such a task here, as a sentence with the way out; empty when it can."""
 
     def launch(self, work: Work) -> Launch: ...
-    def stream(self) -> Stream: ...
 
 
 # -- the backlog ------------------------------------------------------------------------------------------------------

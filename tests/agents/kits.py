@@ -1,7 +1,7 @@
 """What a test must know of each CLI to run it against the model on loopback. One Kit for each; `KITS` has them all.
 
-To add a CLI: its adapter in src/holdfast/agents/adapters, one line in agents/registry.py and one in agents/streams.py,
-and a Kit here. The rows of the matrix in test_matrix.py are then run for it; `cannot` says why a row cannot work, by
+To add a CLI: its adapter in src/holdfast/agents/adapters, one line in agents/registry.py, and a Kit
+here. The rows of the matrix in test_matrix.py are then run for it; `cannot` says why a row cannot work, by
 the row's name.
 """
 

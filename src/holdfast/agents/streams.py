@@ -1,64 +1,18 @@
-"""How each agent's output is read. Loaded by the runner, which must start fast: each adapter only when it is needed."""
+"""Finds the reader of an agent's output. The runner must start fast, so it loads the one adapter that it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 from typing import TYPE_CHECKING
 
-from holdfast.domain.attempt_records import Launch, Order
+from holdfast.domain.attempt_records import Order
 
 if TYPE_CHECKING:
     from holdfast.ports import Stream
 
 
-def _claude(launch: Launch) -> Stream:
-    from holdfast.agents.adapters.claude import ClaudeStream
-
-    return ClaudeStream()
-
-
-def _codex(launch: Launch) -> Stream:
-    from holdfast.agents.adapters.codex import CodexStream
-
-    return CodexStream(launch.counted, launch.model)
-
-
-def _gemini(launch: Launch) -> Stream:
-    from holdfast.agents.adapters.gemini import GeminiStream
-
-    argv = launch.argv
-    return GeminiStream(launch.counted, launch.model, argv[argv.index("--resume") + 1] if "--resume" in argv else "")
-
-
-def _opencode(launch: Launch) -> Stream:
-    from holdfast.agents.adapters.opencode import OpencodeStream
-
-    return OpencodeStream(launch.model)
-
-
-def _aider(launch: Launch) -> Stream:
-    from holdfast.agents.adapters.aider import AiderStream
-
-    return AiderStream(launch.model)
-
-
-def _mini(launch: Launch) -> Stream:
-    from holdfast.agents.adapters.mini import MiniStream
-
-    return MiniStream(launch.model)
-
-
-_CLIS: dict[str, Callable[[Launch], Stream]] = {
-    "claude": _claude,
-    "codex": _codex,
-    "gemini": _gemini,
-    "opencode": _opencode,
-    "aider": _aider,
-    "mini": _mini,
-}
-
-
 def stream_of(order: Order) -> Stream:
+    launch = order.launch
     if order.prices:
         from holdfast.agents.common import prices
 
@@ -67,12 +21,14 @@ def stream_of(order: Order) -> Stream:
         from holdfast.agents.adapters.simple_streams import OwnEvents
 
         return OwnEvents()
-    if order.launch.stream:
-        return _CLIS[order.launch.stream](order.launch)
-    if order.launch.events:
+    if launch.stream:
+        # The module of a CLI in `registry.CLIS` bears its name.
+        found: Stream = importlib.import_module(f"holdfast.agents.adapters.{launch.stream}").stream(launch)
+        return found
+    if launch.events:
         from holdfast.agents.adapters.declared_stream import Mapped
 
-        return Mapped(order.launch.events, order.launch.model)
+        return Mapped(launch.events, launch.model)
     from holdfast.agents.adapters.simple_streams import OneCall
 
-    return OneCall(order.launch.argv)
+    return OneCall(launch.argv)

@@ -65,8 +65,9 @@ class Aider(Cli):
         env = {"COLUMNS": "10000", "BROWSER": "true"}
         return Launch(tuple(argv), env=env, files=files, stream=self.name, model=work.model)
 
-    def stream(self) -> AiderStream:
-        return AiderStream()
+
+def stream(launch: Launch) -> AiderStream:
+    return AiderStream(launch.model)
 
 
 class AiderStream:

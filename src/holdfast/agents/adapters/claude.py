@@ -100,9 +100,6 @@ class Claude(Cli):
             homes=_homes(home("CLAUDE_CONFIG_DIR", ".claude")),
         )
 
-    def stream(self) -> ClaudeStream:
-        return ClaudeStream()
-
 
 def _homes(folder: Path) -> tuple[Home, ...]:
     """In `projects` there is a folder for each worktree, with its conversations and what it is told at each start."""
@@ -120,6 +117,10 @@ def _response(response: object) -> str:
     printed = [json_fields.text(response, name) for name in ("stdout", "stderr")]
     is_command = isinstance(response, dict) and "stdout" in response
     return "\n".join(filter(None, printed)) if is_command else json_fields.as_text(response)
+
+
+def stream(launch: Launch) -> ClaudeStream:
+    return ClaudeStream()
 
 
 class ClaudeStream:

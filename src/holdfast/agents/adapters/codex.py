@@ -83,9 +83,6 @@ class Codex(Cli):
             homes=(_home(home("CODEX_HOME", ".codex")),),
         )
 
-    def stream(self) -> CodexStream:
-        return CodexStream()
-
 
 def _home(folder: Path) -> Home:
     """It has one folder for the conversations of all worktrees: in the sandbox that is another one for each."""
@@ -129,6 +126,10 @@ def _toml(value: str | list[str]) -> str:
 
 def _table(values: dict[str, str]) -> str:
     return "{" + ", ".join(f"{_toml(name)} = {_toml(value)}" for name, value in values.items()) + "}"
+
+
+def stream(launch: Launch) -> CodexStream:
+    return CodexStream(launch.counted, launch.model)
 
 
 class CodexStream:

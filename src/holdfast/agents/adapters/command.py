@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 
-from holdfast.agents.adapters.declared_stream import Mapped
-from holdfast.agents.adapters.simple_streams import OneCall
 from holdfast.agents.common import environment
 from holdfast.config.settings import DeclaredAgent
 from holdfast.domain.attempt_records import Can, Launch
 from holdfast.domain.definition import Definition
-from holdfast.ports import Stream, Work
+from holdfast.ports import Work
 
 
 class _Plain:
@@ -47,9 +45,6 @@ class Command(_Plain):
 
     def launch(self, work: Work) -> Launch:
         return Launch(_argv(work.definition), prompt=work.prompt, uses_model=False)
-
-    def stream(self) -> Stream:
-        return OneCall(())
 
 
 def _argv(definition: Definition) -> tuple[str, ...]:
@@ -102,9 +97,6 @@ class Declared(_Plain):
             model=work.model,
         )
         return environment.with_settings(launch, declared)
-
-    def stream(self) -> Stream:
-        return Mapped(self._declared.events) if self._declared.events else OneCall(self._declared.command)
 
 
 def _tells_tokens(declared: DeclaredAgent) -> bool:

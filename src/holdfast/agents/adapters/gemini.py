@@ -90,9 +90,6 @@ class Gemini(Cli):
             homes=_homes(_folder()),
         )
 
-    def stream(self) -> GeminiStream:
-        return GeminiStream()
-
 
 def _folder() -> Path:
     return home("GEMINI_CLI_HOME", "") / ".gemini"
@@ -124,6 +121,11 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
+
+
+def stream(launch: Launch) -> GeminiStream:
+    argv = launch.argv
+    return GeminiStream(launch.counted, launch.model, argv[argv.index("--resume") + 1] if "--resume" in argv else "")
 
 
 class GeminiStream:

@@ -114,8 +114,9 @@ class Mini(Cli):
         own = Home(str(home("XDG_CONFIG_HOME", ".config") / "mini-swe-agent"))
         return Launch(tuple(argv), env=env, files=files, stream=self.name, model=work.model, homes=(own,))
 
-    def stream(self) -> MiniStream:
-        return MiniStream()
+
+def stream(launch: Launch) -> MiniStream:
+    return MiniStream(launch.model)
 
 
 class MiniStream:

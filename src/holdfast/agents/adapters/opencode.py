@@ -105,9 +105,6 @@ class Opencode(Cli):
             homes=_homes(),
         )
 
-    def stream(self) -> OpencodeStream:
-        return OpencodeStream()
-
 
 def _homes() -> tuple[Home, ...]:
     """Beside the conversations it keeps programs and plugins there, which the next start runs: they are read-only."""
@@ -125,6 +122,10 @@ def _server(server: McpServer) -> dict[str, Any]:
     if server.url:
         return {"type": "remote", "url": server.url, "headers": server.headers}
     return {"type": "local", "command": [server.command, *server.args], "environment": server.env}
+
+
+def stream(launch: Launch) -> OpencodeStream:
+    return OpencodeStream(launch.model)
 
 
 class OpencodeStream:

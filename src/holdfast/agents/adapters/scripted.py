@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.agents.adapters.simple_streams import OwnEvents
 from holdfast.domain.attempt_records import Can, Launch
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
@@ -40,6 +39,3 @@ class Scripted:
             stdin=work.definition.script or "",
             uses_model=False,
         )
-
-    def stream(self) -> OwnEvents:
-        return OwnEvents()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.config.settings import DeclaredAgent
     from holdfast.domain.attempt_records import Can, Launch, Modes
     from holdfast.domain.definition import Definition
-    from holdfast.ports import Stream, Work
+    from holdfast.ports import Work
 
 VERSION_S_MAX = 20.0
 # A shorter pause a CLI may make by itself.
@@ -58,9 +58,6 @@ class Cli(ABC):
     @abstractmethod
     def call(self, work: Work) -> Launch:
         """How it is called, as far as the adapter knows it."""
-
-    @abstractmethod
-    def stream(self) -> Stream: ...
 
     def launch(self, work: Work) -> Launch:
         return environment.with_settings(self.call(work), self._settings)
