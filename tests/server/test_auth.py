@@ -1,0 +1,95 @@
+"""Tokens, each asked for by itself: an agent's is worth something for one claim of one attempt, while that lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.ledgers.files import FileLedger
+from holdfast.server.auth import Tokens
+from holdfast.server.operations import Principal
+from kit.states import append, moves, opened
+
+S, E = TaskState, TaskEvent
+AGENT = Principal("agent", "t.1", "t", "t.1")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[FileLedger]:
+    with opened(tmp_path, t=S.OPEN) as ledger:
+        yield ledger
+
+
+def claim(ledger: FileLedger) -> int:
+    ledger.claim("scripted", "t", lease_s=60)
+    return ledger.state.tasks["t"].claims
+
+
+def test_a_token_of_an_earlier_claim_is_worth_nothing_though_the_attempt_is_the_same(ledger: FileLedger) -> None:
+    tokens = Tokens(ledger.layout, ledger.state)
+    first = tokens.of_agent("t.1", claim(ledger))
+    assert tokens.principal(first) == AGENT
+    stands = tokens.standing(AGENT)
+    assert stands()
+
+    append(ledger, *moves("t", S.CLAIMED, E.UNCLAIM))
+    assert tokens.principal(first) is None and not stands()
+
+    second = tokens.of_agent("t.1", claim(ledger))
+    assert ledger.state.tasks["t"].attempt == "t.1", "the same attempt goes on"
+    assert tokens.principal(second) == AGENT
+    assert tokens.principal(first) is None, "whoever had it before is locked out"
+    assert not stands() and tokens.standing(AGENT)()
+
+
+@pytest.mark.parametrize("to", S)
+def test_an_agents_token_is_good_while_its_task_is_worked_on_and_in_no_other_state(
+    tmp_path: Path, to: TaskState
+) -> None:
+    with opened(tmp_path, t=to) as ledger:
+        tokens = Tokens(ledger.layout, ledger.state)
+        found = tokens.principal(tokens.of_agent("t.1", 1))
+    assert found == (AGENT if to in (S.CLAIMED, S.IN_PROGRESS) else None)
+
+
+def test_a_token_names_its_attempt_and_claim_and_cannot_be_changed_into_another(ledger: FileLedger) -> None:
+    tokens = Tokens(ledger.layout, ledger.state)
+    good = tokens.of_agent("t.1", claim(ledger))
+    append(ledger, *moves("t", S.CLAIMED, E.UNCLAIM))
+    claim(ledger)
+    head, claimed, sign = good.rsplit(".", 2)
+    for forged in (
+        f"{head}.2.{sign}",
+        f"hfa_t.2.{claimed}.{sign}",
+        good.replace("hfa", "hfo"),
+        f"{good}0",
+        good[:-1],
+        "",
+    ):
+        assert tokens.principal(forged) is None, forged
+    for foreign in (tokens.of_agent("t.2", 2), tokens.of_agent("other.1", 1), tokens.of_agent("t.1", 3)):
+        assert tokens.principal(foreign) is None, foreign
+    assert tokens.principal(tokens.of_agent("t.1", 2)) == AGENT
+
+
+def test_an_agents_token_survives_a_restart_and_those_of_people_do_not(ledger: FileLedger) -> None:
+    first, second = Tokens(ledger.layout, ledger.state), Tokens(ledger.layout, ledger.state)
+    of_agent = first.of_agent("t.1", claim(ledger))
+    assert second.principal(of_agent) == AGENT
+    for role in ("operator", "reader"):
+        assert first.principal(first.of_role(role)) == Principal(role, role)
+        assert second.principal(first.of_role(role)) is None
+        assert first.key(role) == second.key(role), "a page signs itself in again with it"
+
+
+@pytest.mark.parametrize(("role", "other"), [("operator", "reader"), ("reader", "operator")])
+def test_revoking_ends_every_token_of_the_role_and_no_other(ledger: FileLedger, role: str, other: str) -> None:
+    tokens = Tokens(ledger.layout, ledger.state)
+    before = {each: (tokens.of_role(each), tokens.standing(Principal(each, each))) for each in (role, other)}
+    tokens.revoke(role)
+    assert tokens.principal(before[role][0]) is None and not before[role][1]()
+    assert tokens.principal(before[other][0]) == Principal(other, other) and before[other][1]()
+    assert tokens.key(role) == Tokens(ledger.layout, ledger.state).key(role), "and that is on disk"
