@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 
 from cli_support import HOLDFAST, Typed, type_in
 from holdfast.app import App
-from holdfast.cli import terminal
 from holdfast.cli.commands import COMMANDS
+from holdfast.cli.screen import terminal
 from holdfast.domain import printable
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.task import TaskEvent

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli_support import type_in
-from holdfast.cli.add_edit import add, edit
+from holdfast.cli.tasks.add_edit import add, edit
 from holdfast.domain.definition import BLOCKS, Definition
 from work_support import make_repository, make_work
 

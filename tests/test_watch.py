@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from cli_support import HOLDFAST, type_in
-from holdfast.cli.fullscreen import parse_keys
-from holdfast.cli.table import cell_width
-from holdfast.cli.watch_screen import Pager
+from holdfast.cli.screen.fullscreen import parse_keys
+from holdfast.cli.screen.table import cell_width
+from holdfast.cli.screen.watch_screen import Pager
 from work_support import Terminal, add, bare_environment, started, wait_for
 from work_support import repo as repo
 
@@ -59,7 +59,7 @@ def test_the_terminal_is_as_it_was_on_every_way_out(repo: Path, leave: Callable[
 def test_an_error_of_its_own_puts_the_terminal_back(tmp_path: Path) -> None:
     script = tmp_path / "breaks.py"
     script.write_text(
-        "from holdfast.cli.fullscreen import FullScreen\n"
+        "from holdfast.cli.screen.fullscreen import FullScreen\n"
         "with FullScreen() as screen:\n"
         "    screen.paint([('here', 'bold')])\n"
         "    screen.keys(60)\n"

@@ -1,4 +1,4 @@
-"""`make docs`: writes the table of docs/metrics.md from the names in `server/metrics.py`."""
+"""`make docs`: writes the table of docs/metrics.md from the names in `server/observability/metrics.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pages
-from holdfast.server.metrics import NAMES
+from holdfast.server.observability.metrics import NAMES
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 PARTS = {"histograms": "histogram", "counters": "counter", "gauges": "gauge"}

@@ -10,7 +10,7 @@ import pytest
 
 from engine_support import add, make_repo
 from holdfast.app import App
-from holdfast.cli.screen import _frame
+from holdfast.cli.screen.run_screen import _frame
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.engine.spawn import Spawn

@@ -17,7 +17,7 @@ import pytest
 from cli_support import HOLDFAST
 from engine_support import add, environment, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
-from holdfast.server import denials, subtask_limits
+from holdfast.server.access import denials, subtask_limits
 from holdfast.server.serving import read_address
 from server.server_support import Server, add_asking, served
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from engine_support import add, layout, make_repo, wait_for
-from holdfast.server import logs
-from holdfast.server.logs import ServerLog
+from holdfast.server.observability import logs
+from holdfast.server.observability.logs import ServerLog
 from ops.ops_support import running
 
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import metricdocs
 from engine_support import add, layout, make_repo, settings, state, wait_for
-from holdfast.server import metrics as told
+from holdfast.server.observability import metrics as told
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of
 from ops.ops_support import Running, running

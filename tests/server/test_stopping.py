@@ -12,7 +12,7 @@ from engine_support import add, git, holdfast, layout, make_repo, sound, state, 
 from holdfast.app import App
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
-from holdfast.server.tracing import Spans
+from holdfast.server.observability.tracing import Spans
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
 from server.server_support import Server, served

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine_support import add, holdfast, landed, layout, make_repo, state, wait_for
-from holdfast.server.tracing import Span, Spans
+from holdfast.server.observability.tracing import Span, Spans
 from holdfast.storage.journal import data_root
 from holdfast.storage.journal.reader import Chain
 from ops.ops_support import running

@@ -10,7 +10,7 @@ import pytest
 
 from confined_support import bench as bench
 from holdfast.domain.attempt_records import Ending, Launch
-from holdfast.server import quotas
+from holdfast.server.access import quotas
 from holdfast.server.operations import Ask, NoQuery, Principal
 from holdfast.server.problems import Problem
 from holdfast.server.routes.work import WORK, Progress

@@ -53,8 +53,8 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
 
 
 def _tell(found: list[Facts], *, is_confined: bool) -> None:
-    from holdfast.cli.first_words import sentence
-    from holdfast.cli.table import print_table
+    from holdfast.cli.preflight import permission_sentence
+    from holdfast.cli.screen.table import print_table
 
     print_table(_COLUMNS, [[plain(cell) for cell in _cells(each)] for each in found])
     for each in found:
@@ -65,7 +65,7 @@ def _tell(found: list[Facts], *, is_confined: bool) -> None:
             click.echo(plain(f"{each.name} is not signed in: {each.sign_in}"))
     for each in found:
         if each.path and each.permission is not None:
-            click.echo(plain(sentence(each.name, each.permission, is_confined=is_confined)))
+            click.echo(plain(permission_sentence(each.name, each.permission, is_confined=is_confined)))
 
 
 def _cells(facts: Facts) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 def _show_prices(config: Config, as_json: bool) -> None:
     from holdfast.agents.common.prices import AS_OF, PRICES
-    from holdfast.cli.table import print_table
+    from holdfast.cli.screen.table import print_table
 
     own = {name: price.per_million for name, price in config.prices.items()}
     table = {**PRICES, **own}

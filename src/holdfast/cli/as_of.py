@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.cli.terminal import Printer, local_time
+from holdfast.cli.screen.terminal import Printer, local_time
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State, Task

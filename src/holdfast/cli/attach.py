@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.agent_output import Records, lines
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.terminal import Printer, printing
+from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.screen.agent_output import Records, lines
+from holdfast.cli.screen.terminal import Printer, printing
 from holdfast.domain.printable import plain
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState

@@ -18,9 +18,8 @@ import click
 import msgspec
 
 from holdfast.cli import as_of
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app
-from holdfast.cli.terminal import Printer, local_time, moment, printing
+from holdfast.cli.options import as_json, complete_task, find_app
+from holdfast.cli.screen.terminal import Printer, local_time, moment, printing
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.printable import plain
 from holdfast.domain.state import State

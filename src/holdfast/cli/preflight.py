@@ -1,9 +1,11 @@
-"""The first minute: what must be there before agents can work, each with the way out."""
+"""What is checked and said before agents work: git, branch, identity, agents, and that agents work without asking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.domain.task import TaskState
 from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent, NoBranch, NoCommit
@@ -11,14 +13,21 @@ from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent,
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.config.settings import Config
+    from holdfast.domain.attempt_records import Permission
     from holdfast.domain.definition import Definition
     from holdfast.git.command import Repository
+    from holdfast.layout import Layout
     from holdfast.ports import Agent
     from holdfast.views.rows import Overview
 
 CHANGED_TOLD_MAX = 3
 # What a run goes on with, whatever agents are there.
 _UNDER_WAY = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
+_DOES = {
+    "full": "works without asking you ({flags})",
+    "edits": "changes files without asking you ({flags}), and runs commands only as its own settings allow",
+    "own": "does what its own settings allow, and is refused what it would have to ask you for",
+}
 
 
 def preflight(app: App, *, with_goal: bool = False) -> list[str]:
@@ -163,3 +172,48 @@ def _example(name: str) -> Definition:
     from holdfast.domain.definition import Definition
 
     return Definition("example", goal="example", agent=name, command=("true",), script="say hello")
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+def about_permissions(
+    layout: Layout, config: Config, known: Mapping[str, Agent], names: Iterable[str]
+) -> Iterator[str]:
+    """Says of each agent, once in a data root and before its first start, that it works without asking.
+
+    runtime/told.json keeps what was said; where it is lost, or the settings have changed since, it is said again. A
+    sentence counts as said once the next one is asked for.
+    """
+    from holdfast.processes import sandbox
+    from holdfast.storage.files import disk
+
+    told, kind = _read_told(layout), sandbox.resolved(config.sandbox)
+    for name in names:
+        agent = known.get(name)
+        permission = agent.permission if agent is not None else None
+        if permission is None:
+            continue
+        facts = f"{permission.mode} {' '.join(permission.flags)} {kind}"
+        if told.get(name) == facts:
+            continue
+        yield permission_sentence(name, permission, is_confined=kind != "none")
+        told[name] = facts
+        disk.replace(layout.told, msgspec.json.encode({"permissions": told}))
+
+
+def permission_sentence(name: str, permission: Permission, *, is_confined: bool) -> str:
+    does = _DOES[permission.mode].format(flags=f"`{' '.join(permission.flags)}`")
+    where = (
+        "in a worktree and a sandbox of its own"
+        if is_confined
+        else "in a worktree of its own, and otherwise with your rights here: `sandbox: bwrap` confines it"
+    )
+    return f"{name} {does}, {where}. `permissions` in the settings' `agents` changes that: see docs/agents.md"
+
+
+def _read_told(layout: Layout) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(layout.told.read_bytes(), type=dict[str, dict[str, str]]).get("permissions", {})
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}

@@ -18,8 +18,7 @@ import click
 
 from holdfast.backlog.restore import put_back_config
 from holdfast.checks.check import live_owner
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, linked_branch, print_json
+from holdfast.cli.options import as_json, complete_task, find_app, linked_branch, print_json
 from holdfast.clock import monotonic
 from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
@@ -112,7 +111,7 @@ def run(
             raise RunsAlready(holder=in_words(app.layout.lock, holder))
         _detach(app, ctx, wanted)
         return
-    from holdfast.cli.live import view
+    from holdfast.cli.screen.live import view
     from holdfast.orchestrator.loop import Loop
     from holdfast.wiring import run_context
 
@@ -144,7 +143,7 @@ def run(
 
 def _tell_permissions(app: App, context: RunContext, note: Note, only: list[str]) -> None:
     """Before an agent works here for the first time, who that is and what it may do."""
-    from holdfast.cli.first_words import about_permissions
+    from holdfast.cli.preflight import about_permissions
     from holdfast.domain.routing import choose
 
     tasks = [
@@ -162,8 +161,8 @@ def server(context: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterat
     if not enabled:
         yield
         return
+    from holdfast.server.observability.tracing import missing
     from holdfast.server.serving import serving
-    from holdfast.server.tracing import missing
 
     with contextlib.ExitStack() as stack:
         try:
@@ -188,7 +187,7 @@ def alone(app: App) -> Iterator[None]:
 
 
 def _add(app: App, goal: str) -> str:
-    from holdfast.cli.add_edit import add_goal
+    from holdfast.cli.tasks.add_edit import add_goal
 
     return add_goal(app, goal)
 
@@ -277,7 +276,7 @@ def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: f
     app = find_app(ctx)
     app.expect_initialised()
     if tasks:
-        from holdfast.cli.decisions import decide_and_tell
+        from holdfast.cli.tasks.decisions import decide_and_tell
 
         decide_and_tell(ctx, "stop", as_json, tasks=list(tasks))
         return

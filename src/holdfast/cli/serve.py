@@ -27,11 +27,11 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
     Agents that work already are followed, and what people decide is carried out; `holdfast run` serves, too, and works.
     """
     app = find_app(ctx, **{f"server.{name}": value for name, value in given.items()})
-    from holdfast.cli.live import view
     from holdfast.cli.run import alone, stopping
+    from holdfast.cli.screen.live import view
     from holdfast.orchestrator.loop import Loop
+    from holdfast.server.observability.tracing import missing
     from holdfast.server.serving import serving
-    from holdfast.server.tracing import missing
     from holdfast.wiring import run_context
 
     gc.freeze()

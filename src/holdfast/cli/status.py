@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.table import echo_wrapped
+from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import wall
 from holdfast.domain.moments import moment
 from holdfast.domain.printable import plain

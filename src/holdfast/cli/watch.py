@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from holdfast.cli.options import as_json, find_app
-from holdfast.cli.terminal import printing
+from holdfast.cli.screen.terminal import printing
 from holdfast.clock import monotonic, wall
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
@@ -146,7 +146,7 @@ def watch(ctx: click.Context, is_plain: bool, as_json: bool) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             _follow(looking, as_json)
         return
-    from holdfast.cli.watch_screen import Watcher
+    from holdfast.cli.screen.watch_screen import Watcher
 
     Watcher(app, looking).run()
 

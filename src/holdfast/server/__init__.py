@@ -2,5 +2,6 @@
 
 It knows no agent. Changes are posted to whoever owns the data root and answered once they are durable; reads are
 answered from the state in memory and from files. Nothing is loaded here before somebody serves.
-Read `app.py` first: the steps of every request; the operations are in `routes/`.
+Read `app.py` first: the steps of every request; the operations are in `routes/`. `access/` says who
+may ask for what, `observability/` is what operators collect.
 """

@@ -15,16 +15,16 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
 from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
-from holdfast.server.auth import ROLES, Tokens
+from holdfast.server.access.auth import ROLES, Tokens
+from holdfast.server.access.denials import STRANGER, Denials
+from holdfast.server.access.host_check import Guard
+from holdfast.server.access.quotas import Quotas
 from holdfast.server.batch_writer import Answers, BatchWriter, Job, run_in_loop
-from holdfast.server.denials import STRANGER, Denials
 from holdfast.server.event_feed import Feed, FeedRoom
-from holdfast.server.host_check import Guard
-from holdfast.server.logs import ServerLog
-from holdfast.server.metrics import Metrics
+from holdfast.server.observability.logs import ServerLog
+from holdfast.server.observability.metrics import Metrics
 from holdfast.server.operations import Principal
 from holdfast.server.problems import Problem
-from holdfast.server.quotas import Quotas
 from holdfast.server.repository import RepositoryLook
 from holdfast.storage.journal.reader import Chain
 from holdfast.views.history import Chronicle

@@ -25,9 +25,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast.errors import HoldfastError
-from holdfast.server.auth import permit
+from holdfast.server.access.auth import permit
 from holdfast.server.batch_writer import INTERNAL, Job, answer_of
-from holdfast.server.logs import Level
+from holdfast.server.observability.logs import Level
 from holdfast.server.operations import Ask, Operation, Principal, Raw
 from holdfast.server.problems import TITLES, Problem, problem_of, response
 

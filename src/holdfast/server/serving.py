@@ -25,13 +25,13 @@ from holdfast.errors import CertificateUnusable, ListenFailed, ListenRefused
 from holdfast.layout import Layout
 from holdfast.orchestrator.loop import Loop
 from holdfast.server import app as asgi
+from holdfast.server.access.host_check import ANYWHERE, LOOPBACK
 from holdfast.server.api_state import Api
 from holdfast.server.connections import connection_type, most_connections
-from holdfast.server.host_check import ANYWHERE, LOOPBACK
-from holdfast.server.logs import Level
+from holdfast.server.observability.logs import Level
+from holdfast.server.observability.tracing import tracer
 from holdfast.server.routes import all_operations
 from holdfast.server.static import static_routes
-from holdfast.server.tracing import tracer
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry
 

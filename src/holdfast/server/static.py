@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from holdfast.server.host_check import Guard
+from holdfast.server.access.host_check import Guard
 from holdfast.server.problems import Problem
 
 WEB = Path(__file__).parent / "web"

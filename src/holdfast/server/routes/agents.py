@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
 from holdfast.decisions.context import DecisionContext, refused
@@ -10,7 +12,7 @@ from holdfast.domain.state import Task
 from holdfast.engine.plan import AT_WORK
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
-from holdfast.server.operations import Ask, NoBody, Operation
+from holdfast.server.operations import Ask, NewestQuery, NoBody, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.decisions import Changed
 from holdfast.server.routes.tasks import row, rows_of
@@ -157,6 +159,39 @@ def known_attempt(api: Api, name: str) -> str:
     return name
 
 
+class SessionRow(msgspec.Struct, frozen=True):
+    """`session` is the agent's own name for its conversation; `ended` is null while it works."""
+
+    attempt: str
+    task: str
+    agent: str
+    start: int
+    session: str
+    began: float
+    ended: float | None
+    turns: int
+
+
+class Sessions(msgspec.Struct, frozen=True):
+    """The newest first."""
+
+    sessions: list[SessionRow]
+
+
+def sessions(api: Api, ask: Ask) -> Sessions:
+    query: NewestQuery = ask.query
+    with api.chronicle as told:
+        newest = (each for each in reversed(told.sittings) if not query.task or each.task == query.task)
+        return Sessions(
+            [
+                SessionRow(
+                    each.attempt, each.task, each.agent, each.start, each.session, each.began, each.ended, each.turns
+                )
+                for each in itertools.islice(newest, query.limit)
+            ]
+        )
+
+
 OPERATIONS = [
     Operation("GET", "/agents", "list_agents", "Who works now.", list_agents, Agents, lane="aside", tag="agents"),
     Operation("GET", "/agents/{attempt}", "show_agent", "One agent at work.", show_agent, AgentRow, lane="aside",
@@ -165,4 +200,6 @@ OPERATIONS = [
               "batch", body=Hold, tag="agents", problems=(404, 409)),
     Operation("POST", "/agents/{attempt}/stop", "stop_agent", "End an agent in order; it can be gone on with.", stop,
               Changed, "operate", "loop", body=NoBody, tag="agents", problems=(404, 409)),
+    Operation("GET", "/sessions", "sessions", "Each sitting of an agent on an attempt.", sessions, Sessions,
+              lane="aside", query=NewestQuery, tag="agents"),
 ]  # fmt: skip

@@ -28,7 +28,7 @@ from holdfast.errors import HoldfastError
 from holdfast.landing.verify import GateVerdict, read_verdict
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
-from holdfast.server.logs import ServerLog
+from holdfast.server.observability.logs import ServerLog
 from holdfast.storage.files import disk
 from holdfast.storage.journal import data_root
 from holdfast.storage.journal.entry import Entry

@@ -15,9 +15,8 @@ import msgspec
 
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
-from holdfast.cli.add_checks import expect_usable, tell_added, tell_edited, warn_without_gates
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.tasks.add_checks import expect_usable, tell_added, tell_edited, warn_without_gates
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.printable import plain

@@ -8,9 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.table import echo_wrapped
+from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.screen.table import echo_wrapped
 from holdfast.domain.definition import Definition
 from holdfast.domain.moments import moment
 from holdfast.domain.printable import plain, plain_lines
@@ -52,9 +51,9 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
 
 def _facts(overview: Overview, name: str) -> dict[str, Any]:
     """What is known of a task, by name; what its state does not have is left out."""
-    from holdfast.cli.costs import cost_of_attempts
     from holdfast.landing.gate_results import output_of_task
     from holdfast.storage.records.blobs import Blobs
+    from holdfast.views.costs import cost_of_attempts
 
     row, task, file = overview.rows.get(name), overview.view.state.tasks.get(name), overview.files.get(name)
     layout = overview.view.layout

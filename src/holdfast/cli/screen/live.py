@@ -163,7 +163,7 @@ def view(as_json: bool, is_plain: bool) -> Iterator[LiveView]:
     elif is_plain or not sys.stdout.isatty():
         yield PlainLines()
     else:
-        from holdfast.cli.screen import Screen
+        from holdfast.cli.screen.run_screen import Screen
 
         with Screen() as screen:
             yield screen

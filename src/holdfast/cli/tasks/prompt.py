@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.printable import plain_lines

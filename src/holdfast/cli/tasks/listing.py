@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from holdfast.cli.add_checks import GATE_WAYS
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.table import echo_wrapped, print_table
+from holdfast.cli.screen.table import echo_wrapped, print_table
+from holdfast.cli.tasks.add_checks import GATE_WAYS
 from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.views.rows import Row, look, tell_problems

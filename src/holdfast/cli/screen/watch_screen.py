@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import agent_output
-from holdfast.cli.fullscreen import FullScreen, Line
-from holdfast.cli.table import cell_width, cut, pad, wrapped
+from holdfast.cli.screen import agent_output
+from holdfast.cli.screen.fullscreen import FullScreen, Line
+from holdfast.cli.screen.table import cell_width, cut, pad, wrapped
 from holdfast.cli.watch import SETTLED, Looking, Picture, heading
 from holdfast.clock import wall
 from holdfast.domain.printable import plain

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 

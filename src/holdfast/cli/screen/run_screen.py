@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from holdfast.cli.live import counted, reasons_to_wait, summary
-from holdfast.cli.table import echo_wrapped
+from holdfast.cli.screen.live import counted, reasons_to_wait, summary
+from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import monotonic, wall
 from holdfast.domain.printable import plain
 from holdfast.domain.state import Task

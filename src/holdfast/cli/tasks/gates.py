@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.table import echo_wrapped
+from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.screen.table import echo_wrapped
 from holdfast.domain.printable import plain, plain_lines
 from holdfast.domain.state import Task
 from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.table import cut, echo_wrapped, terminal_width
+from holdfast.cli.screen.table import cut, echo_wrapped, terminal_width
 from holdfast.domain.printable import plain
 from holdfast.errors import InputError
 from holdfast.storage.journal.lock import read_holder

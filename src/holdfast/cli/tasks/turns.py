@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.completion import complete_task
-from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.cli.table import print_table
-from holdfast.cli.terminal import printing
+from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.screen.table import print_table
+from holdfast.cli.screen.terminal import printing
 from holdfast.domain.printable import plain
 from holdfast.domain.wording import money, plural
 from holdfast.errors import DecisionRefused
@@ -43,8 +42,8 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     Of a task, its last attempt is meant. A cost is reported by the agent, or estimated from its tokens. A turn's
     snapshot is a git commit in snapshots.git, under refs/attempts/.
     """
-    from holdfast.cli.costs import cost_of_turns, spent_by
     from holdfast.engine.turns import all_turns
+    from holdfast.views.costs import cost_of_turns, spent_by
 
     attempt = _attempt(ctx, name)
     lines = all_turns(attempt.app.layout.attempt_files(attempt.id))
