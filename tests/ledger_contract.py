@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast import errors
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.ledgers.observers import ORDER
 from holdfast.ports import Claim, Ledger
-from holdfast.storage.journal.entry import Record, Ref
+from holdfast.storage.journal.entry import Entry, Record, Ref
 from support import SCRATCH
 
 LEASE_S = 60.0
@@ -38,6 +39,18 @@ def added(task: str) -> Record:
 def move(ledger: Ledger, task: str, event: TaskEvent) -> Record:
     target = TASK.next(ledger.state.tasks[task].state, event)
     return Record(MOVE_TO[target], {"task": task, "event": event, "reason": "test"})
+
+
+class Listener:
+    """An observer that writes down of what it was told."""
+
+    def __init__(self, name: str, told: list[str], cursor: Ref | None = None) -> None:
+        self.name, self.told, self.cursor = name, told, cursor
+        self.tasks: list[str] = []
+
+    def take(self, run: str, entry: Entry) -> None:
+        self.told.append(f"{self.name} {entry.decision_type}")
+        self.tasks.append(entry.inputs["task"])
 
 
 class LedgerContract:
@@ -175,6 +188,40 @@ class LedgerContract:
         assert ledger.expired() == []
         self.pass_time(ledger, clock, 8)
         assert ledger.expired() == [known]
+
+    def test_observers_are_told_in_their_order_whoever_came_first(self, ledger: Ledger) -> None:
+        told: list[str] = []
+        for name in reversed(ORDER):
+            ledger.observe(Listener(name, told))
+        ledger.append(ledger.epoch, [added("a")])
+        assert told == [f"{name} task_added" for name in ORDER] and [each.name for each in ledger.observers] == [*ORDER]
+
+    def test_in_a_batch_only_who_follows_the_state_is_told_before_the_sync(self, ledger: Ledger) -> None:
+        told: list[str] = []
+        for name in ORDER:
+            ledger.observe(Listener(name, told))
+        with ledger.together():
+            ledger.append(ledger.epoch, [added("a")])
+            assert told == [f"{name} task_added" for name, when in ORDER.items() if when == "folded"]
+        assert sorted(told) == sorted(f"{name} task_added" for name in ORDER)
+
+    def test_an_observer_is_told_what_it_missed_and_each_entry_once(self, ledger: Ledger) -> None:
+        told: list[str] = []
+        first, *_ = ledger.append(ledger.epoch, [added("a"), added("b"), added("c")])
+        observer = Listener("audit", told, first)
+        ledger.observe(observer)
+        assert told == ["audit task_added"] * 2 and observer.tasks == ["b", "c"]
+        ledger.append(ledger.epoch, [added("d")])
+        assert observer.tasks == ["b", "c", "d"]
+        ledger.stop_observing(observer)
+        ledger.append(ledger.epoch, [added("e")])
+        assert observer.tasks == ["b", "c", "d"] and not ledger.observers
+
+    def test_an_observer_that_nobody_named_is_refused(self, ledger: Ledger) -> None:
+        with pytest.raises(errors.InputError, match="ORDER"):
+            ledger.observe(Listener("another", []))
+        with pytest.raises(errors.InputError, match="has no entry"):
+            ledger.observe(Listener("audit", [], Ref(ledger.run, 5, "f" * 64)))
 
     def test_watch_sees_each_entry_once_from_a_cursor_on(self, ledger: Ledger) -> None:
         ledger.append(ledger.epoch, [added("a")])

@@ -201,12 +201,15 @@ def test_no_line_passes_over_an_entry_that_was_not_heard(repo: Path) -> None:
         add(repo, name, "write x y")
     said: list[str] = []
     with App.find(repo).session(say=said.append) as session:
-        ledger, heard = session.ledger, session.ledger.on_entry
+        ledger = session.ledger
+        observer = next(each for each in ledger.observers if each.name == "metric_files")
         for task in ("one", "two", "three"):
-            # As if an interrupt had come between the journal and who is told.
-            ledger.on_entry = heard if task != "two" else lambda run, entry: None
             inputs = {"task": task, "event": TaskEvent.MANUAL_CANCEL, "reason": "asked"}
-            ledger.append(ledger.epoch, [Record("task_cancelled", inputs)])
+            with pytest.MonkeyPatch.context() as patched:
+                # As if an interrupt had come between the journal and the observer.
+                if task == "two":
+                    patched.setattr(observer, "take", lambda run, entry: None)
+                ledger.append(ledger.epoch, [Record("task_cancelled", inputs)])
     assert "does not follow the one that was heard before it" in "".join(said)
     assert len(read(repo)["tasks"]) <= 1
     holdfast(repo, "cancel", "one", code=None)

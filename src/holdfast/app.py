@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from holdfast.domain.entries import AuditNoted, ReplayCompleted
     from holdfast.engine.recover import Closed
     from holdfast.storage.audit.from_journal import Auditor
-    from holdfast.storage.journal.entry import Entry, Ref
+    from holdfast.storage.journal.entry import Ref
     from holdfast.storage.journal.lock import Holder
     from holdfast.storage.records.blobs import Blobs
 
@@ -248,15 +248,11 @@ class App:
             for moved in witnesses.let_go(layout, ledger.state, self.repo) if is_restored else ():
                 say(f"moved to {moved}")
             auditor = Auditor(layout, say, self.clock, ledger.expect_owned, self.audit_key)
-            with following(layout, self.config.ledgers, ledger, say) as ledgers:
+            with following(layout, self.config.ledgers, ledger, say) as metric_files:
                 with running(auditor, seals_it=seals_log):
                     auditor.open(ledger.found.end, noted, is_lost=is_audit_lost)
-
-                    def tell(run: str, entry: Entry) -> None:
-                        auditor.take(run, entry)
-                        ledgers.take(run, entry)
-
-                    ledger.on_entry = tell
+                    ledger.observe(auditor)
+                    ledger.observe(metric_files)
                     ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                     note_root_commit(layout, self.repo)
                     migrate_older(self.repo, layout, ledger.state.tasks, say)

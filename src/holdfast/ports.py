@@ -31,6 +31,20 @@ class Claim(msgspec.Struct, frozen=True):
     until: float
 
 
+class Observer(Protocol):
+    """Follows the journal. `ledgers/observers.py:ORDER` has the name of each, its place and when it is told.
+
+    `cursor` is the last entry that it has, None where it keeps nothing and is told of what comes from now on.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def cursor(self) -> Ref | None: ...
+    def take(self, run: str, entry: Entry) -> None:
+        """Is called with each entry, in order, by whichever thread appended it."""
+
+
 class Ledger(Protocol):
     """Where decisions are written and tasks are handed out. Whoever returned from a call has it on stable storage.
 
@@ -50,8 +64,15 @@ class Ledger(Protocol):
     def position(self) -> Ref:
         """The last entry that is on stable storage."""
 
-    # Told each entry with its run, once it is on stable storage, by whichever thread appended it.
-    on_entry: Callable[[str, Entry], None]
+    @property
+    def observers(self) -> Sequence[Observer]:
+        """Those that are told, in order."""
+
+    def observe(self, observer: Observer) -> None:
+        """Tells an observer what the journal has behind its cursor, and from then on of each entry."""
+
+    def stop_observing(self, observer: Observer) -> None: ...
+
     # Told how many seconds it took until so many entries were on stable storage.
     on_append: Callable[[float, int], None]
 

@@ -83,7 +83,7 @@ def run_context(
             note("", sentence)
         board = Board(ledger, backlog, blobs, app.config)
         board.files.update(backlog.recall(layout.definitions))
-        ledger.on_change = board.note_change
+        ledger.observe(board)
         spawn = effects["spawn"]
         assert isinstance(spawn, Spawn)
         known = agents(app.config, mcp.read(layout.mcp_servers))

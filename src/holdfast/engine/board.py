@@ -28,6 +28,7 @@ from holdfast.errors import (
     TaskFileMissing,
 )
 from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
+from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.blobs import Blobs
 
 _ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
@@ -35,6 +36,9 @@ PRIORITY = Node.__struct_defaults__[2]
 
 
 class Board:
+    name = "board"
+    cursor = None
+
     def __init__(self, ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, config: Config) -> None:
         self.ledger = ledger
         self.backlog = backlog
@@ -56,6 +60,9 @@ class Board:
         self._doubled: set[str] = set()
         # Definitions that came through the API and have no file yet, so that they need not be read from their text.
         self.early: dict[str, Definition] = {}
+
+    def take(self, run: str, entry: Entry) -> None:
+        self.note_change(entry.inputs.get("task", ""))
 
     def note_change(self, task: str) -> None:
         if task:

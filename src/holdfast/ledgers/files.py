@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast import identity
-from holdfast.clock import Awake, gap_of, monotonic, wall
+from holdfast.clock import monotonic, wall
 from holdfast.crashpoints import point
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import Reason
@@ -37,13 +37,15 @@ from holdfast.errors import (
     StaleEpoch,
 )
 from holdfast.layout import Layout
-from holdfast.ports import Claim
+from holdfast.ledgers.leases import Leases
+from holdfast.ledgers.observers import Observers
+from holdfast.ports import Claim, Observer
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.checkpoint import Files, Recovered
 from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, encode, encode_middle
 from holdfast.storage.journal.intents import Pairing
 from holdfast.storage.journal.lock import DataLock, Holder
-from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.reader import Chain, find
 from holdfast.storage.journal.writer import Journal, StagedEntries, epoch_of, run_id
 
 Clock = Callable[[], float]
@@ -51,16 +53,7 @@ Clock = Callable[[], float]
 CHECKPOINT_EVERY = 5000
 # The state as it was read, the last entry, and what the lock said of its last owner; gives facts for `run_started`.
 Judge = Callable[[State, Ref | None, Holder | None], dict[str, Any]]
-# So often the loop looks at leases.
-LOOK_S = 1.0
 _HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
-
-
-class _Lease(msgspec.Struct, frozen=True):
-    claim: Claim
-    seconds: float
-    awake: Awake
-    ends: float
 
 
 def checkpoint_files(layout: Layout) -> Files:
@@ -81,18 +74,14 @@ class FileLedger:
         self._clock = clock
         self._now = clock()
         self._mutex = threading.RLock()
-        self._leases: dict[str, _Lease] = {}
-        self._steady = steady
+        self._leases = Leases(clock, steady)
+        self._observers = Observers()
         self._staged: StagedEntries | None = None
         # State and journal are not at the same entry, because one was just given to the other, or an interrupt or a
         # failed sync came between: while this is so nothing may follow, and no checkpoint is written.
         self._is_apart = False
         self._save_at = CHECKPOINT_EVERY
         self._unheard: list[Entry] = []
-        # Told the task of each entry that was folded in, by whichever thread appended it.
-        self.on_change: Callable[[str], None] = lambda task: None
-        # Told each entry with its run, once all that were appended with it are folded in.
-        self.on_entry: Callable[[str, Entry], None] = lambda run, entry: None
         self.on_append: Callable[[float, int], None] = lambda seconds, count: None
         self.on_unsaved: Callable[[DiskError], None] = lambda error: None
         fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
@@ -156,6 +145,27 @@ class FileLedger:
     @property
     def position(self) -> Ref:
         return self._journal.position().ref
+
+    @property
+    def observers(self) -> Sequence[Observer]:
+        return self._observers.present
+
+    def observe(self, observer: Observer) -> None:
+        with self._mutex:
+            after = observer.cursor
+            for run, entry in self._behind(after) if after is not None and after != self.position else ():
+                observer.take(run, entry)
+            self._observers.add(observer)
+
+    def stop_observing(self, observer: Observer) -> None:
+        self._observers.remove(observer)
+
+    def _behind(self, after: Ref) -> Iterator[tuple[str, Entry]]:
+        chain = Chain(self.layout.wal)
+        position = find(chain, after)
+        if position is None:
+            raise InputError(detail=f"the journal has no entry {after.seq} of run {after.run} with that hash")
+        return chain.entries(position)
 
     def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
         with self._mutex:
@@ -234,7 +244,7 @@ class FileLedger:
         for entry in entries:
             point(f"append.{entry.decision_type}.after")
         for entry in entries:
-            self.on_entry(self.run, entry)
+            self._observers.tell("durable", self.run, entry)
         # It takes as long as there are tasks: so much for each entry, however many there are.
         if self._unsaved >= max(self._save_at, len(self._state.tasks)):
             self._save_if_possible()
@@ -251,12 +261,12 @@ class FileLedger:
             chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
             reason = Reason.SCHEDULED
             self._move(known, TaskEvent.AGENT_CLAIMS_TASK, reason, attempt=attempt, agent=worker, **chosen, **facts)
-            return self._grant(Claim(task, attempt, worker, f"{attempt}/{known.claims}", 0.0), lease_s)
+            return self._leases.grant(Claim(task, attempt, worker, f"{attempt}/{known.claims}", 0.0), lease_s)
 
     def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
         with self._mutex:
             self._expect_held(claim)
-            return self._grant(claim, lease_s)
+            return self._leases.grant(claim, lease_s)
 
     def renew_all(self, lease_s: float) -> None:
         """Nobody's heartbeat is known after a restart: who holds a task through the API has the time of a lease."""
@@ -264,29 +274,14 @@ class FileLedger:
             for task in self._state.tasks.values():
                 if task.remote and task.state in _HELD:
                     token = f"{task.attempt}/{task.claims}"
-                    self._grant(Claim(task.id, task.attempt, task.agent, token, 0.0), lease_s)
+                    self._leases.grant(Claim(task.id, task.attempt, task.agent, token, 0.0), lease_s)
 
     def lease(self, task: str) -> Claim | None:
-        lease = self._leases.get(task)
-        return lease.claim if lease is not None else None
+        return self._leases.of(task)
 
     def expired(self) -> list[Claim]:
         with self._mutex:
-            return [lease.claim for lease in list(self._leases.values()) if self._is_over(lease)]
-
-    def _grant(self, claim: Claim, lease_s: float) -> Claim:
-        """`until` is for its worker to read. It is counted by a clock that nobody sets."""
-        granted = msgspec.structs.replace(claim, until=self._clock() + lease_s)
-        awake = Awake(LOOK_S + gap_of(lease_s), self._steady)
-        self._leases[claim.task] = _Lease(granted, lease_s, awake, awake.now() + lease_s)
-        return granted
-
-    def _is_over(self, lease: _Lease) -> bool:
-        """After a gap in which this process did not run, a lease begins anew."""
-        now = lease.awake.now()
-        if lease.awake.gaps:
-            self._grant(lease.claim, lease.seconds)
-        return not lease.awake.gaps and lease.ends < now
+            return self._leases.expired()
 
     def complete(self, claim: Claim, event: TaskEvent, reason: str, outcome: Mapping[str, Any]) -> Ref:
         with self._mutex:
@@ -354,10 +349,10 @@ class FileLedger:
         self._pairing.apply(self.run, entry)
         self._state.apply(self.run, entry)
         self._unsaved += 1
-        self.on_change(entry.inputs.get("task", ""))
+        self._observers.tell("folded", self.run, entry)
         name = entry.inputs.get("task", "")
-        if name in self._leases and self._state.tasks[name].state not in _HELD:
-            del self._leases[name]
+        if self._leases.of(name) is not None and self._state.tasks[name].state not in _HELD:
+            self._leases.drop(name)
 
     def _move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Ref:
         try:

@@ -147,7 +147,9 @@ def _places(ledger: LineLedger, cursor: int) -> Iterator[Place]:
 
 
 class MetricFiles:
-    """Writes the ledgers of one data root, for who owns that. `say` is told once when it cannot."""
+    """Writes the files for the owner of a data root. `say` is told once when it cannot."""
+
+    name = "metric_files"
 
     def __init__(self, layout: Layout, limits: Limits, say: Say) -> None:
         self._layout = layout
@@ -185,8 +187,11 @@ class MetricFiles:
         self._is_usable = True
         self._thread.start()
 
+    @property
+    def cursor(self) -> Ref | None:
+        return self._position if self._is_usable else None
+
     def take(self, run: str, entry: Entry) -> None:
-        """An entry that is in the journal."""
         if self._is_usable:
             self._heard.append((run, entry))
 

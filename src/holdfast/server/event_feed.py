@@ -119,7 +119,10 @@ class FeedRoom:
 
 
 class Feed:
-    """Entries come in by any thread; followers live in the event loop."""
+    """The observer behind /events. Entries come in by any thread; followers live in the event loop."""
+
+    name = "events"
+    cursor = None
 
     def __init__(self, chain: Callable[[], Chain], kept: int) -> None:
         self._chain = chain
@@ -145,8 +148,7 @@ class Feed:
         """Where the journal ended when the feed began: up to there it is read from its files."""
         self.end = (epoch_of(run), seq)
 
-    def put(self, run: str, entry: Entry) -> None:
-        """Told each entry once it is on disk."""
+    def take(self, run: str, entry: Entry) -> None:
         item = _item(run, entry)
         with self._mutex:
             self._ring.append(item)

@@ -24,6 +24,7 @@ from holdfast.engine.context import RunContext
 from holdfast.errors import CertificateUnusable, ListenFailed, ListenRefused
 from holdfast.layout import Layout
 from holdfast.orchestrator.loop import Loop
+from holdfast.ports import Observer
 from holdfast.server import app as asgi
 from holdfast.server.access.host_check import ANYWHERE, LOOPBACK
 from holdfast.server.api_state import Api
@@ -33,7 +34,6 @@ from holdfast.server.observability.tracing import tracer
 from holdfast.server.routes import all_operations
 from holdfast.server.static import static_routes
 from holdfast.storage.files import disk
-from holdfast.storage.journal.entry import Entry
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Server
@@ -83,16 +83,9 @@ def serving(context: RunContext, loop: Loop, *, prepares: bool = False) -> Itera
     traces = tracer(context.layout, context.ledger, api.logs)
     position = context.ledger.position
     api.feed.begin(position.run, position.seq)
-    told = context.ledger.on_entry
-
-    def tell(run: str, entry: Entry) -> None:
-        told(run, entry)
-        api.metrics.take(run, entry)
-        api.feed.put(run, entry)
-        if traces is not None:
-            traces.wake()
-
-    context.ledger.on_entry = tell
+    observers: list[Observer] = [api.metrics, api.feed, *([traces] if traces is not None else [])]
+    for observer in observers:
+        context.ledger.observe(observer)
     context.ledger.on_append = api.metrics.appended
     port = listening.getsockname()[1]
     url = _url(settings, port)
@@ -105,7 +98,8 @@ def serving(context: RunContext, loop: Loop, *, prepares: bool = False) -> Itera
         ending.callback(api.logs.write, "server_stopped", run=context.ledger.run)
         if traces is not None:
             ending.callback(traces.close)
-        ending.callback(setattr, context.ledger, "on_entry", told)
+        for observer in observers:
+            ending.callback(context.ledger.stop_observing, observer)
         ending.callback(api.record_denials)
         ending.callback(server.stop)
         ending.callback(api.feed.close)

@@ -113,7 +113,10 @@ NAMES = _listed(
 
 
 class Metrics:
-    """Fed by `take` and `appended`, by whichever thread appends; `api` is looked at when somebody scrapes."""
+    """The observer behind /metrics. `take` and `appended` are called by any thread; a scrape also looks at `api`."""
+
+    name = "metrics"
+    cursor = None
 
     def __init__(self, api: Api) -> None:
         # Moments of creation are as many series again, and nobody's question.

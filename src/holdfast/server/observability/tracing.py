@@ -243,7 +243,9 @@ class SpanPlace(msgspec.Struct, frozen=True):
 
 
 class Tracer:
-    """The thread that follows the journal."""
+    """The thread that follows the journal. It reads from its own place on, and an entry only wakes it."""
+
+    name, cursor = "traces", None
 
     def __init__(self, layout: Layout, ledger: Ledger, send: Send, end: Callable[[], None], log: ServerLog) -> None:
         self._path = layout.traces
@@ -259,7 +261,7 @@ class Tracer:
         self._thread = threading.Thread(target=self._serve, name="traces", daemon=True)
         self._thread.start()
 
-    def wake(self) -> None:
+    def take(self, run: str, entry: Entry) -> None:
         self._news.set()
 
     def close(self) -> None:

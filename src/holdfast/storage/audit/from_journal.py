@@ -87,7 +87,9 @@ def _short(value: object) -> Any:
 
 
 class Auditor:
-    """Writes the log of one data root, for who owns that. `say` is told once when it cannot."""
+    """Writes the log for the owner of a data root. `say` is told once when it cannot."""
+
+    name = "audit"
 
     def __init__(
         self,
@@ -125,6 +127,10 @@ class Auditor:
                 self._say(f"{cut(self._layout, noted)} {WAY_BACK}")
         except HoldfastError as error:
             self._give_up(error)
+
+    @property
+    def cursor(self) -> Ref | None:
+        return self._last if self._log is not None else None
 
     def take(self, run: str, entry: Entry) -> None:
         """Puts an entry that is in the journal on record, if it is one to tell."""

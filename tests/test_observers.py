@@ -1,0 +1,77 @@
+"""The observers of the journal: each of `ORDER` follows a run, and each that keeps files catches up after a kill."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine_support import add, holdfast, layout, make_repo
+from holdfast.app import App
+from holdfast.layout import Layout
+from holdfast.ledgers.observers import ORDER
+from holdfast.orchestrator.loop import Loop
+from holdfast.server import serving as server
+from holdfast.server.tracing import Tracer
+from holdfast.storage.audit.from_journal import told
+from holdfast.storage.audit.verify import day_files, parse
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.ledger import LineLedger
+from holdfast.wiring import run_context
+
+Place = tuple[str, int]
+
+
+def audited(at: Layout) -> list[Place]:
+    """The entries that have a record; the end of a run names its last one once more."""
+    texts = [(at.audit / name).read_bytes() for name in day_files(at.audit)]
+    records = [parse(line, None) for text in texts for line in text.splitlines()]
+    named = [each.details["journal"] for each in records if each is not None and each.event != "run_ended"]
+    return [(ref["run"], ref["seq"]) for ref in named]
+
+
+def to_audit(at: Layout) -> list[Place]:
+    return [(run, entry.seq) for run, entry in Chain(at.wal).entries() if told(entry) is not None]
+
+
+def counted(at: Layout) -> list[Place]:
+    return [(line.record["run"], line.record["seq"]) for line in LineLedger(at.metrics_tasks).read()]
+
+
+def to_count(at: Layout) -> list[Place]:
+    return [(run, entry.seq) for run, entry in Chain(at.wal).entries() if entry.decision_type == "task_cancelled"]
+
+
+# For each observer that has a cursor: the entries that its files name, and those that they have to.
+KEPT: dict[str, tuple[Callable[[Layout], list[Place]], Callable[[Layout], list[Place]]]] = {
+    "audit": (audited, to_audit),
+    "metric_files": (counted, to_count),
+}
+
+
+def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        server, "tracer", lambda at, ledger, log: Tracer(at, ledger, lambda spans: True, lambda: None, log)
+    )
+    app = App.find(make_repo(tmp_path), environ={})
+    with run_context(app, lambda task, words: None) as context:
+        with server.serving(context, Loop(context)):
+            found = {each.name: each.cursor for each in context.ledger.observers}
+        assert [each.name for each in context.ledger.observers] == ["board", "audit", "metric_files"]
+    assert list(found) == list(ORDER)
+    assert {name for name, cursor in found.items() if cursor is not None} == set(KEPT)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_an_observer_that_keeps_files_loses_and_doubles_nothing_when_it_is_killed(tmp_path: Path, name: str) -> None:
+    """Killed behind the journal's sync, before anybody was told of the entry."""
+    repo, (kept, wanted) = make_repo(tmp_path), KEPT[name]
+    for task in ("one", "two", "three"):
+        add(repo, task, "write x y")
+    holdfast(repo, "cancel", "one")
+    holdfast(repo, "cancel", "two", code=-signal.SIGKILL, env={"HOLDFAST_CRASH_AT": "append.task_cancelled.after:1"})
+    assert kept(layout(repo)) != wanted(layout(repo)), "the kill came too late to mean anything"
+    holdfast(repo, "cancel", "three")
+    assert kept(layout(repo)) == wanted(layout(repo)) and len(to_count(layout(repo))) == 3
