@@ -14,7 +14,7 @@ from holdfast.layout import Layout
 from holdfast.ledgers.observers import ORDER
 from holdfast.orchestrator.loop import Loop
 from holdfast.server import serving as server
-from holdfast.server.tracing import Tracer
+from holdfast.server.observability.tracing import Tracer
 from holdfast.storage.audit.from_journal import told
 from holdfast.storage.audit.verify import day_files, parse
 from holdfast.storage.journal.reader import Chain
