@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from holdfast.server.auth import Tokens
 
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.ledgers.files import FileLedger
+from holdfast.server.access.auth import Tokens
 from holdfast.server.operations import Principal
 from kit.states import append, moves, opened
 
