@@ -131,7 +131,12 @@ def test_the_lock_is_given_up_on_only_by_its_last_holder(files: Attempt) -> None
 def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
     """Somebody looks all the time; a runner gets the lock all the same."""
     asking = subprocess.Popen(
-        [sys.executable, "-c", f"{HOLD.partition('fd =')[0]}\nwhile True: attempts.is_free(files.alive)", files.root]
+        [
+            sys.executable,
+            "-c",
+            f"{HOLD.partition('fd =')[0]}\nwhile True: attempts.plain.is_free(files.alive)",
+            files.root,
+        ]
     )
     try:
         for _ in range(200):

@@ -13,7 +13,7 @@ import pytest
 from holdfast import identity
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups, starts
-from holdfast.storage.files import disk
+from holdfast.storage.files import disk, plain
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Running
 from runner_support import is_dead, until
@@ -108,7 +108,7 @@ def test_the_members_of_a_start_are_ended_and_its_group_is_removed(group: cgroup
     starts.end_all(files, "T.1", 2, 0.0)
     assert child.poll() is None, "it is not of that start"
     starts.end_all(files, "T.1", 1, 0.1)
-    assert child.wait() == -9 and not group.path.exists() and attempt_folder.is_free(files.alive)
+    assert child.wait() == -9 and not group.path.exists() and plain.is_free(files.alive)
     assert child.stdout is not None
     child.stdout.close()
 

@@ -20,7 +20,7 @@ from holdfast import errors
 from holdfast.app import App
 from holdfast.backlog.folder import Backlog
 from holdfast.checks import repair as repairing
-from holdfast.checks.check import CheckReport, check, live_owner
+from holdfast.checks.check import CheckReport, check
 from holdfast.checks.repair import repair
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
@@ -30,6 +30,7 @@ from holdfast.storage.audit.verify import read
 from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.data_root import open_root
 from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.journal.reader import Chain
 from holdfast.testing.recorder import Recorder
 from support import each_disk, record, scratch, some_disks

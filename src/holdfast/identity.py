@@ -1,4 +1,5 @@
-"""Who a process is: pid, start ticks and boot id together name one process for good.
+"""Who a process is: pid, start ticks and boot id together name one process for good. And what the kernel shows of any
+process: its parent, its group, whether it lives, and whether it has a file open or locked.
 
 A pid alone is recycled, and a wall-clock start time shifts when the clock is set. The raw start ticks of
 `/proc/<pid>/stat` count from boot, so with the boot id they never point at somebody else.
@@ -6,6 +7,7 @@ A pid alone is recycled, and a wall-clock start time shifts when the clock is se
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pwd
@@ -25,24 +27,74 @@ class Identity(msgspec.Struct, frozen=True):
         return self.boot_id == boot_id() and self.start_ticks == start_ticks(self.pid)
 
 
-def start_ticks(pid: int) -> int | None:
-    """The kernel's start time of a running process, or None when there is none (a zombie has ended)."""
+class ProcessStat(msgspec.Struct, frozen=True):
+    """`/proc/<pid>/stat`. `name`: of its program, 15 bytes at most. `is_dead`: a zombie, too, has ended."""
+
+    name: str
+    parent: int
+    group: int
+    ticks: int
+    is_dead: bool
+    is_stopped: bool
+
+
+def stat_of(pid: int) -> ProcessStat | None:
+    """None where there is no such process, or none that we may look at."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
+        # Every process of the machine is looked at, and often: this is the short way to read.
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    try:
+        text = os.read(fd, 4096)
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(fd)
+    # The name stands in brackets and may hold anything, so the fields are counted from the last bracket.
+    name, _, rest = text.partition(b"(")[2].rpartition(b")")
+    state, parent, group, *fields = rest.split(maxsplit=20)
+    is_dead, is_stopped = state in (b"Z", b"X"), state in (b"T", b"t")
+    return ProcessStat(name.decode(errors="replace"), int(parent), int(group), int(fields[16]), is_dead, is_stopped)
+
+
+def processes() -> dict[int, ProcessStat]:
+    """Every process that there is, by pid."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
+
+
+def start_ticks(pid: int) -> int | None:
+    """The kernel's start time of a living process; None when there is none."""
+    stat = stat_of(pid)
+    return None if stat is None or stat.is_dead else stat.ticks
 
 
 def is_stopped(pid: int) -> bool:
     """Whether somebody has stopped the process (SIGSTOP): it lives, and does nothing until it is told to go on."""
+    stat = stat_of(pid)
+    return stat is not None and stat.is_stopped
+
+
+def has_open(pid: int, file: os.stat_result, *, flocked: bool = False) -> bool | None:
+    """Whether the process has this file open, and `flocked`: with the lock on it, for good. None: we may not look.
+
+    Who only asks for a lock holds it for a moment, shared: that does not count.
+    """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except PermissionError:
+        return None
+    except OSError:
         return False
-    return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
+    for fd in descriptors:
+        # Descriptors come and go while we look.
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), file):
+                facts = Path(f"/proc/{pid}/fdinfo/{fd}").read_bytes() if flocked else b""
+                if not flocked or any(b"FLOCK" in line and b"WRITE" in line for line in facts.splitlines()):
+                    return True
+    return False
 
 
 @functools.cache

@@ -19,12 +19,12 @@ import msgspec
 
 from agents.kits import LONG_S, PAUSE_S, Kit
 from engine_support import git
-from holdfast.checks.check import live_owner
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
 from holdfast.layout import Layout
 from holdfast.ledgers.files import read_state
 from holdfast.processes import starts
+from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.ledger import LineLedger
 from model_server import ModelServer, Step

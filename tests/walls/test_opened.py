@@ -20,6 +20,7 @@ from holdfast.git import objects, worktree_links
 from holdfast.layout import Attempt
 from holdfast.processes import sandbox
 from holdfast.snapshots import submodule_state
+from holdfast.storage.files import plain
 from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import commit_messages
 from runner_support import Bench
@@ -40,7 +41,7 @@ READERS: dict[str, tuple[Callable[[Path], Any], str, bytes, tuple[Any, ...]]] = 
     "link": (lambda top: worktree_links.admin_of(top), ".git", b"gitdir: /x\n", (None,)),
     "content": (lambda top: objects._content(str(top / "f")), "f", b"x", (None,)),
     "start": (lambda top: attempt_folder._read(top / "alive", attempt_folder.Sign), "alive", SIGN, (None,)),
-    "lock": (lambda top: attempt_folder.is_free(Attempt(top).alive), "alive.lock", b"", (True, False)),
+    "lock": (lambda top: plain.is_free(Attempt(top).alive), "alive.lock", b"", (True, False)),
 }
 
 

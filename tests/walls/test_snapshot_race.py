@@ -10,6 +10,7 @@ import pytest
 
 from confined_support import bench as bench
 from confined_support import needs_bwrap
+from holdfast import identity
 from holdfast.agents.runner.attempt_writer import AttemptWriter
 from holdfast.errors import SandboxFailed
 from holdfast.git import command as our_git
@@ -75,9 +76,9 @@ def test_what_left_its_group_stands_still_where_there_is_no_control_group(tmp_pa
         found = [int(pid) for pid in pids.read_text().split()]
         stopped = members.stop_below(top.pid, 60.0)
         assert {pid for pid, _ in stopped} >= set(found)
-        assert all(stat is not None and stat.is_stopped for stat in map(members.stat_of, found))
+        assert all(stat is not None and stat.is_stopped for stat in map(identity.stat_of, found))
         members.wake(stopped)
-        wait_for(lambda: not any(stat is None or stat.is_stopped for stat in map(members.stat_of, found)), "awake")
+        wait_for(lambda: not any(stat is None or stat.is_stopped for stat in map(identity.stat_of, found)), "awake")
     finally:
         for pid in [*(pid for pid, _ in stopped), top.pid]:
             subprocess.run(["kill", "-9", str(pid)], check=False, capture_output=True)

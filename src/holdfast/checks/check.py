@@ -36,7 +36,7 @@ from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.journal.data_root import FORMAT, read_format
-from holdfast.storage.journal.lock import Holder, read_holder
+from holdfast.storage.journal.lock import Holder, live_owner, read_holder
 from holdfast.storage.records.blobs import Blobs
 
 
@@ -98,23 +98,6 @@ def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
     is_older = read_format(layout).format < FORMAT
     store, is_due = Store.of(layout.snapshots, repo), after_boot.is_due(layout)
     return work.snapshots(reading.state, reading.recorded, store, is_older=is_older, is_due=is_due)
-
-
-# -- who owns the root ------------------------------------------------------------------------------------------------
-
-
-def live_owner(lock: Path) -> Holder | None:
-    """The process of this machine that the lock file names, if the kernel shows the lock in its hands."""
-    holder = read_holder(lock)
-    if holder is None or not holder.is_alive():
-        return None
-    inode = str(lock.stat().st_ino)
-    for line in Path("/proc/locks").read_text().splitlines():
-        # 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF
-        fields = line.split()
-        if fields[1] == "FLOCK" and fields[-4] == str(holder.pid) and fields[-3].rpartition(":")[2] == inode:
-            return holder
-    return None
 
 
 def _moment(layout: Layout) -> tuple[Holder | None, Holder | None, list[tuple[str, int]]]:

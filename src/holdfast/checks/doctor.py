@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from holdfast.checks import witnesses
-from holdfast.checks.check import live_owner
 from holdfast.checks.gc import is_left_by_cancelling
 from holdfast.config.settings import Config
 from holdfast.domain.entries import STOPPED, is_lost
@@ -25,7 +24,7 @@ from holdfast.domain.wording import plural, size
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
 from holdfast.git.stale_locks import stale_locks
-from holdfast.identity import boot_id
+from holdfast.identity import boot_id, is_stopped
 from holdfast.landing.branch import lost_landings
 from holdfast.landing.refresh import left_words
 from holdfast.layout import Attempt, Layout
@@ -35,7 +34,7 @@ from holdfast.snapshots.store import Store
 from holdfast.storage.audit import key, noted, verify
 from holdfast.storage.files import filesystems
 from holdfast.storage.journal.entry import Ref
-from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.journal.lock import live_owner, read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
@@ -160,7 +159,7 @@ def lock_part(layout: Layout) -> Part:
             return Part("lock", said, [Finding(said, f"ssh {shlex.quote(named.host)} ps {named.pid}")])
         return Part("lock", "free: nobody runs")
     fact = f"held by pid {holder.pid}, run {holder.run}"
-    if _is_stopped(holder.pid):
+    if is_stopped(holder.pid):
         said = f"the run with pid {holder.pid} is stopped (SIGSTOP, or Ctrl-Z), and nothing goes on meanwhile"
         return Part("lock", fact + ", which is stopped", [Finding(said, f"kill -CONT {holder.pid}")])
     return Part("lock", fact)
@@ -351,14 +350,6 @@ def _number(path: Path) -> int:
         return int(path.read_text())
     except (OSError, ValueError):
         return 0
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return text[text.rindex(b")") + 2 :].split()[0] in (b"T", b"t")
 
 
 def _folders(folder: Path, *, files: bool = False) -> set[str]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.backlog.restore import put_back_config
-from holdfast.checks.check import live_owner
 from holdfast.cli.options import as_json, complete_task, find_app, linked_branch, print_json
 from holdfast.clock import monotonic
 from holdfast.domain.printable import plain
@@ -37,7 +36,7 @@ from holdfast.errors import (
 )
 from holdfast.identity import is_stopped
 from holdfast.orchestrator.wakeup import AGENTS, LEAVE, Signals
-from holdfast.storage.journal.lock import Holder, in_words, read_holder
+from holdfast.storage.journal.lock import Holder, in_words, live_owner, read_holder
 from holdfast.storage.records.at_work import at_work
 from holdfast.views.rows import unknown
 

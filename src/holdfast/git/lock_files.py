@@ -142,8 +142,10 @@ def holder(lock: Path, folders: Sequence[Path]) -> str:
     if owner.st_uid != os.geteuid() and os.geteuid() != 0:
         return "a process of another user"
     tops = [os.path.realpath(folder) for folder in folders]
-    for pid in _pids():
-        if _has_open(pid, owner) or (_is_git(pid) and (_works_in(pid, tops) or _is_told_of(pid, tops))):
+    for pid, stat in identity.processes().items():
+        is_git = stat.name.startswith("git") and not stat.is_dead
+        is_at_work = is_git and (_works_in(pid, tops) or _is_told_of(pid, tops))
+        if pid != os.getpid() and (is_at_work or identity.has_open(pid, owner)):
             return f"process {pid}"
     return ""
 
@@ -154,32 +156,6 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns
-
-
-def _pids() -> Iterator[int]:
-    mine = os.getpid()
-    yield from (int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != mine)
-
-
-def _has_open(pid: int, wanted: os.stat_result) -> bool:
-    folder = f"/proc/{pid}/fd"
-    try:
-        for name in os.listdir(folder):
-            try:
-                if os.path.samestat(os.stat(f"{folder}/{name}"), wanted):
-                    return True
-            except OSError:
-                continue
-    except OSError:
-        return False
-    return False
-
-
-def _is_git(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/comm").read_bytes().startswith(b"git") and identity.start_ticks(pid) is not None
-    except OSError:
-        return False
 
 
 def _works_in(pid: int, tops: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import Deadline
+from holdfast.identity import ProcessStat, has_open, processes, stat_of
 from holdfast.processes.cgroups import Group
 
 POLL_S = 0.02
@@ -82,11 +83,7 @@ def stop_below(top: int, wait_s: float) -> list[Known]:
     """
     deadline, stopped = Deadline(wait_s, POLL_S), dict[Known, None]()
     while True:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        seen = {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
-        signs = Signs(lambda _: False, Path("/"), top=top)
-        below = [(pid, stat) for pid, stat in seen.items() if not stat.is_dead and _descends(signs, stat, seen)]
-        running = [(pid, stat.ticks) for pid, stat in below if not stat.is_stopped]
+        running = [(pid, stat.ticks) for pid, stat in _below(top) if not stat.is_stopped]
         if not running or deadline.is_over():
             return list(stopped)
         for known in running:
@@ -96,16 +93,17 @@ def stop_below(top: int, wait_s: float) -> list[Known]:
 
 def used_below(top: int) -> tuple[int, int]:
     """Memory in bytes, and threads, of all that descend from `top`. What they share is counted for each."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    seen = {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
-    signs = Signs(lambda _: False, Path("/"), top=top)
-    below = [pid for pid, stat in seen.items() if not stat.is_dead and _descends(signs, stat, seen)]
     pages = threads = 0
-    for pid in below:
+    for pid, _ in _below(top):
         with contextlib.suppress(OSError):
-            pages += int(_read(f"/proc/{pid}/statm").split()[1])
+            pages += int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
             threads += len(os.listdir(f"/proc/{pid}/task"))
     return pages * os.sysconf("SC_PAGE_SIZE"), threads
+
+
+def _below(top: int) -> list[tuple[int, ProcessStat]]:
+    seen = processes()
+    return [(pid, stat) for pid, stat in seen.items() if not stat.is_dead and _descends(top, stat, seen)]
 
 
 def wake(stopped: list[Known]) -> None:
@@ -128,9 +126,8 @@ def _signal_known(known: Known, number: signal.Signals) -> None:
 
 def find(signs: Signs) -> list[Known]:
     """The cheap signs first: whose descriptors are looked at only where nobody else is left."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    seen = processes()
     group, cgroup, me = signs.group(), _in_cgroup(signs), os.getpid()
-    seen = {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
     living = [(pid, stat) for pid, stat in seen.items() if pid != me and not stat.is_dead]
     found = [(pid, stat.ticks) for pid, stat in living if _is_member(signs, pid, stat, group, cgroup, seen)]
     # A lock is handed on by fork only: who is older than the one who took it cannot have it.
@@ -144,18 +141,23 @@ def _in_cgroup(signs: Signs) -> set[int]:
 
 
 def _is_member(
-    signs: Signs, pid: int, stat: Stat, group: int | None, cgroup: set[int], seen: Mapping[int, Stat]
+    signs: Signs, pid: int, stat: ProcessStat, group: int | None, cgroup: set[int], seen: Mapping[int, ProcessStat]
 ) -> bool:
-    return pid in cgroup or stat.group == group or _descends(signs, stat, seen) or _is_marked(signs, pid)
+    return pid in cgroup or stat.group == group or _descends(signs.top, stat, seen) or _is_marked(signs, pid)
 
 
-def _has_lock(signs: Signs, pid: int, stat: Stat) -> bool:
-    return not (signs.spares_children and stat.parent == os.getpid()) and holds(pid, signs.lock)
+def _has_lock(signs: Signs, pid: int, stat: ProcessStat) -> bool:
+    if signs.spares_children and stat.parent == os.getpid():
+        return False
+    try:
+        return bool(has_open(pid, os.stat(signs.lock), flocked=True))
+    except OSError:
+        return False
 
 
 def _is_marked(signs: Signs, pid: int) -> bool:
     try:
-        text = _read(f"/proc/{pid}/environ")
+        text = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False
     # Most processes are none of ours, and this is asked of all of them.
@@ -164,11 +166,11 @@ def _is_marked(signs: Signs, pid: int) -> bool:
     return signs.marked(dict(each.split(b"=", 1) for each in text.split(b"\0") if b"=" in each))
 
 
-def _descends(signs: Signs, stat: Stat, seen: Mapping[int, Stat]) -> bool:
+def _descends(top: int, stat: ProcessStat, seen: Mapping[int, ProcessStat]) -> bool:
     """A parent that ends while we look has left its children to us, and is found at the next look."""
-    above: Stat | None = stat
-    while signs.top and above is not None and above.parent > 1:
-        if above.parent == signs.top:
+    above: ProcessStat | None = stat
+    while top and above is not None and above.parent > 1:
+        if above.parent == top:
             return True
         above = seen.get(above.parent) or stat_of(above.parent)
     return False
@@ -205,55 +207,3 @@ def _await_one(pidfds: list[int]) -> None:
     for pidfd in pidfds:
         poll.register(pidfd, select.POLLIN)
     poll.poll(POLL_S * 1000)
-
-
-# -- one process ------------------------------------------------------------------------------------------------------
-
-
-class Stat(msgspec.Struct, frozen=True):
-    parent: int
-    group: int
-    ticks: int
-    is_dead: bool
-    is_stopped: bool = False
-
-
-def stat_of(pid: int) -> Stat | None:
-    try:
-        text = _read(f"/proc/{pid}/stat")
-    except OSError:
-        return None
-    # The command's name stands in brackets and may hold anything, so the fields are counted from the last bracket.
-    fields = text[text.rindex(b")") + 2 :].split(maxsplit=20)
-    is_dead, is_stopped = fields[0] in (b"Z", b"X"), fields[0] in (b"T", b"t")
-    return Stat(int(fields[1]), int(fields[2]), int(fields[19]), is_dead, is_stopped)
-
-
-def holds(pid: int, lock: Path) -> bool:
-    """Whether the kernel shows the lock, taken for good, in this process's hands; who only asks holds a shared one."""
-    try:
-        wanted, folder = os.stat(lock), f"/proc/{pid}/fd"
-        descriptors = os.listdir(folder)
-    except OSError:
-        return False
-    for fd in descriptors:
-        # Descriptors come and go while we look.
-        try:
-            if os.path.samestat(os.stat(f"{folder}/{fd}"), wanted):
-                facts = _read(f"/proc/{pid}/fdinfo/{fd}")
-                if any(b"FLOCK" in line and b"WRITE" in line for line in facts.splitlines()):
-                    return True
-        except OSError:
-            continue
-    return False
-
-
-def _read(path: str) -> bytes:
-    """All of a file of the kernel's. Every process there is is looked at, and often: this is the short way."""
-    descriptor, parts = os.open(path, os.O_RDONLY | os.O_CLOEXEC), []
-    try:
-        while part := os.read(descriptor, 1 << 16):
-            parts.append(part)
-    finally:
-        os.close(descriptor)
-    return b"".join(parts)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from holdfast import identity
 from holdfast.layout import Attempt
 from holdfast.processes import cgroups, members
+from holdfast.storage.files import plain
 from holdfast.storage.records import attempt_folder
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,7 +30,7 @@ def end_all(files: Attempt, attempt: str, start: int | None, grace_s: float) -> 
     """
     while True:
         end_processes(files, attempt, start, grace_s)
-        if attempt_folder.is_free(files.alive):
+        if plain.is_free(files.alive):
             return
         time.sleep(members.POLL_S)
 
@@ -72,7 +73,7 @@ def _group(files: Attempt, start: int | None) -> int | None:
         return None
     if not attempt_folder.is_lock_of(files, running):
         return None
-    leader = members.stat_of(running.agent.pid)
+    leader = identity.stat_of(running.agent.pid)
     is_leader = leader is not None and leader.ticks == running.agent.start_ticks
     return running.group if is_leader else None
 

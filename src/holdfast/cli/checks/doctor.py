@@ -153,7 +153,7 @@ def _chain_part(app: App) -> Part:
 def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
     """What the journal's state is held against; nothing where it cannot be read, which the chain's part has said."""
     from holdfast.checks import doctor as health
-    from holdfast.checks.check import live_owner
+    from holdfast.storage.journal.lock import live_owner
 
     try:
         view = app.look()

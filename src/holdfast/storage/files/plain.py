@@ -7,6 +7,7 @@ All that is no plain file counts as missing.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -45,6 +46,18 @@ def pieces(path: Path, top: Path | None = None) -> Iterator[bytes]:
     with opened(path, top) as file:
         while chunk := file.read(_CHUNK):
             yield chunk
+
+
+def is_free(lock: Path) -> bool:
+    """Whether nobody has the file flocked. Asks by a shared lock for a moment, which does not disturb others."""
+    try:
+        with opened(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(top: Path, parts: tuple[str, ...]) -> int:

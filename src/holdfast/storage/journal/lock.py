@@ -13,7 +13,6 @@ because the lock is on the inode and a renamed file would be another lock.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import select
@@ -245,6 +244,12 @@ def _close_in_forked_child() -> None:
 # -- who holds it -----------------------------------------------------------------------------------------------------
 
 
+def live_owner(path: Path) -> Holder | None:
+    """Who owns the root now, where that can be said from here."""
+    holder = read_holder(path)
+    return holder if is_held_by(path, holder) else None
+
+
 def is_held_by(path: Path, holder: Holder | None) -> bool:
     """True for a living process of this machine, unless the kernel shows that it has not got the lock."""
     return (
@@ -258,34 +263,15 @@ def _is_foreign(holder: Holder) -> bool:
 
 
 def _holds(pid: int, path: Path) -> bool | None:
-    """Whether the kernel shows the flock in this process's hands; None when we may not look."""
     try:
-        lock, descriptors = os.stat(path), os.listdir(f"/proc/{pid}/fd")
-    except PermissionError:
-        return None
+        return identity.has_open(pid, os.stat(path), flocked=True)
     except OSError:
         return False
-    for fd in descriptors:
-        # Descriptors come and go while we look.
-        with contextlib.suppress(OSError):
-            flocked = b"FLOCK" in Path(f"/proc/{pid}/fdinfo/{fd}").read_bytes()
-            if flocked and os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), lock):
-                return True
-    return False
 
 
 def _found_holders(path: Path) -> str:
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    found = [f"pid {pid} ({_status(pid, 'Name')})" for pid in sorted(pids) if _holds(pid, path)]
+    found = [f"pid {pid} ({stat.name})" for pid, stat in sorted(identity.processes().items()) if _holds(pid, path)]
     return " and ".join(found) or "a process that cannot be seen from here"
-
-
-def _status(pid: int, field: str) -> str:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    except OSError:
-        return "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(f"{field}:")), "unknown")
 
 
 def _name(holder: Holder) -> str:
@@ -300,7 +286,7 @@ def in_words(path: Path, holder: Holder | None) -> str:
         return f"{_name(holder)}, which cannot be looked at from here"
     if not is_held_by(path, holder):
         return f"{_found_holders(path)}; the file still names {_name(holder)}, which is dead or has let go"
-    state = "stopped" if _status(holder.pid, "State")[:1] in ("T", "t") else "alive"
+    state = "stopped" if identity.is_stopped(holder.pid) else "alive"
     return f"{_name(holder)}, which is {state}"
 
 

@@ -5,7 +5,6 @@ An attempt's ledgers are read as plain lines: what is no whole line yet is left 
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,16 +76,7 @@ def has_ended(files: Attempt, start: int) -> bool:
             return True
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         pass
-    if not files.start(start).exists():
-        return False
-    try:
-        with plain.opened(files.alive) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return True
-    except BlockingIOError:
-        return False
-    return True
+    return files.start(start).exists() and plain.is_free(files.alive)
 
 
 def last_tool(files: Attempt) -> tuple[str, bool]:

@@ -87,7 +87,7 @@ def look(files: Attempt, start: int, intent: str = "") -> Liveness:
         return Liveness.ABSENT
     # In this order: a runner that ends between two of these answers is then seen as ended, never as something else.
     is_alive = owner is not None and owner.who == RUNNER and owner.is_alive()
-    is_held = not is_free(files.alive)
+    is_held = not plain.is_free(files.alive)
     if read_exit(files, start, intent) is not None:
         return Liveness.ENDED
     if not is_held:
@@ -179,18 +179,6 @@ def _read(path: Path, kind: type[T]) -> T | None:
         return msgspec.json.decode(plain.read(path, BYTES_MAX), type=kind)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def is_free(lock: Path) -> bool:
-    """Asks by a shared lock for a moment, which does not disturb others that ask; who wants it for good tries again."""
-    try:
-        with plain.opened(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return True
-    except BlockingIOError:
-        return False
-    return True
 
 
 # -- beginning --------------------------------------------------------------------------------------------------------
