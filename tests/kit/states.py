@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from engine_support import QUICK, add, make_repo, settings
+from engine_support import QUICK, add, git, make_repo, settings
 from holdfast.app import App
 from holdfast.clock import wall
 from holdfast.config.layers import load
@@ -68,13 +68,15 @@ def story(
     return records + ([Record("task_flagged", {"task": task, **flag})] if flag else [])
 
 
-def moves(task: str, at: TaskState, *events: TaskEvent, started: bool = True, **facts: Any) -> list[Record]:
+def moves(
+    task: str, at: TaskState, *events: TaskEvent, started: bool = True, agent: str = "scripted", **facts: Any
+) -> list[Record]:
     """The entries of these moves, for the task's first attempt; a claim is followed by the start of a runner."""
     records = []
     for event in events:
         inputs = {"task": task, "event": event, "reason": "test", "attempt": f"{task}.1"}
         if event is _E.AGENT_CLAIMS_TASK:
-            inputs["agent"] = "scripted"
+            inputs["agent"] = agent
         at = TASK.next(at, event)
         records.append(Record(MOVE_TO[at], {**inputs, **(facts if event is events[-1] else {})}))
         if at is TaskState.CLAIMED and started:
@@ -122,6 +124,7 @@ class Run:
 
     def __init__(self, repo: Path, context: Any, notes: list[tuple[str, str]]) -> None:
         self.repo, self.context, self._notes = repo, context, notes
+        self.base = git(repo, "rev-parse", "HEAD")
         self.mark()
 
     def mark(self) -> None:
@@ -132,10 +135,19 @@ class Run:
         """A task with a file, in this state. `definition`: what the file has beside a script; the rest: see `story`."""
         add(self.repo, name, "write made x", **facts.pop("definition", {}))
         self.context.board.take_in()
-        append(self.ledger, *story(name, to, **facts)[1:])
+        append(self.ledger, *story(name, to, **facts)[1:], base=self.base)
         self.context.board.keep_up()
         self.mark()
         return self.known(name)
+
+    def snapshot(self, name: str, **files: str) -> str:
+        """The commit of a snapshot of the task's worktree with these files in it, as a runner takes one at its end."""
+        worktrees = self.context.worktrees
+        worktrees.prepare(name, self.base)
+        for path, text in files.items():
+            (worktrees.path(name) / path).write_text(text)
+        found: str = worktrees.snapshots(name, self.base).take(f"{name}.1", "end").commit
+        return found
 
     def known(self, name: str) -> Task:
         found: Task = self.context.ledger.state.tasks[name]
@@ -182,12 +194,13 @@ def opened(folder: Path, **tasks: TaskState) -> Iterator[FileLedger]:
         yield ledger
 
 
-def append(ledger: Ledger, *records: Record) -> None:
+def append(ledger: Ledger, *records: Record, base: str = "") -> None:
+    """`base`: the commit that a start on the way begins from."""
     for record in records:
         if record.decision_type == "task_spawn_confirmed":
             # A real ledger wants the intent that this closes.
             task = record.inputs["task"]
-            intent = {"task": task, "attempt": f"{task}.1", "start": 1}
+            intent = {"task": task, "attempt": f"{task}.1", "start": 1, "base": base}
             [ref] = ledger.append(ledger.epoch, [Record("task_spawn_intent", intent, committed=False)])
             record = Record(record.decision_type, {**record.inputs, "intent": ref})
         ledger.append(ledger.epoch, [record])
