@@ -15,6 +15,7 @@ import msgspec
 
 from engine_support import QUICK, add, git, make_repo, settings
 from holdfast.app import App
+from holdfast.backlog.folder import Backlog
 from holdfast.clock import wall
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
@@ -22,6 +23,7 @@ from holdfast.domain.entries import MOVE_TO, LandIntended
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State, Task, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.engine.board import Board
 from holdfast.engine.effects import acknowledge, carry_out
 from holdfast.engine.plan import Command, Observation, plan
 from holdfast.layout import Layout
@@ -30,6 +32,7 @@ from holdfast.ports import Effect, Ledger
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import GENESIS, Entry, Record
 from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records.blobs import Blobs
 from holdfast.wiring import run_context
 
 RUN = "000001-a"
@@ -222,3 +225,10 @@ def carried_out(ledger: Ledger, effect: Effect, task: str = "t") -> dict[str, An
 
 def acknowledged(ledger: Ledger, effect: Effect, task: str = "t") -> dict[str, Any]:
     return acknowledge(ledger, {"land": effect}, "land", landing_of(task))
+
+
+def board_of(ledger: FileLedger) -> Board:
+    """The board of a ledger, which follows it as in a run."""
+    board = Board(ledger, Backlog(ledger.layout.backlog), Blobs(ledger.layout.cas), DEFAULTS)
+    ledger.observe(board)
+    return board

@@ -141,15 +141,16 @@ class Backlog:
         """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
         place = self._place("open")
         added = {}
-        with self._writing(), disk.Batch(place) as batch:
+        with self._writing():
             self._expect_folder(place)
-            for name, text in texts.items():
-                _check_id(name)
-                path = place / f"{name}{ENDINGS[0]}"
-                if not os.path.lexists(path):
-                    batch.add(path, text, keep=True)
-                    added[name] = (path, text)
-            batch.publish()
+            with disk.Batch(place) as batch:
+                for name, text in texts.items():
+                    _check_id(name)
+                    path = place / f"{name}{ENDINGS[0]}"
+                    if not os.path.lexists(path):
+                        batch.add(path, text, keep=True)
+                        added[name] = (path, text)
+                batch.publish()
         return {
             name: self._note(_found(_parsed(text, name, name), "open", path, text))
             for name, (path, text) in added.items()
