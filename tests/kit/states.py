@@ -31,6 +31,7 @@ from holdfast.ledgers.files import FileLedger
 from holdfast.ports import Effect, Ledger
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import GENESIS, Entry, Record
+from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.wiring import run_context
@@ -151,6 +152,19 @@ class Run:
             (worktrees.path(name) / path).write_text(text)
         found: str = worktrees.snapshots(name, self.base).take(f"{name}.1", "end").commit
         return found
+
+    def before(self, kind: str, *acts: Callable[[], object]) -> None:
+        """Has each of these done once before the effect of this kind is performed, one each time."""
+        effect, todo = self.context.effects[kind], list(acts)
+        perform = effect.perform
+
+        def interposed(intent: OpenIntent) -> dict[str, Any]:
+            if todo:
+                todo.pop(0)()
+            result: dict[str, Any] = perform(intent)
+            return result
+
+        effect.perform = interposed
 
     def known(self, name: str) -> Task:
         found: Task = self.context.ledger.state.tasks[name]

@@ -1,0 +1,273 @@
+"""From done to closed: what each outcome of verifying, landing and refreshing makes of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_support import git
+from holdfast import errors
+from holdfast.domain.attempt_records import Ending, Exit
+from holdfast.domain.state import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.engine.landing import LandingResult, finish, land_on
+from holdfast.engine.outcome import apply_exit
+from holdfast.storage.journal.entry import Record
+from kit.states import Run, append, moves, running
+
+S, CLOSED, REJECTED = TaskState, LandingResult.CLOSED, LandingResult.REJECTED
+VERIFIED = [("task_verify_intent",), ("task_verify_confirmed",)]
+LANDED = [("task_land_intent",), ("task_land_confirmed",)]
+REFRESHED = [("task_refresh_intent",), ("task_refresh_confirmed",)]
+CLOSE = [("task_closed", "janitor_verified_and_merged", "landed")]
+FAULT = errors.GitFault(command="x", path="/x", reason="killed")
+
+
+def refuse(reason: str = "verification_failed") -> list[tuple[str, ...]]:
+    return [("task_failed", "verification_rejected", reason)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with running(tmp_path / "repo", agent="scripted") as run:
+        yield run
+
+
+def done(run: Run, definition: Mapping[str, Any] = {}, **files: str) -> Task:
+    """A task whose agent has made these files: a candidate on top of the target as it is now."""
+    task = run.task("t", S.IN_PROGRESS, definition=definition)
+    ended = Exit("t.1", 1, Ending.DONE, "", at=1.0, snapshot=run.snapshot("t", **files))
+    apply_exit(run.context, task, ended)
+    run.mark()
+    return task
+
+
+def commit(run: Run, name: str, text: str) -> str:
+    """A person's commit on the target."""
+    (run.repo / name).write_text(text)
+    git(run.repo, "add", name)
+    git(run.repo, "commit", "-qm", f"change {name}")
+    return git(run.repo, "rev-parse", "main")
+
+
+def test_what_passes_lands_and_the_checkout_follows(run: Run) -> None:
+    task = done(run, {"verify": ["test -e made"]}, made="x")
+    assert finish(run.context, task) is CLOSED
+    assert run.moved == [*VERIFIED, *LANDED, *REFRESHED, *CLOSE]
+    assert git(run.repo, "rev-parse", "main") == task.landed and (run.repo / "made").read_text() == "x"
+    assert task.outcome == {"commit": task.landed, "branch": "refs/heads/main", "attempt": "t.1", "left": []}
+    assert not run.context.worktrees.path("t").exists(), "nobody comes back to it"
+    verifying, landed = run.notes
+    assert verifying.startswith("verifying ") and verifying.endswith("with 1 gate")
+    assert landed == f"landed on main as {task.landed[:12]}"
+
+
+def test_without_a_gate_it_is_told_that_it_lands_unchecked(run: Run) -> None:
+    task = done(run, made="x")
+    assert finish(run.context, task) is CLOSED
+    assert run.notes[0].startswith("it lands unchecked")
+
+
+@pytest.mark.parametrize(
+    ("definition", "files", "kind", "told"),
+    [
+        ({"verify": ["echo why; false"]}, {"made": "x"}, "gate_failed", "why"),
+        ({"verify": [{"command": "sleep 60", "timeout_s": 0.1}]}, {"made": "x"}, "gate_timed_out", "sleep 60"),
+        ({"paths": ["docs/**"]}, {"made": "x"}, "paths_violated", "made"),
+        ({}, {}, "empty_change", ""),
+    ],
+)
+def test_what_does_not_pass_fails_the_attempt_and_the_next_is_told_why(
+    run: Run, definition: dict[str, Any], files: dict[str, str], kind: str, told: str
+) -> None:
+    task = done(run, definition, **files)
+    assert finish(run.context, task) is REJECTED
+    assert run.moved == [*VERIFIED, *refuse()]
+    assert (task.outcome["kind"], task.again, task.landed) == (kind, True, "")
+    assert told in run.context.blobs.get(task.feedback).decode()
+    assert run.notes[1].endswith("; attempt 2 of 3 follows")
+    assert run.notes[2:] == (["  | why"] if kind == "gate_failed" else [])
+    assert git(run.repo, "rev-parse", "main") == run.base
+
+
+def test_a_candidate_that_does_not_merge_is_refused_before_anything_is_run(run: Run) -> None:
+    task = done(run, made="x")
+    newer = commit(run, "made", "y")
+    assert finish(run.context, task) is REJECTED
+    assert run.moved == refuse("landing_conflict")
+    assert task.outcome["kind"] == "conflict" and "made" in run.context.blobs.get(task.feedback).decode()
+    assert git(run.repo, "rev-parse", "main") == newer
+
+
+def test_a_candidate_is_verified_on_top_of_the_newest_target(run: Run) -> None:
+    task = done(run, {"verify": ["test -e made && test -e theirs"]}, made="x")
+    newer = commit(run, "theirs", "y")
+    assert finish(run.context, task) is CLOSED
+    assert git(run.repo, "rev-parse", "main^1") == newer or git(run.repo, "rev-parse", "main^2") == newer
+    assert task.verified_on == newer
+
+
+# -- nothing to land --------------------------------------------------------------------------------------------------
+
+
+def test_a_task_whose_subtasks_were_its_work_is_closed(run: Run) -> None:
+    task = run.task("t")
+    events = (TaskEvent.DECOMPOSED_BEFORE_CLAIM, TaskEvent.ALL_SUBTASKS_COMPLETED)
+    append(run.ledger, *moves("t", S.OPEN, *events, attempt=""))
+    run.mark()
+    assert finish(run.context, task) is CLOSED
+    assert run.moved == CLOSE and task.outcome == {"kind": "subtasks"}
+    assert run.notes == ["closed: its subtasks landed"]
+
+
+@pytest.mark.parametrize(
+    ("gates", "result", "wanted"), [([], CLOSED, CLOSE), (["true"], REJECTED, refuse())], ids=["no gate", "gate"]
+)
+def test_a_worker_from_elsewhere_is_believed_only_where_nothing_could_judge_it(
+    run: Run, gates: list[str], result: LandingResult, wanted: list[tuple[str, ...]]
+) -> None:
+    task = run.task("t", S.OPEN, definition={"verify": gates})
+    append(run.ledger, *moves("t", S.OPEN, TaskEvent.AGENT_CLAIMS_TASK, started=False, remote=True))
+    append(run.ledger, *moves("t", S.CLAIMED, TaskEvent.FAST_COMPLETION, outcome={"detail": "by hand"}))
+    run.mark()
+    assert finish(run.context, task) is result
+    assert run.moved == wanted
+    if result is CLOSED:
+        assert task.outcome == {"kind": "reported", "detail": "by hand", "attempt": "t.1"}
+        assert run.notes == ["closed on its worker's word, with nothing to land"]
+    else:
+        assert task.outcome["kind"] == "no_candidate"
+
+
+def test_a_question_is_closed_with_its_answer(run: Run) -> None:
+    task = run.task("t", S.DONE, definition={"may_change_nothing": True}, outcome={"detail": "It is 42."})
+    assert finish(run.context, task) is CLOSED
+    assert run.moved == CLOSE and task.outcome == {"kind": "answer", "answer": "It is 42.", "attempt": "t.1"}
+    assert run.notes == ["closed with an answer, and nothing changed: `holdfast show t`"]
+
+
+def test_a_result_that_is_gone_is_not_judged(run: Run) -> None:
+    task = run.task("t", S.DONE, candidate="5" * 40)
+    run.snapshot("t")
+    with pytest.raises(errors.ResultLost):
+        finish(run.context, task)
+    assert run.moved == [] and task.state is S.DONE
+
+
+# -- approval ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_person_must_see_waits_verified_and_lands_without_another_look(run: Run) -> None:
+    task = done(run, {"approve": True}, made="x")
+    assert finish(run.context, task) is LandingResult.APPROVAL
+    asked = ("task_approval_requested", "approval_requested", "approval_required")
+    assert run.moved == [*VERIFIED, asked] and task.agent == "scripted"
+    assert run.notes[-1] == "waits for `holdfast approve`" and git(run.repo, "rev-parse", "main") == run.base
+    append(run.ledger, *moves("t", S.PENDING_APPROVAL, TaskEvent.APPROVAL_GRANTED))
+    run.mark()
+    assert finish(run.context, task) is CLOSED
+    assert run.moved == [*LANDED, *REFRESHED, *CLOSE]
+
+
+# -- others move the target, or stand in the way ----------------------------------------------------------------------
+
+
+def test_a_landing_that_lost_a_race_is_verified_with_the_newer_target(run: Run) -> None:
+    task = done(run, made="x")
+    run.before("land", lambda: git(run.repo, "update-ref", "refs/heads/main", _empty_commit(run)))
+    assert finish(run.context, task) is CLOSED
+    lost = [("task_land_intent",), ("task_land_failed",)]
+    assert run.moved == [*VERIFIED, *lost, *VERIFIED, *LANDED, *REFRESHED, *CLOSE]
+    assert "the target moved meanwhile; verifying with the newer one" in run.notes
+    assert git(run.repo, "log", "--format=%s", "-1", task.verified_on) == "meanwhile"
+
+
+def _empty_commit(run: Run) -> str:
+    return git(run.repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "meanwhile")
+
+
+def test_a_landing_waits_for_what_a_person_has_changed_and_says_so_once(run: Run) -> None:
+    task = done(run, made="x")
+    (run.repo / "made").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(errors.LandingWaits):
+            finish(run.context, task)
+    assert run.moved == [*VERIFIED, ("landing_waits",)]
+    assert task.landing_waits == ("made",) and (run.repo / "made").read_text() == "mine"
+    assert git(run.repo, "rev-parse", "main") == run.base
+    (run.repo / "made").unlink()
+    run.mark()
+    assert finish(run.context, task) is CLOSED
+    assert run.moved == [*LANDED, *REFRESHED, *CLOSE], "and it is not verified again"
+
+
+def test_what_a_person_changed_while_it_landed_is_left_and_told(run: Run) -> None:
+    task = done(run, made="x", other="y")
+    run.before("refresh", lambda: (run.repo / "made").write_text("mine"))
+    assert finish(run.context, task) is CLOSED
+    assert (run.repo / "made").read_text() == "mine" and (run.repo / "other").read_text() == "y"
+    assert task.outcome["left"] == ["made"]
+    assert "landed; left as you have them in your checkout: made" in run.notes
+
+
+# -- interrupted between two steps ------------------------------------------------------------------------------------
+
+
+def fail() -> None:
+    raise FAULT
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("verify", [("task_verify_intent",), ("task_verify_failed",)], [*VERIFIED, *LANDED, *REFRESHED, *CLOSE]),
+        ("land", [*VERIFIED, ("task_land_intent",), ("task_land_failed",)], [*LANDED, *REFRESHED, *CLOSE]),
+        (
+            "refresh",
+            [*VERIFIED, *LANDED, ("task_refresh_intent",), ("task_refresh_failed",)],
+            [*REFRESHED, *CLOSE],
+        ),
+    ],
+)
+def test_a_step_that_failed_is_done_again_and_none_before_it(
+    run: Run, kind: str, before: list[tuple[str, ...]], after: list[tuple[str, ...]]
+) -> None:
+    task = done(run, made="x")
+    run.before(kind, fail)
+    with pytest.raises(errors.GitFault):
+        finish(run.context, task)
+    assert run.moved == before and task.state is S.DONE
+    run.mark()
+    assert finish(run.context, task) is CLOSED
+    assert run.moved == after and (run.repo / "made").read_text() == "x"
+
+
+def test_a_refresh_that_took_place_as_a_person_said_is_not_repeated(run: Run) -> None:
+    task = done(run, made="x")
+    run.before("refresh", fail)
+    with pytest.raises(errors.GitFault):
+        finish(run.context, task)
+    append(run.ledger, Record("task_flagged", {"task": "t", "happened": ["refresh"]}))
+    run.mark()
+    assert finish(run.context, task) is CLOSED
+    assert run.moved == CLOSE and not (run.repo / "made").exists()
+
+
+# -- another branch ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gate", ["true", "false"])
+def test_a_result_lands_as_a_new_branch_once_it_has_passed(run: Run, gate: str) -> None:
+    task = done(run, {"verify": [gate]}, made="x")
+    verdict = land_on(run.context, task, "refs/heads/aside")
+    assert git(run.repo, "rev-parse", "main") == run.base and not (run.repo / "made").exists()
+    if gate == "false":
+        assert verdict is not None and verdict.kind == "gate_failed"
+        assert run.moved == VERIFIED and task.state is S.DONE, "a person decides what becomes of it"
+        return
+    assert verdict is None and run.moved == [*VERIFIED, *LANDED, *CLOSE]
+    assert git(run.repo, "rev-parse", "aside") == task.landed and task.landed_on == "refs/heads/aside"
+    assert run.notes[-1] == f"landed on aside as {task.landed[:12]}"
