@@ -167,7 +167,9 @@ def choosing(quick: bool) -> Row:
 
 def choose(size: int) -> float:
     graph = Graph()
-    nodes = [Node(f"t{n}", [f"t{n - 1}"] if n % 5 == 4 else [], priority=n % 9, number=n) for n in range(size)]
+    nodes = [
+        Node(id=f"t{n}", depends_on=[f"t{n - 1}"] if n % 5 == 4 else [], priority=n % 9, number=n) for n in range(size)
+    ]
     for node in nodes:
         graph.put(node)
     by_name = {node.id: node for node in nodes}
@@ -176,7 +178,11 @@ def choose(size: int) -> float:
         name = graph.next_ready(0.0)
         assert name is not None
         node = by_name[name]
-        graph.put(Node(name, node.depends_on, priority=node.priority, number=node.number, state=TaskState.CLOSED))
+        graph.put(
+            Node(
+                id=name, depends_on=node.depends_on, priority=node.priority, number=node.number, state=TaskState.CLOSED
+            )
+        )
     return (time.perf_counter() - start) / 500
 
 

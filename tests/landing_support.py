@@ -30,7 +30,21 @@ sys.stdout.buffer.write(msgspec.json.encode(effect.perform(intent(kind, **msgspe
 
 def intent(kind: str, **inputs: Any) -> OpenIntent:
     inputs = {"task": "t-1", "attempt": "t-1.1", **inputs}
-    return OpenIntent("run", Entry(1, GENESIS, 1.0, f"task_{kind}_intent", inputs, {}, "loop", False, 0, GENESIS))
+    return OpenIntent(
+        "run",
+        Entry(
+            1,
+            GENESIS,
+            1.0,
+            f"task_{kind}_intent",
+            inputs,
+            output={},
+            actor="loop",
+            committed=False,
+            synced=0,
+            entry_hash=GENESIS,
+        ),
+    )
 
 
 def perform(kind: str, repo: Path, inputs: dict[str, str], *, log: Path | None = None) -> dict[str, Any]:

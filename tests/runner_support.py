@@ -54,7 +54,9 @@ class Bench:
         facts: dict[str, Any] = {"agent": "scripted", "launch": Launch(SCRIPT, stdin=steps), "limits": LIMITS} | more
         facts.setdefault("done", facts.get("turn", 0))
         private = str(self.layout.cache / "snapshots" / "T")
-        return Order("T", "T.1", start, worktree=str(self.worktree), base=self.base, private=private, **facts)
+        return Order(
+            task="T", attempt="T.1", start=start, worktree=str(self.worktree), base=self.base, private=private, **facts
+        )
 
     def start(self, order: Order, **environ: str) -> subprocess.Popen[bytes]:
         digest = Blobs(self.layout.cas).put(msgspec.json.encode(order))

@@ -21,7 +21,9 @@ CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
 
 def stream(cli: str, model: str = "") -> Stream:
     launch = Launch((cli,), stream=cli, model=model)
-    return stream_of(Order("task", "task.1", 1, cli, launch, "", "", ""))
+    return stream_of(
+        Order(task="task", attempt="task.1", start=1, agent=cli, launch=launch, worktree="", base="", private="")
+    )
 
 
 def heard(reader: Stream, text: bytes, code: int = 0) -> list[AgentEvent]:

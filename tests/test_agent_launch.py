@@ -37,7 +37,7 @@ tracker:
 
 
 def work(**more: object) -> Work:
-    return msgspec.structs.replace(Work("T", "T.1", "Please.", TASK), **more)
+    return msgspec.structs.replace(Work(task="T", attempt="T.1", prompt="Please.", definition=TASK), **more)
 
 
 @pytest.fixture

@@ -215,7 +215,9 @@ def test_how_they_are_called() -> None:
         McpServer("docs", "docs-server", ("-q",), {"T": "${T}"}),
         McpServer("far", url="https://a.example.org", headers={"X": "${X}"}),
     )
-    work = Work("T", "T.1", "Please.", Definition("T", goal="do it"), model="m-1", session="s-1")
+    work = Work(
+        task="T", attempt="T.1", prompt="Please.", definition=Definition("T", goal="do it"), model="m-1", session="s-1"
+    )
     for agent in (Gemini(servers), Opencode(servers)):
         launch = agent.launch(work)
         assert launch.stdin == "Please." and "s-1" in launch.argv and "m-1" in launch.argv and agent.resumes
@@ -231,7 +233,7 @@ def test_how_they_are_called() -> None:
 
 def test_geminis_home_with_servers_leads_to_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path))
-    work = Work("T", "T.1", "Please.", Definition("T", goal="do it"))
+    work = Work(task="T", attempt="T.1", prompt="Please.", definition=Definition("T", goal="do it"))
     assert "GEMINI_CLI_HOME" not in Gemini().launch(work).env and not Gemini().launch(work).links
     with_servers = Gemini((McpServer("docs", "docs-server"),))
     folder = tmp_path / ".gemini"

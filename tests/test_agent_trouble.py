@@ -211,7 +211,16 @@ def test_who_signs_in_with_a_cloud_may_be(home: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_clouds_variables_reach_the_agent_where_the_model_is_there(tmp_path: Path) -> None:
-    order = Order("T", "T.1", 1, "claude", Launch(("claude",)), "w", "b", "p")
+    order = Order(
+        task="T",
+        attempt="T.1",
+        start=1,
+        agent="claude",
+        launch=Launch(("claude",)),
+        worktree="w",
+        base="b",
+        private="p",
+    )
     keys = {"AWS_PROFILE": "p", "AWS_SECRET_ACCESS_KEY": "s", "ANTHROPIC_VERTEX_PROJECT_ID": "v"}
     plain = environment.of_agent(order, Attempt(tmp_path), keys)
     assert not keys.keys() & plain.keys()

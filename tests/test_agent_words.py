@@ -119,7 +119,7 @@ def test_a_command_that_submits_beside_its_work_is_a_turn() -> None:
 
 
 def test_the_prompt_is_in_a_file_and_never_a_command() -> None:
-    work = Work("T", "T.1", "/exit", Definition("T", goal="do it"), model="openai/m-1")
+    work = Work(task="T", attempt="T.1", prompt="/exit", definition=Definition("T", goal="do it"), model="openai/m-1")
     for agent in (Aider(), Mini()):
         launch = agent.launch(work)
         assert "openai/m-1" in launch.argv and "{files}/prompt.md" in launch.argv and "/exit" not in launch.argv

@@ -50,7 +50,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def work(prompt: str = "do it", **definition: Any) -> Work:
-    return Work("T", "T.1", prompt, Definition("T", **definition), model="m-1")
+    return Work(task="T", attempt="T.1", prompt=prompt, definition=Definition("T", **definition), model="m-1")
 
 
 # -- the script -------------------------------------------------------------------------------------------------------

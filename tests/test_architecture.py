@@ -269,6 +269,42 @@ def test_the_check_of_names_can_say_no(name: str) -> None:
     assert list(misnamed("`engine/plan.py:plan` `engine/board.py:Board.take_in` `tests/support.py`")) == []
 
 
+POSITIONAL_MAX = 5
+
+
+def own_callables() -> set[str]:
+    """Functions, methods and classes of ours. One that takes any number of arguments is for a command line."""
+    found: set[str] = set()
+    for path in MODULES.values():
+        for node in ast.walk(parsed(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+    return found - any_number_of_arguments()
+
+
+def any_number_of_arguments() -> set[str]:
+    nodes = (node for path in MODULES.values() for node in ast.walk(parsed(path.read_text())))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.args.vararg}
+
+
+def unnamed_arguments(source: str, own: set[str]) -> Iterator[str]:
+    """Calls of our own in which a reader has to count; and defaults that are taken by their number."""
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.Attribute) and node.attr == "__struct_defaults__":
+            yield f"line {node.lineno}: {node.attr}"
+        if isinstance(node, ast.Call) and len(node.args) > POSITIONAL_MAX:
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if name in own | {"cls"}:
+                yield f"line {node.lineno}: {name} with {len(node.args)} positional arguments"
+
+
+def test_a_call_names_its_arguments() -> None:
+    own = own_callables()
+    assert found_by(lambda source: unnamed_arguments(source, own), MODULES) == []
+    assert list(unnamed_arguments("x.plan(1, 2, 3, 4, 5, 6)", own)) == ["line 1: plan with 6 positional arguments"]
+    assert list(unnamed_arguments("Node.__struct_defaults__[2]", own)) == ["line 1: __struct_defaults__"]
+
+
 def test_every_command_is_a_real_function() -> None:
     for place, _ in COMMANDS.values():
         module, _, function = place.partition(":")

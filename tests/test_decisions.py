@@ -31,9 +31,16 @@ def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:
     app = App.find(repo, environ={})
     with app.session() as session:
         decision = DecisionContext(
-            app.repo, app.layout, app.config, session.ledger, session.backlog, session.blobs, time.time, key,
-            session.intake.problems,
-        )  # fmt: skip
+            repo=app.repo,
+            layout=app.layout,
+            config=app.config,
+            ledger=session.ledger,
+            backlog=session.backlog,
+            blobs=session.blobs,
+            clock=time.time,
+            key=key,
+            problems=session.intake.problems,
+        )
         return mailbox.decide(decision, kind, params)
 
 

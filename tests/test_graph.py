@@ -72,11 +72,11 @@ def expected_cancels(known: dict[str, Node]) -> set[str]:
 @pytest.mark.parametrize("again", [True, False], ids=["open again", "gone"])
 def test_children_of_a_task_that_is_no_longer_cancelled_are_ready_again(again: bool) -> None:
     graph = Graph()
-    graph.put(Node("child", parent="top"))
-    graph.put(Node("top", state=TaskState.CANCELLED))
+    graph.put(Node(id="child", parent="top"))
+    graph.put(Node(id="top", state=TaskState.CANCELLED))
     assert list(graph.ready(0.0)) == [] and graph.next_ready(0.0) is None
     if again:
-        graph.put(Node("top", priority=9))
+        graph.put(Node(id="top", priority=9))
     else:
         graph.remove("top")
     assert graph.next_ready(0.0) == "child"
@@ -110,31 +110,31 @@ def test_the_graph_finds_what_a_pass_over_all_tasks_finds(steps: list[tuple[Node
 def test_order_is_priority_and_then_that_of_adding() -> None:
     graph = Graph()
     for number, (name, priority) in enumerate((("d", 2), ("c", 1), ("b", 1), ("a", 1))):
-        graph.put(Node(name, priority=priority, number=number))
+        graph.put(Node(id=name, priority=priority, number=number))
     assert list(graph.ready(0.0)) == ["c", "b", "a", "d"]
 
 
 def test_a_time_to_wait_for_is_told_as_a_date() -> None:
     graph = Graph()
-    graph.put(Node("later", not_before=4e9))
+    graph.put(Node(id="later", not_before=4e9))
     assert graph.reasons_to_wait("later", 0.0) == ["not before 2096-10-02 07:06:40Z"]
 
 
 def test_a_dependency_makes_wait_and_its_end_lets_go() -> None:
     graph = Graph()
-    graph.put(Node("second", depends_on=["first"]))
-    graph.put(Node("first", state=TaskState.IN_PROGRESS))
+    graph.put(Node(id="second", depends_on=["first"]))
+    graph.put(Node(id="first", state=TaskState.IN_PROGRESS))
     assert graph.next_ready(0.0) is None
     assert graph.reasons_to_wait("second", 0.0) == ["it waits for first, which is in progress"]
-    graph.put(Node("first", state=TaskState.CLOSED))
+    graph.put(Node(id="first", state=TaskState.CLOSED))
     assert graph.next_ready(0.0) == "second" and graph.reasons_to_wait("second", 0.0) == []
 
 
 @pytest.mark.parametrize("state", [TaskState.FAILED, TaskState.CANCELLED])
 def test_a_task_that_waits_for_one_that_failed_says_so(state: TaskState) -> None:
     graph = Graph()
-    graph.put(Node("first", state=state))
-    graph.put(Node("second", depends_on=["first", "gone"]))
+    graph.put(Node(id="first", state=state))
+    graph.put(Node(id="second", depends_on=["first", "gone"]))
     assert graph.hopeless("second") == ["first"]
     ways = {
         TaskState.FAILED: "`holdfast retry first` tries that again, `holdfast cancel second` gives this up",
@@ -149,25 +149,25 @@ def test_a_task_that_waits_for_one_that_failed_says_so(state: TaskState) -> None
 
 def test_a_task_that_waits_far_behind_one_that_failed_names_it() -> None:
     graph = Graph()
-    graph.put(Node("a", state=TaskState.FAILED))
-    graph.put(Node("b", depends_on=["a"]))
-    graph.put(Node("c", depends_on=["b"]))
-    graph.put(Node("d", depends_on=["c"]))
+    graph.put(Node(id="a", state=TaskState.FAILED))
+    graph.put(Node(id="b", depends_on=["a"]))
+    graph.put(Node(id="c", depends_on=["b"]))
+    graph.put(Node(id="d", depends_on=["c"]))
     assert graph.reasons_to_wait("d", 0.0) == [
         "it waits for c, which is open and waits for a, which is failed: `holdfast retry a` tries that again"
     ]
-    graph.put(Node("a", state=TaskState.FAILED, again=True))
+    graph.put(Node(id="a", state=TaskState.FAILED, again=True))
     assert graph.reasons_to_wait("d", 0.0) == ["it waits for c, which is open"]
     assert graph.hopeless("b") == []
 
 
 def test_cancelling_goes_depth_first_and_leaves_what_has_landed() -> None:
     graph = Graph()
-    graph.put(Node("z", state=TaskState.CANCELLED))
+    graph.put(Node(id="z", state=TaskState.CANCELLED))
     for name, parent in (("b", "z"), ("a", "z"), ("a2", "a"), ("a1", "a"), ("a1x", "a1"), ("b1", "b")):
-        graph.put(Node(name, parent=parent))
-    graph.put(Node("done", parent="z", state=TaskState.CLOSED))
-    graph.put(Node("below-done", parent="done"))
+        graph.put(Node(id=name, parent=parent))
+    graph.put(Node(id="done", parent="z", state=TaskState.CLOSED))
+    graph.put(Node(id="below-done", parent="done"))
     aborts = graph.due_cancels()
     assert [abort.task for abort in aborts] == ["a", "a1", "a1x", "a2", "b", "b1"]
     assert {abort.reason for abort in aborts} == {"parent_cancelled"}
@@ -175,48 +175,48 @@ def test_cancelling_goes_depth_first_and_leaves_what_has_landed() -> None:
     # Cut off anywhere, the rest is still due.
     for number, name in enumerate(["a", "a1", "a1x", "a2", "b", "b1"]):
         assert [abort.task for abort in graph.due_cancels()] == ["a", "a1", "a1x", "a2", "b", "b1"][number:]
-        graph.put(Node(name, parent=graph._nodes[name].parent, state=TaskState.CANCELLED))
+        graph.put(Node(id=name, parent=graph._nodes[name].parent, state=TaskState.CANCELLED))
     assert graph.due_cancels() == [] and graph.next_ready(0.0) == "below-done"
 
 
 def test_parents_wait_for_their_subtasks() -> None:
     graph = Graph()
-    graph.put(Node("parent", state=TaskState.WAITING_FOR_SUBTASKS))
-    graph.put(Node("one", parent="parent"))
-    graph.put(Node("two", parent="parent", state=TaskState.CLOSED))
+    graph.put(Node(id="parent", state=TaskState.WAITING_FOR_SUBTASKS))
+    graph.put(Node(id="one", parent="parent"))
+    graph.put(Node(id="two", parent="parent", state=TaskState.CLOSED))
     assert graph.open_subtasks("parent") == ["one"]
     assert graph.reasons_to_wait("parent", 0.0) == ["its subtask one is open"]
-    graph.put(Node("one", parent="parent", state=TaskState.CLOSED))
+    graph.put(Node(id="one", parent="parent", state=TaskState.CLOSED))
     assert graph.open_subtasks("parent") == []
 
 
 def test_what_became_of_others_moves_those_who_waited() -> None:
     graph = Graph()
-    graph.put(Node("blocked", depends_on=["first"], state=TaskState.BLOCKED))
-    graph.put(Node("parent", state=TaskState.WAITING_FOR_SUBTASKS, subtask_timeout_s=50.0))
-    graph.put(Node("child", parent="parent"))
-    graph.put(Node("first"))
+    graph.put(Node(id="blocked", depends_on=["first"], state=TaskState.BLOCKED))
+    graph.put(Node(id="parent", state=TaskState.WAITING_FOR_SUBTASKS, subtask_timeout_s=50.0))
+    graph.put(Node(id="child", parent="parent"))
+    graph.put(Node(id="first"))
     assert graph.due_moves() == [] and graph.subtask_timeouts() == {"parent": 50.0}
     assert graph.due_moves({"parent"}) == [("parent", TaskEvent.SUBTASK_TIMEOUT_ESCALATION)]
-    graph.put(Node("first", state=TaskState.CLOSED))
-    graph.put(Node("child", parent="parent", state=TaskState.CLOSED))
+    graph.put(Node(id="first", state=TaskState.CLOSED))
+    graph.put(Node(id="child", parent="parent", state=TaskState.CLOSED))
     assert graph.due_moves({"parent"}) == [
         ("blocked", TaskEvent.DEPENDENCY_RESOLVED),
         ("parent", TaskEvent.ALL_SUBTASKS_COMPLETED),
     ]
-    graph.put(Node("blocked", depends_on=["first"]))
+    graph.put(Node(id="blocked", depends_on=["first"]))
     graph.remove("parent")
     assert graph.due_moves() == [] and graph.next_ready(50.0) == "blocked"
 
 
 def test_a_task_with_a_time_waits_for_it() -> None:
     graph = Graph()
-    graph.put(Node("later", not_before=100.0))
-    graph.put(Node("sooner", not_before=50.0))
+    graph.put(Node(id="later", not_before=100.0))
+    graph.put(Node(id="sooner", not_before=50.0))
     assert graph.next_ready(0.0) is None and graph.next_moment() == 50.0
     assert graph.next_ready(60.0) == "sooner"
-    graph.put(Node("sooner", state=TaskState.CLAIMED))
+    graph.put(Node(id="sooner", state=TaskState.CLAIMED))
     assert graph.next_ready(60.0) is None and graph.next_moment() == 100.0
     assert graph.next_ready(100.0) == "later"
-    graph.put(Node("later", not_before=100.0, state=TaskState.CANCELLED))
+    graph.put(Node(id="later", not_before=100.0, state=TaskState.CANCELLED))
     assert graph.next_moment() is None, "a run would wait for what nobody works on any more"

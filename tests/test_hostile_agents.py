@@ -124,7 +124,7 @@ SECRETS = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "HTTPS_PROXY": "http
 
 def test_keys_of_models_reach_only_agents_that_talk_to_one(bench: Bench) -> None:
     definition = Definition("T", "t", command="true", script="say x")
-    work = Work("T", "T.1", "do", definition)
+    work = Work(task="T", attempt="T.1", prompt="do", definition=definition)
     for agent in (Scripted(), Command()):
         order = bench.order(launch=agent.launch(work))
         assert not SECRETS.keys() - {"PATH"} & environment.of_agent(order, bench.files, SECRETS).keys()

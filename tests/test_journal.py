@@ -69,7 +69,19 @@ def test_a_line_is_exactly_the_documented_format(tmp_path: Path) -> None:
 )
 def test_a_lone_writer_and_a_batch_write_the_same_bytes(inputs: dict[str, Any], seq: int, timestamp: float) -> None:
     record = Record("task_ädded", inputs, {"n": [1]}, "loop", committed=False)
-    alone = encode(Head(seq, GENESIS, timestamp, record.decision_type, inputs, {"n": [1]}, "loop", False, seq - 1))
+    alone = encode(
+        Head(
+            seq,
+            GENESIS,
+            timestamp,
+            record.decision_type,
+            inputs,
+            output={"n": [1]},
+            actor="loop",
+            committed=False,
+            synced=seq - 1,
+        )
+    )
     assert alone[:-1] == put_together(seq, GENESIS, encode(timestamp), encode_middle(record), seq - 1)
 
 

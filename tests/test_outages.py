@@ -333,7 +333,7 @@ def test_pauses_grow_within_bounds_and_differ() -> None:
     for _ in range(6):
         until = outage.next_try(before, now, POLICY, 0.0)
         found.append(until - now)
-        before = outage.after(before, "claude", "", Reason.UNREACHABLE, "", now, until)
+        before = outage.after(before, ("claude", ""), Reason.UNREACHABLE, "", at=now, until=until)
         now = until
     assert found == [10, 20, 40, 80, 100, 100]
     assert outage.next_try(None, 0.0, POLICY, 1.0) == 12.5

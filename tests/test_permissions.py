@@ -34,7 +34,11 @@ def repo(tmp_path: Path) -> Path:
 
 def launched(name: str, **settings: object) -> tuple[str, ...]:
     config = Config(agents=(DeclaredAgent(name, **settings),))  # type: ignore[arg-type]
-    return agents(config)[name].launch(Work("T", "T.1", "Please.", Definition("T", goal="do it"))).argv
+    return (
+        agents(config)[name]
+        .launch(Work(task="T", attempt="T.1", prompt="Please.", definition=Definition("T", goal="do it")))
+        .argv
+    )
 
 
 def program(folder: Path, name: str, script: str) -> None:

@@ -232,7 +232,24 @@ def test_a_turn_of_another_intent_is_passed_over(tmp_path: Path) -> None:
     attempt_folder.make_folder(files)
     with LineLedger(files.turns) as ledger:
         for turn, intent in ((1, "ours"), (2, "theirs"), (2, "ours")):
-            line = TurnLine(1.0, turn, 1, "edit", "", False, [], 0.0, 0, 0.0, "", 0, 0, 0, 0, intent)
+            line = TurnLine(
+                1.0,
+                turn,
+                1,
+                "edit",
+                "",
+                changed=False,
+                files=[],
+                usd=0.0,
+                tokens=0,
+                seconds=0.0,
+                session="",
+                traces=0,
+                spend=0,
+                provenance=0,
+                output=0,
+                intent=intent,
+            )
             ledger.append(msgspec.to_builtins(line))
     assert [(line.turn, line.intent) for _, line in new_turns(files, 0, 0, "ours")] == [(1, "ours"), (2, "ours")]
 

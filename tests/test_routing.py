@@ -115,9 +115,11 @@ def test_without_rules_the_default_has_it() -> None:
 
 def test_a_rule_without_a_model_has_the_default_one_for_the_default_agent() -> None:
     rules = Config(
-        agent="claude", model="opus", routes=(RouteSettings("claude", label="x"), RouteSettings("mini", label="y")),
+        agent="claude",
+        model="opus",
+        routes=(RouteSettings("claude", label="x"), RouteSettings("mini", label="y")),
         cascade=(StepSettings("mini"), StepSettings("claude"), StepSettings("codex")),
-    )  # fmt: skip
+    )
     assert choose(made(labels=("x",)), rules) == Choice("claude", "opus", "route 1: label=x")
     assert choose(made(labels=("y",)), rules).model == ""
     second = choose(made(), rules, task(worked_by="mini", failed="failed"))
@@ -227,7 +229,16 @@ def test_rules_come_from_the_environment_too(tmp_path: Path) -> None:
 
 def test_a_price_of_the_settings_reaches_the_runners_estimate() -> None:
     before = prices.usd("gpt-5.4", 1_000_000, 0)
-    order = Order("t", "t.1", 1, "codex", Launch(("codex",), stream="codex", model="gpt-5.4"), "/w", "b", "/p")
+    order = Order(
+        task="t",
+        attempt="t.1",
+        start=1,
+        agent="codex",
+        launch=Launch(("codex",), stream="codex", model="gpt-5.4"),
+        worktree="/w",
+        base="b",
+        private="/p",
+    )
     try:
         stream = stream_of(
             msgspec.structs.replace(order, prices={"gpt-5.4": (8.0, 1.0, 8.0, 9.0), "new": (1, 1, 1, 3)})

@@ -21,7 +21,21 @@ from holdfast.storage.records.blobs import Blobs
 
 
 def as_intent(inputs: dict[str, Any]) -> OpenIntent:
-    return OpenIntent("run", Entry(1, GENESIS, 0.0, "task_verify_intent", inputs, {}, "loop", False, 0, GENESIS))
+    return OpenIntent(
+        "run",
+        Entry(
+            1,
+            GENESIS,
+            0.0,
+            "task_verify_intent",
+            inputs,
+            output={},
+            actor="loop",
+            committed=False,
+            synced=0,
+            entry_hash=GENESIS,
+        ),
+    )
 
 
 def effect(repo: Path, grace_s: float = 0.3) -> Verify:
@@ -40,7 +54,15 @@ def intent(
 ) -> OpenIntent:
     digest = verify.pin(gates, paths, Blobs(Layout(repo / ".sdd").cas), sandbox)
     candidate = merged if candidate is None else candidate
-    intended = VerifyIntended("T-1", "T-1.1", candidate, target, merged, digest, all(g.repeatable for g in gates))
+    intended = VerifyIntended(
+        task="T-1",
+        attempt="T-1.1",
+        candidate=candidate,
+        target=target,
+        merged=merged,
+        gates=digest,
+        repeatable=all(g.repeatable for g in gates),
+    )
     return as_intent(msgspec.to_builtins(intended))
 
 

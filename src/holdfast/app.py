@@ -151,7 +151,15 @@ class App:
             counts, closed = recover(ledger, effects, self.clock(), self.config.replay_age_max_s)
             catch_up(layout, list(ledger.state.tasks.values()))
             free_left(self.repo, ledger.state.tasks.values())
-            yield Session(ledger, backlog, blobs, self.config, counts, closed, report)
+            yield Session(
+                ledger=ledger,
+                backlog=backlog,
+                blobs=blobs,
+                config=self.config,
+                recovered=counts,
+                closed=closed,
+                intake=report,
+            )
             project(ledger, backlog)
 
     def decide(self, kind: str, params: dict[str, Any], say: Say = lambda line: None) -> Answer:
@@ -195,9 +203,16 @@ class App:
         with self.session(patience_s=0.0, say=say) as session:
             _tell(say, self.layout, session.closed, session.intake)
             decision = DecisionContext(
-                self.repo, self.layout, self.config, session.ledger, session.backlog, session.blobs, self.clock, key,
-                session.intake.problems,
-            )  # fmt: skip
+                repo=self.repo,
+                layout=self.layout,
+                config=self.config,
+                ledger=session.ledger,
+                backlog=session.backlog,
+                blobs=session.blobs,
+                clock=self.clock,
+                key=key,
+                problems=session.intake.problems,
+            )
             return mailbox.decide(decision, kind, params)
 
     @contextlib.contextmanager

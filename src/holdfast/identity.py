@@ -55,7 +55,9 @@ def stat_of(pid: int) -> ProcessStat | None:
     name, _, rest = text.partition(b"(")[2].rpartition(b")")
     state, parent, group, *fields = rest.split(maxsplit=20)
     is_dead, is_stopped = state in (b"Z", b"X"), state in (b"T", b"t")
-    return ProcessStat(name.decode(errors="replace"), int(parent), int(group), int(fields[16]), is_dead, is_stopped)
+    return ProcessStat(
+        name.decode(errors="replace"), int(parent), int(group), int(fields[16]), is_dead, is_stopped=is_stopped
+    )
 
 
 def processes() -> dict[int, ProcessStat]:

@@ -165,7 +165,7 @@ class HookedStream(Stream, Protocol):
         """What the hook was given. An event told here is not told again by the stream."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent is asked to do.
 
     `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported.
@@ -264,6 +264,9 @@ class BacklogFolder(Protocol):
     def folder(self) -> Path: ...
 
     def scan(self) -> BacklogScan: ...
+    def keep(self, memory: Path) -> None:
+        """Keeps what the last scan read for the next process."""
+
     def bare(self, file: Any) -> bytes:
         """The text of a file of the last scan, without the blocks that Holdfast writes: what a person wrote."""
 

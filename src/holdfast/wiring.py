@@ -80,19 +80,31 @@ def run_context(
         pins.tidy(app.repo, layout, ledger.state.tasks)
         lost = settle_rewritten(app.repo, ledger, layout, note)
         for sentence in lost.values():
-            note("", sentence)
+            say(sentence)
         board = Board(ledger, backlog, blobs, app.config)
         board.files.update(backlog.recall(layout.definitions))
         ledger.observe(board)
         spawn = effects["spawn"]
         assert isinstance(spawn, Spawn)
-        known = agents(app.config, mcp.read(layout.mcp_servers))
         context = RunContext(
-            app.repo, layout, app.config, board, blobs, known, effects, spawn,
-            worktrees_of(app.repo, layout, app.config), Follower(ledger, layout),
-            functools.partial(sandbox.missing, tries=True), sandbox.resolved, lost, app.clock, note,
-            put_on_record=auditor.record, unconfined=sandbox.unconfined(app.config.sandbox),
-        )  # fmt: skip
+            repo=app.repo,
+            layout=layout,
+            config=app.config,
+            board=board,
+            blobs=blobs,
+            agents=agents(app.config, mcp.read(layout.mcp_servers)),
+            effects=effects,
+            spawn=spawn,
+            worktrees=worktrees_of(app.repo, layout, app.config),
+            turns=Follower(ledger, layout),
+            missing_sandbox=functools.partial(sandbox.missing, tries=True),
+            resolve_sandbox=sandbox.resolved,
+            lost=lost,
+            clock=app.clock,
+            note=note,
+            put_on_record=auditor.record,
+            unconfined=sandbox.unconfined(app.config.sandbox),
+        )
 
         def seal_daily() -> None:
             if auditor.seal_daily():
@@ -100,31 +112,34 @@ def run_context(
 
         context.seal_daily = seal_daily
 
-        def prepare() -> None:
-            sweep(layout)
-            cgroups.sweep(layout)
-            for told in after_boot.look(layout, app.repo, app.clock()):
-                note("", told)
-            context.worktrees.tie_again()
-            # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
-            context.tell(board.take_in())
-            ledger.renew_all(app.config.lease_s)
-            began = time.perf_counter()
-            context.recovered, closed = recover(ledger, effects, app.clock(), app.config.replay_age_max_s)
-            context.recovery_s = time.perf_counter() - began
-            landed_before.settle(context)
-            free_left(app.repo, list(ledger.state.tasks.values()))
-            catch_up(layout, list(ledger.state.tasks.values()))
-            for each in closed:
-                note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
-            backlog.keep(layout.definitions)
-
-        context.prepare = prepare
+        context.prepare = functools.partial(prepare, context)
         if not later:
-            prepare()
+            context.prepare()
         yield context
         board.keep_up()
         board.file_new()
         for error in board.project():
             note("", str(error))
         backlog.keep(layout.definitions)
+
+
+def prepare(context: RunContext) -> None:
+    """Takes in the backlog's files and recovers: before this nothing may be started, verified or landed."""
+    ledger, layout, clock = context.ledger, context.layout, context.clock
+    sweep(layout)
+    cgroups.sweep(layout)
+    for told in after_boot.look(layout, context.repo, clock()):
+        context.note("", told)
+    context.worktrees.tie_again()
+    # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
+    context.tell(context.board.take_in())
+    ledger.renew_all(context.config.lease_s)
+    began = time.perf_counter()
+    context.recovered, closed = recover(ledger, context.effects, clock(), context.config.replay_age_max_s)
+    context.recovery_s = time.perf_counter() - began
+    landed_before.settle(context)
+    free_left(context.repo, list(ledger.state.tasks.values()))
+    catch_up(layout, list(ledger.state.tasks.values()))
+    for each in closed:
+        context.note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
+    context.board.backlog.keep(layout.definitions)

@@ -346,7 +346,24 @@ def test_turns_that_the_attempt_completed_are_journalled_before_its_end(run: Run
     task = at_work(run)
     files = run.context.layout.attempt_files("t.1")
     files.root.mkdir(parents=True)
-    line = TurnLine(NOW, 1, 1, "write", "", True, [], 0.25, 3, 1.0, "s-1", 0, 0, 0, 0, task.intent)
+    line = TurnLine(
+        NOW,
+        1,
+        1,
+        "write",
+        "",
+        changed=True,
+        files=[],
+        usd=0.25,
+        tokens=3,
+        seconds=1.0,
+        session="s-1",
+        traces=0,
+        spend=0,
+        provenance=0,
+        output=0,
+        intent=task.intent,
+    )
     files.turns.write_bytes(msgspec.json.encode(line) + b"\n")
     apply_exit(run.context, task, ended(E.FAILED))
     assert [kind for kind, *_ in run.moved] == ["turn_completed", "task_failed"]

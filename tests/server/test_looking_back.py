@@ -70,7 +70,18 @@ def test_what_cost_far_more_than_usual_stands_out() -> None:
 
 
 def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: Any) -> Entry:
-    return Entry(seq, "", float(seq), kind, inputs, output or {}, "somebody", True, False, "")
+    return Entry(
+        seq,
+        "",
+        float(seq),
+        kind,
+        inputs,
+        output=output or {},
+        actor="somebody",
+        committed=True,
+        synced=False,
+        entry_hash="",
+    )
 
 
 def test_what_was_lost_and_judged_long_ago_is_still_told_after_thousands_of_others(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_it_writes_its_conversations_and_nothing_that_is_run_or_read_later(
     monkeypatch.setenv("HOME", str(home))
     bench = Bench(place)
     try:
-        made = agent(name).launch(Work("T", "T.1", "x", Definition(id="T", goal="x")))
+        made = agent(name).launch(Work(task="T", attempt="T.1", prompt="x", definition=Definition(id="T", goal="x")))
         own = [path.format(folder_name(str(bench.worktree))) for path in CONVERSATIONS[name]]
         say = "".join(
             f'os.makedirs(p := os.path.expanduser("~/{path}"), exist_ok=True)\nwrite(p + "mine")\n'

@@ -44,7 +44,7 @@ def test_a_correction_does_not_lower_what_was_counted(bench: Bench) -> None:
 
 
 def _ask(text: str = "", attempt: str = "t.1") -> tuple[Ask, str]:
-    return Ask(Principal("agent", "agent", "t", attempt), {}, NoQuery(), None), text
+    return Ask(principal=Principal("agent", "agent", "t", attempt), path={}, query=NoQuery(), body=None), text
 
 
 def test_an_agents_messages_have_a_rate_and_a_sum() -> None:
@@ -70,7 +70,7 @@ def test_an_agents_messages_have_a_rate_and_a_sum() -> None:
 def test_progress_is_asked_for_its_room_before_it_is_written() -> None:
     operation = next(each for each in WORK if each.name == "progress_task")
     body = Progress("x" * 9_000)
-    ask = Ask(Principal("agent", "agent", "t", "t.1"), {}, NoQuery(), body)
+    ask = Ask(principal=Principal("agent", "agent", "t", "t.1"), path={}, query=NoQuery(), body=body)
     api: Any = SimpleNamespace(quotas=quotas.Quotas(lambda: 0.0))
     assert operation.before is not None
     for _ in range(quotas.MESSAGES_AT_ONCE):

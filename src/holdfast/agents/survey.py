@@ -11,7 +11,7 @@ from holdfast.domain.attempt_records import Can, Permission
 from holdfast.ports import Agent
 
 
-class Facts(msgspec.Struct, frozen=True):
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """`path` is empty where the program is not installed, `version` where it does not say.
 
     `signed_in`: None where it cannot be told. `install` and `sign_in` are what to do. `declared`: by the settings.
@@ -41,9 +41,16 @@ def _facts(agent: Agent, declared: bool, wait_s: float) -> Facts:
     path = agent.find() or ""
     version = agent.version(wait_s) if path and wait_s else ""
     return Facts(
-        agent.name, path, version, _signed_in(agent), agent.can, agent.install, agent.sign_in, declared,
-        agent.permission,
-    )  # fmt: skip
+        name=agent.name,
+        path=path,
+        version=version,
+        signed_in=_signed_in(agent),
+        can=agent.can,
+        install=agent.install,
+        sign_in=agent.sign_in,
+        declared=declared,
+        permission=agent.permission,
+    )
 
 
 def _signed_in(agent: Agent) -> bool | None:

@@ -325,7 +325,7 @@ def _found(made: Definition, folder: str, path: Path, text: bytes) -> FoundFile:
     except OSError:
         there, stamp = b"", NO_STAMP
     digest = hashlib.sha256(text).hexdigest()
-    return FoundFile(made, path.parent.parent, folder, path.name, stamp if there == text else NO_STAMP, digest)
+    return FoundFile(made, path.parent.parent, folder, path.name, stamp if there == text else NO_STAMP, digest=digest)
 
 
 def _stamp(path: Path) -> Stamp | None:

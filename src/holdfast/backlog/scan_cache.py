@@ -65,7 +65,11 @@ def recall(folder: Path, memory: Path) -> dict[str, ScannedFile]:
 def _recalled(root: Path, name: str, kept: _Kept) -> ScannedFile:
     folder, _, file = name.partition("/")
     return ScannedFile(
-        kept.stamp, kept.digest, True, FoundFile(kept.definition, root, folder, file, kept.stamp, kept.digest), ()
+        kept.stamp,
+        kept.digest,
+        True,
+        FoundFile(kept.definition, root, folder, file, kept.stamp, digest=kept.digest),
+        (),
     )
 
 

@@ -192,7 +192,7 @@ class Scanner:
             made = parse(text, own)
         if isinstance(made, Definition):
             return ScannedFile(
-                stamp, digest, settled, FoundFile(made, self.folder, folder, path.name, stamp, digest), ()
+                stamp, digest, settled, FoundFile(made, self.folder, folder, path.name, stamp, digest=digest), ()
             )
         ids = definitions.possible_ids(text, own)
         problems = tuple(msgspec.structs.replace(each, file=name, tasks=ids) for each in made)

@@ -68,7 +68,7 @@ EDITABLE = {TaskState.CLAIMED, TaskState.IN_PROGRESS} | {
 }
 
 
-class SyncReport(msgspec.Struct, frozen=True):
+class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was taken in, by task; `problems` are files that could not be used."""
 
     added: list[str]
@@ -163,7 +163,15 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport
         with contextlib.suppress(TaskExists, AlreadyExists, FileMissing):
             backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
     seen = None if put_back or cancelled else scan
-    return SyncReport(added, edited, cancelled, put_back, [*scan.problems, *away], seen, sorted(taken))
+    return SyncReport(
+        added=added,
+        edited=edited,
+        cancelled=cancelled,
+        put_back=put_back,
+        problems=[*scan.problems, *away],
+        scan=seen,
+        swept=sorted(taken),
+    )
 
 
 def is_given_up_by_deleting(task: Task) -> bool:

@@ -36,6 +36,6 @@ class Draft:
     def section(self, calm: bool) -> Section:
         if calm:
             findings = self.findings + self.passing
-            return Section(self.name, self.counted, findings, self.notes, self.pending, self.not_checked)
+            return Section(self.name, self.counted, findings, self.notes, self.pending, not_checked=self.not_checked)
         in_flight = [f"in flight, perhaps: {words}" for words in (*self.passing, *self.pending)]
-        return Section(self.name, self.counted, self.findings, self.notes + in_flight, [], self.not_checked)
+        return Section(self.name, self.counted, self.findings, self.notes + in_flight, [], not_checked=self.not_checked)

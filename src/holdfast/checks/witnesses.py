@@ -157,7 +157,7 @@ def let_go(layout: Layout, state: State, repo: Path) -> list[str]:
     moved = []
     landed_refs.forget(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
-        moved += strangers.clear(layout, name, start, _NONE, _REASON, repo)
+        moved += strangers.clear(layout, name, start, _NONE, _REASON, repo=repo)
     if (position := _followed(layout)) is not None and find(Chain(layout.wal), position) is None:
         # Projections: made anew from the journal as it is now.
         ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))

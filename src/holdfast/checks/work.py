@@ -74,7 +74,7 @@ def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
             continue
         if made.turn > last and known.is_own(made.intent):
             count, last = count + 1, made.turn
-            pin = pinned(pin, last, line.cursor, made.snapshot, made.usd, made.tokens, made.seconds)
+            pin = pinned(pin, last, line.cursor, made.snapshot, made.usd, tokens=made.tokens, seconds=made.seconds)
     draft.counted["turns"] += count
     size = ledger.LineLedger(files.turns).end() if files.turns.exists() else 0
     if size < known.offset:

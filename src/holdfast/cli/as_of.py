@@ -18,7 +18,7 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 
 
-class PastRow(msgspec.Struct, frozen=True):
+class PastRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: str
     title: str
@@ -107,10 +107,16 @@ def _definition(blobs: Blobs, task: Task) -> Definition:
 
 def _node(task: Task, definition: Definition) -> Node:
     return Node(
-        task.id, definition.depends_on, definition.parent or "", number=task.number, state=task.state,
-        parked=task.parked, not_before=task.not_before, again=task.again,
+        id=task.id,
+        depends_on=definition.depends_on,
+        parent=definition.parent or "",
+        number=task.number,
+        state=task.state,
+        parked=task.parked,
+        not_before=task.not_before,
+        again=task.again,
         cancels=definition.on_dependency_failed == "cancel",
-    )  # fmt: skip
+    )
 
 
 def _waits(graph: Graph, task: Task, now: float) -> list[str]:
@@ -120,9 +126,20 @@ def _waits(graph: Graph, task: Task, now: float) -> list[str]:
 
 def _row(task: Task, definition: Definition, waits: list[str]) -> PastRow:
     return PastRow(
-        task.id, str(task.state), _title(definition), list(definition.depends_on), definition.parent or "", waits,
-        task.attempts, task.attempt, task.agent, task.parked, task.added_at, task.changed_at, task.definition,
-    )  # fmt: skip
+        id=task.id,
+        state=str(task.state),
+        title=_title(definition),
+        depends_on=list(definition.depends_on),
+        parent=definition.parent or "",
+        waits=waits,
+        attempts=task.attempts,
+        attempt=task.attempt,
+        agent=task.agent,
+        parked=task.parked,
+        added_at=task.added_at,
+        changed_at=task.changed_at,
+        definition=task.definition,
+    )
 
 
 def _title(definition: Definition) -> str:

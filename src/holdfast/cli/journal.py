@@ -62,7 +62,7 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
                 known.add(story.task_of(entry))
             if concerns(run, entry):
                 is_known = True
-                _tell(printer, run, entry, blobs, as_json, definitions)
+                _tell(printer, run, entry, blobs, as_json, definitions=definitions)
     if not is_known and not _told_of_file(layout, task):
         raise TaskUnknown(task=task, hint=_near(task, known))
 
@@ -106,7 +106,7 @@ def log(
     layout = _layout(ctx)
     chain = Chain(layout.wal)
     concerns = None if task is None else story.Concerns(task)
-    wanted = _filter(chain, run, types, concerns, actor, since, until)
+    wanted = _filter(chain, run, types, concerns, actor, since=since, until=until)
     with printing() as printer:
         printer.reserve(["", "", max(story.SENTENCES, key=len), "", "", ""])
         with _torn_noted(chain, still_written=follow):

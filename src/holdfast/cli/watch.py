@@ -53,7 +53,7 @@ _ORDER = ("at work", "agent lost", "to approve", "failed", "stopped", "to decide
 SETTLED = ("closed", "cancelled")
 
 
-class Picture(msgspec.Struct, frozen=True):
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """How all stands at one moment. `rows` are in the order of the screen, `words` says in a word how each stands."""
 
     runs: Holder | None
@@ -82,13 +82,13 @@ def see(app: App) -> Picture:
     words = {row.id: _word(row, agents.get(row.id)) for row in overview.rows.values()}
     rows = sorted(overview.rows.values(), key=lambda row: (_ORDER.index(words[row.id]), row.priority))
     return Picture(
-        holder if holder is not None and holder.is_alive() else None,
-        {row.id: row for row in rows},
-        words,
-        agents,
-        view.state.tasks,
-        view.state.run.turns,
-        view.state.run.usd,
+        runs=holder if holder is not None and holder.is_alive() else None,
+        rows={row.id: row for row in rows},
+        words=words,
+        agents=agents,
+        tasks=view.state.tasks,
+        turns=view.state.run.turns,
+        usd=view.state.run.usd,
     )
 
 

@@ -63,7 +63,7 @@ class Answer(msgspec.Struct, frozen=True):
     facts: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DecisionContext:
     """Where decisions are made. `key` is the request's id; `context` is set where work can be done, too.
 
@@ -102,9 +102,22 @@ class DecisionContext:
     ) -> DecisionContext:
         board = context.board
         return cls(
-            context.repo, context.layout, context.config, context.ledger, board.backlog, context.blobs, context.clock,
-            key, board.problems, context, is_run, is_busy, by or identity.user(), kind, actor,
-        )  # fmt: skip
+            repo=context.repo,
+            layout=context.layout,
+            config=context.config,
+            ledger=context.ledger,
+            backlog=board.backlog,
+            blobs=context.blobs,
+            clock=context.clock,
+            key=key,
+            problems=board.problems,
+            context=context,
+            is_run=is_run,
+            is_busy=is_busy,
+            by=by or identity.user(),
+            kind=kind,
+            actor=actor,
+        )
 
     @property
     def tasks(self) -> Mapping[str, Task]:

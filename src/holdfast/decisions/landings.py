@@ -125,7 +125,14 @@ def settle(decision: DecisionContext, asked: Settlement) -> Answer:
             if not found or not reaches(decision.repo, branch, found):
                 short = branch.removeprefix("refs/heads/")
                 raise InputError(detail=f"{commit} is no commit that the branch {short} leads to; nothing was changed")
-        settled = LandingSettled(task.id, task.attempt, branch, task.landed, found, "a person said so")
+        settled = LandingSettled(
+            task=task.id,
+            attempt=task.attempt,
+            branch=branch,
+            commit=task.landed,
+            rewritten=found,
+            how="a person said so",
+        )
         decision.append([decision.record("landing_settled", 0, msgspec.to_builtins(settled))])
     note = f"its landing is {task.landed[:12]} now" if task.landed else "its landing was dropped on purpose"
     return decision.answer(task, note=note, landed=task.landed)

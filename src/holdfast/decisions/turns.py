@@ -63,7 +63,7 @@ def undo(decision: DecisionContext, asked: Turn) -> Answer:
         _expect_undoable(decision, task)
         commit = snapshot_of(decision.layout, task.attempt, asked.turn)
         expect_whole(decision.worktrees.store, task.id, task.attempt, asked.turn, commit)
-        expect_nested(decision.worktrees, task.id, task.attempt, asked.turn, task.base, commit)
+        expect_nested(decision.worktrees, task.id, task.attempt, asked.turn, task.base, commit=commit)
         decision.worktrees.mend(task.id, task.base)
         snapshots = decision.worktrees.snapshots(task.id, task.base)
         number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1

@@ -132,7 +132,7 @@ class Resources(msgspec.Struct, frozen=True):
     line_bytes_max: int = 8 << 20
 
 
-class AttemptLimits(msgspec.Struct, frozen=True):
+class AttemptLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone.
 
     `output_bytes_max`: what is kept of the output in all; the agent goes on all the same.
@@ -151,7 +151,7 @@ class AttemptLimits(msgspec.Struct, frozen=True):
     resources: Resources = Resources()
 
 
-class Order(msgspec.Struct, frozen=True):
+class Order(msgspec.Struct, frozen=True, kw_only=True):
     """All that a runner needs for one start. It is kept as a blob, which the intent names: no secret is in it.
 
     `turn`: the last turn that the attempt has completed, `done`: how many of its turns were not undone. `private`: the

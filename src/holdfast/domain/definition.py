@@ -257,7 +257,9 @@ def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collectio
         files.setdefault(made.id, []).append(file)
         known[made.id] = made
     problems = [
-        FileProblem(0, 0, f"the id {name!r} is given by several files: {', '.join(sorted(found))}", "id", file, (name,))
+        FileProblem(
+            0, 0, f"the id {name!r} is given by several files: {', '.join(sorted(found))}", "id", file, tasks=(name,)
+        )
         for name, found in files.items()
         if len(found) > 1
         for file in found
@@ -269,14 +271,14 @@ def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collectio
         for key, other in _named_ids(made):
             if key not in ("id", "forked_from") and other not in known:
                 why = "whose own file cannot be used" if other in broken else "and there is no such task"
-                problems.append(FileProblem(0, 0, f"{key} names {other!r}, {why}", key, files[name][0], (name,)))
+                problems.append(FileProblem(0, 0, f"{key} names {other!r}, {why}", key, files[name][0], tasks=(name,)))
     for key, edges in (
         ("depends_on", {name: list(made.depends_on) for name, made in clear.items() if made.depends_on}),
         ("parent", {name: [made.parent] for name, made in clear.items() if made.parent}),
     ):
         for members in _knots(edges):
             told = f"{key} goes round in a circle: {' → '.join(_circle(edges, members))}"
-            problems.append(FileProblem(0, 0, told, key, files[members[0]][0], tuple(members)))
+            problems.append(FileProblem(0, 0, told, key, files[members[0]][0], tasks=tuple(members)))
     return problems
 
 
@@ -290,7 +292,7 @@ def _shadows(files: Mapping[str, list[str]]) -> list[FileProblem]:
         for name in names if len(names) > 1 else ():
             others = ", ".join(repr(other) for other in sorted(names) if other != name)
             told = f"the id {name!r} differs only by case from {others}, whose file it would replace on some disks"
-            problems.append(FileProblem(0, 0, f"{told}: choose another", "id", files[name][0], (name,)))
+            problems.append(FileProblem(0, 0, f"{told}: choose another", "id", files[name][0], tasks=(name,)))
     return problems
 
 

@@ -241,7 +241,7 @@ class LandingWaiting(msgspec.Struct, frozen=True):
     paths: list[str]
 
 
-class LandingSettled(msgspec.Struct, frozen=True):
+class LandingSettled(msgspec.Struct, frozen=True, kw_only=True):
     """The landed `commit` left the branch: as `rewritten` it is there (an amend, rebase or squash), or, where that is
     empty, a person dropped it on purpose. `how` says by what it was recognised, or that a person said so."""
 
@@ -269,7 +269,7 @@ class EffectIntended(msgspec.Struct, frozen=True):
     attempt: str = ""
 
 
-class SpawnIntended(EffectIntended, frozen=True):
+class SpawnIntended(EffectIntended, frozen=True, kw_only=True):
     """`order` is the blob with all that the runner needs; `reserved` what the start may spend.
 
     `names_files`: every file of this start names this entry. Files of starts from before that was so name none.
@@ -286,7 +286,7 @@ class SpawnIntended(EffectIntended, frozen=True):
     tree: str = ""
 
 
-class VerifyIntended(EffectIntended, frozen=True):
+class VerifyIntended(EffectIntended, frozen=True, kw_only=True):
     """`merged` is the candidate as it will land, on top of `target`; `gates` the digest of what judges it.
 
     `happened`: names of gates that have run for this candidate, as a person said, and do not run again.

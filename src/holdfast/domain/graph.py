@@ -22,11 +22,13 @@ from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskEvent, TaskState, cancel_event
 
 SETTLED = TaskState.CLOSED
+# Of a task whose file names none.
+PRIORITY = 5
 # States in which nobody has begun: only these are cancelled by a dependency that came to nothing.
 _NOT_BEGUN = {TaskState.PLANNED, TaskState.OPEN, TaskState.BLOCKED}
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, kw_only=True):
     """What the graph knows of a task. `priority` and `depends_on` are its definition's; the rest is the journal's.
 
     `number` counts the tasks as they were added: many of them may have come in the same moment.
@@ -35,7 +37,7 @@ class Node(msgspec.Struct, frozen=True):
     id: str
     depends_on: Sequence[str] = ()
     parent: str = ""
-    priority: int = 5
+    priority: int = PRIORITY
     number: int = 0
     state: TaskState = TaskState.OPEN
     parked: str = ""

@@ -68,13 +68,12 @@ class Policy(msgspec.Struct, frozen=True):
 Outages = dict[tuple[str, str], Outage]
 
 
-def after(
-    before: Outage | None, agent: str, endpoint: str, reason: str, detail: str, at: float, until: float
-) -> Outage:
+def after(before: Outage | None, key: tuple[str, str], reason: str, detail: str, *, at: float, until: float) -> Outage:
     """The outage once one more start has ended so. Those that end during a pause belong to the same round."""
+    agent, endpoint = key
     detail = detail if len(detail) <= DETAIL_CHARS_MAX else detail[:DETAIL_CHARS_MAX] + "…"
     if before is None:
-        return Outage(agent, endpoint, reason, detail, at, until)
+        return Outage(agent, endpoint, reason, detail, at, until=until)
     is_same = before.reason == reason
     rounds = before.rounds + (at >= before.until) if is_same else 1
     return Outage(
@@ -83,9 +82,9 @@ def after(
         reason,
         detail,
         before.since,
-        max(before.until, until) if is_same else until,
-        before.in_a_row + 1,
-        min(rounds, _ROUNDS_MAX),
+        until=max(before.until, until) if is_same else until,
+        in_a_row=before.in_a_row + 1,
+        rounds=min(rounds, _ROUNDS_MAX),
     )
 
 
@@ -146,7 +145,7 @@ def fold_move(outages: Outages, task: Task, moved: TaskMoved, at: float) -> None
     found = outages.get(_key(task))
     if moved.reason in PAUSES and moved.event is TaskEvent.REQUEUE and moved.until:
         detail = str(moved.outcome.get("detail", ""))
-        outages[_key(task)] = after(found, *_key(task), moved.reason, detail, at, moved.until)
+        outages[_key(task)] = after(found, _key(task), moved.reason, detail, at=at, until=moved.until)
     elif found is not None and task.id in found.probes:
         has_answer = moved.event is TaskEvent.AGENT_REPORTS_SUCCESS or moved.outcome.get("kind") in _ANSWERS
         if has_answer:

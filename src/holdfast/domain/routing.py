@@ -17,10 +17,9 @@ from typing import Protocol
 import msgspec
 
 from holdfast.domain.definition import Definition
-from holdfast.domain.graph import Node
+from holdfast.domain.graph import PRIORITY
 from holdfast.domain.state import Task
 
-PRIORITY: int = Node.__struct_defaults__[2]
 PRIORITY_PATTERN = r"^(<=|>=|<|>|=)? ?(-?[0-9]{1,9})\Z"
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
     "<=": operator.le,

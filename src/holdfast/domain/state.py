@@ -227,10 +227,9 @@ class State:
         if added.task in self.tasks:
             raise _Contradiction(f"the task {added.task} was added before")
         moment = entry.timestamp
-        self.tasks[added.task] = Task(
-            added.task, added.state, added.definition, moment, moment,
-            outcome=added.outcome, unfiled=added.text, number=len(self.tasks),
-        )  # fmt: skip
+        task = Task(added.task, added.state, added.definition, moment, moment, number=len(self.tasks))
+        task.outcome, task.unfiled = added.outcome, added.text
+        self.tasks[added.task] = task
 
     def _file(self, entry: EntryLike, filed: entries.TasksFiled) -> None:
         for name in filed.tasks:
@@ -303,12 +302,12 @@ class State:
         if self.outages:
             outage.fold_turn(self.outages, task)
         task.turns += 1
-        self._spend(task, usd, tokens, 1, seconds, entry.timestamp)
+        self._spend(task, usd, tokens, 1, seconds, moment=entry.timestamp)
         return True
 
     def spend(self, task: Task, spent: Spend, moment: float) -> None:
         """Counts what a task has cost, for it, for the run and for the day."""
-        self._spend(task, spent.usd, spent.tokens, spent.turns, spent.seconds, moment)
+        self._spend(task, spent.usd, spent.tokens, spent.turns, spent.seconds, moment=moment)
 
     def _spend(self, task: Task, usd: float, tokens: int, turns: int, seconds: float, moment: float) -> None:
         day = int(moment // DAY_S)

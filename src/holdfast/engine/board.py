@@ -15,7 +15,7 @@ from holdfast.backlog.sync import DEFINITION_TYPE, SyncReport, block_of, file_ne
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.graph import Graph, Node
+from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF, TaskState
 from holdfast.errors import (
@@ -32,7 +32,6 @@ from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.blobs import Blobs
 
 _ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
-PRIORITY = Node.__struct_defaults__[2]
 
 
 class Board:
@@ -214,17 +213,17 @@ class Board:
         made = self.files[name].definition if name in self.files else self.unfiled(task)
         self.graph.put(
             Node(
-                name,
-                made.depends_on if made else (),
-                (made.parent or "") if made else "",
-                made.priority if made and made.priority is not None else PRIORITY,
-                task.number,
-                task.state,
-                task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
-                max(task.not_before, (made.not_before or 0.0) if made else 0.0),
-                (made.subtask_timeout_s or 0.0) if made else 0.0,
-                (made.role or "") if made else "",
-                task.again,
-                made is not None and made.on_dependency_failed == "cancel",
+                id=name,
+                depends_on=made.depends_on if made else (),
+                parent=(made.parent or "") if made else "",
+                priority=made.priority if made and made.priority is not None else PRIORITY,
+                number=task.number,
+                state=task.state,
+                parked=task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
+                not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0),
+                subtask_timeout_s=(made.subtask_timeout_s or 0.0) if made else 0.0,
+                role=(made.role or "") if made else "",
+                again=task.again,
+                cancels=made is not None and made.on_dependency_failed == "cancel",
             )
         )

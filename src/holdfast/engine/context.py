@@ -40,7 +40,7 @@ def _say_nothing(task: str, text: str) -> None:
     pass
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RunContext:
     """`note` tells whoever watches what happens, as a task and a sentence; nothing depends on it."""
 

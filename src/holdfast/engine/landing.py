@@ -106,7 +106,7 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
         return None
     reason = Reason.LANDING_CONFLICT if verdict.kind == "conflict" else Reason.VERIFICATION_FAILED
     told = verify.feedback(verdict, context.blobs)
-    context.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, told)
+    context.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, feedback=told)
     for line in gate_results.failed_output(context.blobs, verdict):
         context.note(task.id, gate_results.OUTPUT + line)
     return LandingResult.REJECTED
@@ -139,14 +139,14 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
         return verify.conflict(merged.conflicts)
     gates = verify.gates_of(made, context.config)
     intended = VerifyIntended(
-        task.id,
-        task.attempt,
-        task.candidate,
-        target,
-        merged.commit,
-        verify.pin(gates, made.paths, context.blobs, *context.confinement(made)),
-        all(gate.repeatable for gate in gates),
-        tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
+        task=task.id,
+        attempt=task.attempt,
+        candidate=task.candidate,
+        target=target,
+        merged=merged.commit,
+        gates=verify.pin(gates, made.paths, context.blobs, *context.confinement(made)),
+        repeatable=all(gate.repeatable for gate in gates),
+        happened=tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
     )
     context.note(task.id, f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate')}" if gates else _UNJUDGED)
     result = carry_out(context.ledger, context.effects, "verify", intended)

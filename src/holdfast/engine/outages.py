@@ -27,7 +27,7 @@ REASONS: dict[Ending, Reason] = {
 }
 
 
-class OutageRow(msgspec.Struct, frozen=True):
+class OutageRow(msgspec.Struct, frozen=True, kw_only=True):
     """An outage as it is shown. `open`: nothing new is started with the agent before `next_try_at`."""
 
     agent: str
@@ -50,11 +50,18 @@ def rows(state: State, config: Config, now: float) -> list[OutageRow]:
     found = sorted(state.outages.copy().values(), key=lambda each: each.since)
     return [
         OutageRow(
-            each.agent, each.endpoint, each.reason, each.detail, each.since, each.until, each.in_a_row,
-            outage.is_open(each, policy(config)), sentence(each, now),
+            agent=each.agent,
+            endpoint=each.endpoint,
+            reason=each.reason,
+            detail=each.detail,
+            since=each.since,
+            next_try_at=each.until,
+            in_a_row=each.in_a_row,
+            open=outage.is_open(each, policy(config)),
+            text=sentence(each, now),
         )
         for each in found
-    ]  # fmt: skip
+    ]
 
 
 def sentence(each: Outage, now: float) -> str:
@@ -87,7 +94,7 @@ def pause(context: RunContext, task: Task, ended: Exit, **more: object) -> None:
     key = task.worked_by, task.endpoint
     before = context.ledger.state.outages.get(key)
     until = ended.until or _until(context, reason, before, now)
-    then = outage.after(before, *key, reason, ended.detail, now, until)
+    then = outage.after(before, key, reason, ended.detail, at=now, until=until)
     cause = f"{then.name} {then.what}: {ended.detail}"
     not_before = 0.0 if _has_another(context, task, then, now) else until
     outcome = {"kind": str(ended.ending), "detail": ended.detail, "attempt": task.attempt}

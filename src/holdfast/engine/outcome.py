@@ -84,7 +84,7 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             # No fault of the machine that passes: the next attempt is told, and begins with the last turn.
             why, said = Reason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
             more = _end_of(context, task, ended)
-            context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, said, **more)
+            context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, feedback=said, **more)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
             context.move(task, TaskEvent.CRASH, Reason.CRASHED, session=ended.session, rest=_rest(context, task, ended))
             context.note(task.id, f"{task.attempt} crashed: {_with_last_lines(context, task, ended)}")
@@ -326,7 +326,7 @@ def _refuse_submodules(context: RunContext, task: Task, ended: Exit, found: Mapp
         detail += f"it is kept in the turns of {task.attempt}"
         way = f"Leave the submodule as it was, or check out a commit that is in its repository already: `git -C {one} "
         way += "log --all`. New work in it goes to its own repository first, and a person types `git fetch` in it here"
-    _refuse(context, task, ended, kind, detail, f"Your work was not taken: {detail}. {way}.")
+    _refuse(context, task, ended, kind, detail, told=f"Your work was not taken: {detail}. {way}.")
 
 
 def _refuse_nested(context: RunContext, task: Task, ended: Exit, paths: Sequence[str]) -> None:
@@ -334,13 +334,13 @@ def _refuse_nested(context: RunContext, task: Task, ended: Exit, paths: Sequence
     one, top = paths[0], context.worktrees.path(task.id)
     detail = f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which at most the commit is saved. "
     detail += f"Remove {one}/.git in {top} if its files are to land, or list {one}/ in .gitignore to keep it out"
-    _refuse(context, task, ended, "nested_repository", detail, f"Your work was not taken: {detail}.")
+    _refuse(context, task, ended, "nested_repository", detail, told=f"Your work was not taken: {detail}.")
 
 
 def _refuse(context: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
     more: dict[str, Any] = {"session": ended.session, "rest": _rest(context, task, ended)}
     reason = Reason.VERIFICATION_FAILED
-    context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, told, **more)
+    context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, feedback=told, **more)
 
 
 def _limit(context: RunContext, task: Task, ended: Exit) -> None:

@@ -25,7 +25,7 @@ from holdfast.engine.base_tree import hold
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
-from holdfast.engine.start_inputs import StartInputs, ready
+from holdfast.engine.start_inputs import Ready, StartInputs, ready
 from holdfast.errors import (
     DefinitionLost,
     HoldfastError,
@@ -92,7 +92,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
         context.worktrees.expect_submodules(task.base if task.starts else merges.newest(context.repo, context.branch))
     except SubmoduleMissing as error:
         return NotStarted(str(error))
-    caps = budget.reserve(context.ledger.state, task, made, context.config, context.clock(), free_slots)
+    caps = budget.reserve(context.ledger.state, task, made, context.config, context.clock(), free_slots=free_slots)
     if isinstance(caps, budget.BudgetRefusal):
         if caps.until is not None:
             context.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
@@ -131,52 +131,30 @@ def _hidden_program(context: RunContext, agent: Agent, made: Definition) -> str:
 def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     made = context.board.worked_on(task)
     room = StartInputs(
-        context.repo,
-        context.layout,
-        context.config,
-        context.blobs,
-        context.branch,
-        lambda name: base_of(context.ledger, name),
+        repo=context.repo,
+        layout=context.layout,
+        config=context.config,
+        blobs=context.blobs,
+        branch=context.branch,
+        base_of=lambda name: base_of(context.ledger, name),
     )
     found = ready(room, task, made, agent)
     base = found.base
     pins.pin(context.repo, context.layout, task.attempt, base)
     hold(context.worktrees, task, base, found.snapshot, found.begin)
-    work = Work(
-        task.id,
-        task.attempt,
-        found.prompt,
-        made,
-        task.model,
-        found.session,
-        task.turn,
-        _counted(context, task, found.session),
-    )
-    start_number = task.starts + 1
-    launch = agent.launch(work)
-    order = Order(
-        task.id,
-        task.attempt,
-        start_number,
-        agent.name,
-        launch,
-        str(context.worktrees.path(task.id)),
-        base,
-        str(context.worktrees.private(task.id)),
-        task.turn,
-        task.turn - task.undone,
-        _limits(context, made, caps),
-        tuple(context.config.agent_env),
-        exclude=context.worktrees.exclude,
-        sandbox=context.sandbox_of(made),
-        sandbox_writable=context.config.sandbox_writable,
-        sandbox_network=context.config.sandbox_network,
-        audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
-        prices={name: price.per_million for name, price in context.config.prices.items()},
-    )
+    order = _order(context, task, made, agent, found, caps=caps)
     digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
     intended = SpawnIntended(
-        task.id, task.attempt, start_number, digest, list(launch.argv), order.worktree, base, caps, True, found.begin
+        task=task.id,
+        attempt=task.attempt,
+        start=order.start,
+        order=digest,
+        argv=list(order.launch.argv),
+        worktree=order.worktree,
+        base=base,
+        reserved=caps,
+        names_files=True,
+        tree=found.begin,
     )
     carry_out(context.ledger, context.effects, "spawn", intended)
     context.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
@@ -184,7 +162,41 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         task.id,
         f"{task.attempt} is at work with {agent.name}"
         + (f" ({task.model})" if task.model else "")
-        + (f", start {start_number}" if start_number > 1 else ""),
+        + (f", start {order.start}" if order.start > 1 else ""),
+    )
+
+
+def _order(context: RunContext, task: Task, made: Definition, agent: Agent, found: Ready, *, caps: Caps) -> Order:
+    """All that the runner needs to know for this start."""
+    work = Work(
+        task=task.id,
+        attempt=task.attempt,
+        prompt=found.prompt,
+        definition=made,
+        model=task.model,
+        session=found.session,
+        turn=task.turn,
+        counted=_counted(context, task, found.session),
+    )
+    return Order(
+        task=task.id,
+        attempt=task.attempt,
+        start=task.starts + 1,
+        agent=agent.name,
+        launch=agent.launch(work),
+        worktree=str(context.worktrees.path(task.id)),
+        base=found.base,
+        private=str(context.worktrees.private(task.id)),
+        turn=task.turn,
+        done=task.turn - task.undone,
+        limits=_limits(context, made, caps),
+        passed_on=tuple(context.config.agent_env),
+        exclude=context.worktrees.exclude,
+        sandbox=context.sandbox_of(made),
+        sandbox_writable=context.config.sandbox_writable,
+        sandbox_network=context.config.sandbox_network,
+        audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
+        prices={name: price.per_million for name, price in context.config.prices.items()},
     )
 
 
@@ -203,14 +215,14 @@ def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int]:
 def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
     config = context.config
     return AttemptLimits(
-        caps,
-        made.timeout_s or config.timeout_s,
-        config.stall_timeout_s,
-        config.grace_s,
-        config.heartbeat_s,
-        config.same_calls_max,
-        config.idle_turns_max,
-        config.output_bytes_max,
-        config.retry_timeout_s,
-        of_machine(config.limits.resources),
+        caps=caps,
+        timeout_s=made.timeout_s or config.timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+        grace_s=config.grace_s,
+        heartbeat_s=config.heartbeat_s,
+        same_calls_max=config.same_calls_max,
+        idle_turns_max=config.idle_turns_max,
+        output_bytes_max=config.output_bytes_max,
+        retry_timeout_s=config.retry_timeout_s,
+        resources=of_machine(config.limits.resources),
     )

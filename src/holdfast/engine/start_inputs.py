@@ -29,7 +29,7 @@ from holdfast.worktrees.confined import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 
-class StartInputs(msgspec.Struct, frozen=True):
+class StartInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is looked up. `base_of` knows the commit that any attempt began with, empty where nobody does."""
 
     repo: Path
@@ -66,7 +66,7 @@ def ready(room: StartInputs, task: Task, made: Definition, agent: Agent) -> Read
         base, begin, snapshot = task.base, task.begun, tree_of(room.layout, task)
         if snapshot:
             expect_whole(room.store, task.id, task.attempt, task.stands, snapshot)
-            expect_nested(room.worktrees, task.id, task.attempt, task.stands, base, snapshot)
+            expect_nested(room.worktrees, task.id, task.attempt, task.stands, base, commit=snapshot)
         found = _interrupted(room, task)
     else:
         base = merges.newest(room.repo, room.branch)
@@ -109,7 +109,7 @@ def _candidate(room: StartInputs, task: Task, left: Left) -> str:
     snapshot = snapshot_of(room.layout, left.attempt, left.turn)
     expect_whole(store, task.id, left.attempt, left.turn, snapshot)
     trees = room.worktrees
-    expect_nested(trees, task.id, left.attempt, left.turn, left.base, snapshot)
+    expect_nested(trees, task.id, left.attempt, left.turn, left.base, commit=snapshot)
     message = f"Turn {left.turn} of {left.attempt}\n"
     # A nested repository stays in the worktree, for the agent to see to.
     more = (store, left.base, snapshot, message, who)

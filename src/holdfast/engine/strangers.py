@@ -35,7 +35,7 @@ def clear(layout: Layout, attempt: str, start: int, intent: str, reason: str, re
     for path in () if is_all else (files.turns, files.events, files.traces, files.spend, files.provenance):
         if path.exists() and (kept := _end_before(path, first)) < path.stat().st_size:
             name = f"{attempt}-{path.name}"
-            moved.append(set_end_aside(layout.quarantine, path, kept, reason, name, attempt_folder.PRIVATE))
+            moved.append(set_end_aside(layout.quarantine, path, kept, reason, name, mode=attempt_folder.PRIVATE))
     if repo is not None:
         _forget_snapshots(layout, repo, attempt, first)
     names = {path: attempt if is_all else f"{attempt}-{path.name}" for path in found}

@@ -23,7 +23,7 @@ from holdfast.storage.records import attempt_folder
 from holdfast.storage.records import ledger as jsonl
 
 
-class AttemptState(msgspec.Struct, frozen=True):
+class AttemptState(msgspec.Struct, frozen=True, kw_only=True):
     """state.json: how far an attempt has come, made from the journal alone.
 
     Nothing is in it that changes after the attempt has ended: so it is up to date, for good, before its task moves on.
@@ -105,7 +105,9 @@ def is_final(task: Task) -> bool:
 
 def as_file(task: Task) -> bytes:
     """The content of state.json for the attempt that the task is in, or was in last."""
-    state = AttemptState(task.id, task.attempt, task.starts, task.turn, task.offset, task.base)
+    state = AttemptState(
+        task=task.id, attempt=task.attempt, start=task.starts, turn=task.turn, end_offset=task.offset, base=task.base
+    )
     return msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
 
 

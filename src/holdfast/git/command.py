@@ -339,4 +339,4 @@ def _ask_where(worktree: Path) -> Repository:
     if (objects / "info" / "alternates").exists():
         counted = run("count-objects", "-v", cwd=top, env=env).line.split("\n")
         stores += [Path(line.removeprefix("alternate: ")) for line in counted if line.startswith("alternate: ")]
-    return Repository(top, git_dir, common_dir, tuple(filter(Path.is_dir, stores)), found[4], env)
+    return Repository(top, git_dir, common_dir, tuple(filter(Path.is_dir, stores)), found[4], env=env)

@@ -21,7 +21,7 @@ OUTPUT = "  | "
 _NOT_PASSED = ("failed", "timed_out")
 
 
-class GateFacts(msgspec.Struct, frozen=True):
+class GateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How one gate came out. `blob` has all that it printed, `output` the lines that are shown. `told`: it was not
     run again, because a person said that it had passed."""
 
@@ -39,9 +39,16 @@ class GateFacts(msgspec.Struct, frozen=True):
 def facts(result: GateRun, output: list[str]) -> GateFacts:
     command = shown_command(result.command)
     return GateFacts(
-        result.name, result.outcome, result.required, result.seconds, result.code, command, result.told, result.output,
-        output,
-    )  # fmt: skip
+        name=result.name,
+        outcome=result.outcome,
+        required=result.required,
+        seconds=result.seconds,
+        code=result.code,
+        command=command,
+        told=result.told,
+        blob=result.output,
+        output=output,
+    )
 
 
 def shown_output(blobs: Blobs, result: GateRun) -> list[str]:

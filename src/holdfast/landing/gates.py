@@ -59,8 +59,12 @@ class Gate(msgspec.Struct, frozen=True):
     required: bool = True
     repeatable: bool = True
 
+    def without_run(self, outcome: Outcome, *, told: bool = False) -> GateRun:
+        """What is recorded of a gate that was not run."""
+        return GateRun(name=self.name, outcome=outcome, command=self.command, required=self.required, told=told)
 
-class GateRun(msgspec.Struct, frozen=True):
+
+class GateRun(msgspec.Struct, frozen=True, kw_only=True):
     """`output` is a blob: stdout and stderr as they came. `code` is as a shell counts it, None where it has none.
     `told`: it did not run, and counts as passed because a person said so."""
 
@@ -126,7 +130,15 @@ def run(gate: Gate, place: GatePlace, blobs: Blobs, passed_on: tuple[str, ...] =
     seconds = round(monotonic() - began, 3)
     output = blobs.put(kept.content(), content_type="text/plain", metadata={"gate": gate.name[:100]})
     outcome: Outcome = "timed_out" if not in_time else "passed" if code == 0 else "failed"
-    return GateRun(gate.name, outcome, gate.command, code if in_time else None, output, seconds, gate.required)
+    return GateRun(
+        name=gate.name,
+        outcome=outcome,
+        command=gate.command,
+        code=code if in_time else None,
+        output=output,
+        seconds=seconds,
+        required=gate.required,
+    )
 
 
 def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -42,7 +42,14 @@ def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[
             task = ledger.state.tasks[name]
             commit, how = recognised(repo, task)
             if commit:
-                settled = LandingSettled(name, task.attempt, branch_of(task), task.landed, commit, how)
+                settled = LandingSettled(
+                    task=name,
+                    attempt=task.attempt,
+                    branch=branch_of(task),
+                    commit=task.landed,
+                    rewritten=commit,
+                    how=how,
+                )
                 ledger.append(ledger.epoch, [Record("landing_settled", msgspec.to_builtins(settled), actor="recover")])
                 note(name, f"its landing {settled.commit[:12]} was rewritten as {commit[:12]}: {how}")
                 is_settled = True

@@ -48,7 +48,7 @@ class HeldFiles(StrEnum):
     OWN = "own"
 
 
-class RefreshStep(msgspec.Struct, frozen=True):
+class RefreshStep(msgspec.Struct, frozen=True, kw_only=True):
     """One path: what its file and its index entry hold. `skipped`: a sparse checkout keeps the file out."""
 
     change: PathChange
@@ -230,7 +230,14 @@ def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -
             file = HeldFiles.OWN
         indexed = observation.index.get(change.path)
         skipped = change.path in observation.skipped
-        step = RefreshStep(change, file, entry, stamps[change.path], skipped, indexed is not None and indexed.assumed)
+        step = RefreshStep(
+            change=change,
+            file=file,
+            entry=entry,
+            stamp=stamps[change.path],
+            skipped=skipped,
+            assumed=indexed is not None and indexed.assumed,
+        )
         if change.new is None and not step.is_left:
             observation.gone.add(change.path)
         steps.append(step)

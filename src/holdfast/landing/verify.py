@@ -112,7 +112,7 @@ def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, *confined: An
 
 def no_candidate(candidate: str = "", target: str = "", merged: str = "", gates: str = "") -> GateVerdict:
     detail = "the agent ended without anything that could be judged"
-    return GateVerdict(candidate, target, merged, gates, False, "no_candidate", detail)
+    return GateVerdict(candidate, target, merged, gates, passed=False, kind="no_candidate", detail=detail)
 
 
 def conflict(
@@ -120,7 +120,7 @@ def conflict(
 ) -> GateVerdict:
     names = [git.readable(name) for name in files]
     detail = f"it conflicts with what landed meanwhile in {_listed(names)}"
-    return GateVerdict(candidate, target, merged, gates, False, "conflict", detail, [], names)
+    return GateVerdict(candidate, target, merged, gates, passed=False, kind="conflict", detail=detail, files=names)
 
 
 def read_verdict(blobs: Blobs, digest: str) -> GateVerdict:
@@ -205,19 +205,19 @@ class Verify:
         changed = merges.changed(store.seen, target, merged)
         if not changed:
             detail = "it changes nothing: the target is already so"
-            return GateVerdict(*names, False, "empty_change", detail)
+            return GateVerdict(*names, passed=False, kind="empty_change", detail=detail)
         if told := [git.readable(name) for name in reserved_paths.among(changed, self._layout.within(self._repo))]:
             detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
-            return GateVerdict(*names, False, "paths_violated", detail, [], told)
+            return GateVerdict(*names, passed=False, kind="paths_violated", detail=detail, files=told)
         pinned = self._pinned(wanted["gates"])
         if outside := path_rules.outside(changed, pinned.paths):
             told = [git.readable(name) for name in outside]
             detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
-            return GateVerdict(*names, False, "paths_violated", detail, [], told)
+            return GateVerdict(*names, passed=False, kind="paths_violated", detail=detail, files=told)
         if marked := merges.conflict_markers(store.seen, target, merged):
             told = [git.readable(name) for name in marked]
             detail = f"it leaves conflict markers in {_listed(told)}"
-            return GateVerdict(*names, False, "conflict_markers", detail, [], told)
+            return GateVerdict(*names, passed=False, kind="conflict_markers", detail=detail, files=told)
         return self._run(wanted, files, pinned)
 
     def _pinned(self, digest: str) -> _Pinned:
@@ -238,10 +238,10 @@ class Verify:
                 begun: list[str] = []
                 for gate in gates:
                     if broken is not None:
-                        results.append(GateRun(gate.name, "not_run", gate.command, required=gate.required))
+                        results.append(gate.without_run("not_run"))
                         continue
                     if gate.name in wanted.get("happened", ()):
-                        results.append(GateRun(gate.name, "passed", gate.command, required=gate.required, told=True))
+                        results.append(gate.without_run("passed", told=True))
                         continue
                     self._note_begin(wanted, files, gate, begun)
                     point("verify.gate.before")
@@ -249,10 +249,11 @@ class Verify:
                     point("verify.gate.after")
                     results.append(result)
                     broken = result if gate.required and result.outcome != "passed" else None
-        if broken is None:
-            return GateVerdict(*names, True, "passed", _passed_detail(results), results)
-        kind: Kind = "gate_timed_out" if broken.outcome == "timed_out" else "gate_failed"
-        return GateVerdict(*names, False, kind, _broken_detail(broken), results)
+        kind: Kind = "passed"
+        if broken is not None:
+            kind = "gate_timed_out" if broken.outcome == "timed_out" else "gate_failed"
+        detail = _passed_detail(results) if broken is None else _broken_detail(broken)
+        return GateVerdict(*names, passed=broken is None, kind=kind, detail=detail, results=results)
 
     def _confined(self, place: GatePlace, pinned: _Pinned) -> GatePlace:
         if pinned.sandbox == "none":

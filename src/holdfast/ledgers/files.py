@@ -390,5 +390,6 @@ def _entry(ref: Ref, record: Record, moment: float, prev_hash: str, synced: int)
     """An entry as the journal has it, without reading it back."""
     return Entry(
         ref.seq, prev_hash, moment, record.decision_type, msgspec.to_builtins(record.inputs, str_keys=True),
-        msgspec.to_builtins(record.output, str_keys=True), record.actor, record.committed, synced, ref.entry_hash,
+        output=msgspec.to_builtins(record.output, str_keys=True), actor=record.actor, committed=record.committed,
+        synced=synced, entry_hash=ref.entry_hash,
     )  # fmt: skip

@@ -243,7 +243,7 @@ class Loop:
                 active,
                 observed,
                 self.context.clock(),
-                self.context.config,
+                config=self.context.config,
                 finishing=self.finishing,
                 held=self.holds.keys(),
                 failing={name for name in self.holds if self.holds.failures[name]},

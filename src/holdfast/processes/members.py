@@ -129,7 +129,7 @@ def find(signs: Signs) -> list[Known]:
     seen = processes()
     group, cgroup, me = signs.group(), _in_cgroup(signs), os.getpid()
     living = [(pid, stat) for pid, stat in seen.items() if pid != me and not stat.is_dead]
-    found = [(pid, stat.ticks) for pid, stat in living if _is_member(signs, pid, stat, group, cgroup, seen)]
+    found = [(pid, stat.ticks) for pid, stat in living if _is_member(signs, pid, stat, group, cgroup, seen=seen)]
     # A lock is handed on by fork only: who is older than the one who took it cannot have it.
     since = seen[signs.top].ticks if signs.top in seen else 0
     return found or [(pid, stat.ticks) for pid, stat in living if stat.ticks >= since and _has_lock(signs, pid, stat)]
@@ -189,7 +189,7 @@ def _held(signs: Signs, known: Known) -> Iterator[int | None]:
         stat = stat_of(pid)
         is_same = stat is not None and not stat.is_dead and stat.ticks == ticks
         is_member = stat is not None and (
-            _is_member(signs, pid, stat, signs.group(), _in_cgroup(signs), {}) or _has_lock(signs, pid, stat)
+            _is_member(signs, pid, stat, signs.group(), _in_cgroup(signs), seen={}) or _has_lock(signs, pid, stat)
         )
         yield pidfd if is_same and is_member else None
     finally:

@@ -128,7 +128,9 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
     root, opened = files.root.parent.parent, order.sandbox_writable
     # Who talks to a model needs the way to it.
     network = "open" if order.launch.uses_model else order.sandbox_network
-    return _confined(argv, repository, root, opened, binds, order.audit_key, order.launch.homes, network)
+    return _confined(
+        argv, repository, root, opened, binds, key=order.audit_key, homes=order.launch.homes, network=network
+    )
 
 
 def gate(
@@ -141,7 +143,7 @@ def gate(
     audit_key: str = "",
 ) -> tuple[str, ...]:
     """The command line of a confined gate in `folder`, a worktree. `root`: the data root."""
-    return _confined(argv, git.discover(folder), root, writable, [], audit_key, network=network)
+    return _confined(argv, git.discover(folder), root, writable, [], key=audit_key, network=network)
 
 
 def _confined(

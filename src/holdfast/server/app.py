@@ -102,7 +102,7 @@ def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[R
             seconds = time.perf_counter() - began
             api.metrics.answered(operation.name, status, seconds)
             if operation.changes or status >= 400:
-                _log(api, operation, request, status, seconds, error)
+                _log(api, operation, request, status, seconds, error=error)
 
     return endpoint
 
@@ -138,14 +138,14 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     content = await read_body(request) if operation.body is not None or operation.changes else b""
     given = request.headers.get(KEY_HEADER, "")
     ask = Ask(
-        principal,
-        path,
-        _decoded_query(operation, request),
-        _decoded_body(operation, content),
-        _key(principal, given) if given else secrets.token_hex(16),
-        request.headers.get("if-match", "").strip(),
-        {name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
-        request.client.host if request.client else "",
+        principal=principal,
+        path=path,
+        query=_decoded_query(operation, request),
+        body=_decoded_body(operation, content),
+        key=_key(principal, given) if given else secrets.token_hex(16),
+        match=request.headers.get("if-match", "").strip(),
+        headers={name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
+        address=request.client.host if request.client else "",
     )
     if not operation.early and operation.right != "public":
         await api.until_prepared()

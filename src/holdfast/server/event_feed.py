@@ -56,7 +56,17 @@ def event_of(run: str, entry: Entry) -> Event:
     inputs = entry.inputs
     task, attempt = inputs.get("task", ""), inputs.get("attempt", "")
     data = {name: value for name, value in inputs.items() if name not in _UNTOLD}
-    return Event(run, entry.seq, entry.timestamp, entry.decision_type, task, attempt, entry.actor, data, entry.output)
+    return Event(
+        run=run,
+        seq=entry.seq,
+        at=entry.timestamp,
+        kind=entry.decision_type,
+        task=task,
+        attempt=attempt,
+        actor=entry.actor,
+        data=data,
+        output=entry.output,
+    )
 
 
 _UNTOLD = {"task", "attempt", "idempotency_key", "request", "body", "text", "argv"}

@@ -48,7 +48,7 @@ class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One request, decoded. `key` is what nothing happens twice under; `match` is the If-Match of the request.
 
     `found` is what the operation has looked up before, where it does.

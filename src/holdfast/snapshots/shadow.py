@@ -112,7 +112,7 @@ class Shadow:
         raw_git.make(self._git_dir, self.repository.hash_name)
         self._env = self._environment()
         places = [*([modules] if modules else []), self._their_index.parent / MODULES]
-        self.submodules = Submodules(self.worktree, self._private, places, self.store, self.run, self.staging)
+        self.submodules = Submodules(self.worktree, self._private, places, self.store, self.run, staging=self.staging)
         self.submodules.large = self._too_large
 
     def _forget(self) -> None:

@@ -110,7 +110,9 @@ class WorktreeSnapshots:
         confine: git.Confine | None = None,
         bounds: Bounds | None = None,
     ) -> None:
-        self._shadow = Shadow(worktree, private, store, include, exclude, index, modules, confine, bounds)
+        self._shadow = Shadow(
+            worktree, private, store, include, exclude, index=index, modules=modules, confine=confine, bounds=bounds
+        )
         self._repository = self._shadow.repository
         self._store = self._shadow.store
         self._base = base
@@ -383,7 +385,7 @@ def _raw(fields: list[str]) -> Iterator[_Entry]:
         old_mode, new_mode, _, new_id, status = facts.removeprefix(":").split(" ")
         old_path = next(rest)
         path = next(rest) if status[0] == "R" else old_path
-        yield _Entry(old_mode, new_mode, new_id, _KINDS[status[0]], old_path, path)
+        yield _Entry(old_mode, new_mode, new_id, _KINDS[status[0]], old_path, path=path)
 
 
 def files_below(top: Path) -> Iterator[Path]:

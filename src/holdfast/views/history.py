@@ -251,4 +251,6 @@ def _recovers(entry: Entry) -> bool:
 
 
 def _mark(run: str, entry: Entry) -> Mark:
-    return Mark(run, entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plainly(entry))
+    return Mark(
+        run, entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain=plainly(entry)
+    )

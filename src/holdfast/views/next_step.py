@@ -105,7 +105,7 @@ def stuck_behind(graph: Graph, name: str) -> list[Node]:
         seen.add(each)
         node = graph.node(each)
         if node is None:
-            found[each] = Node(each, number=-1)
+            found[each] = Node(id=each, number=-1)
         elif node.parked or node.state in _ASKING:
             found[each] = node
         else:

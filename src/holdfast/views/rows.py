@@ -13,7 +13,7 @@ from holdfast.backlog.scan_cache import RememberingScanner
 from holdfast.backlog.scanner import FoundFile, Scan
 from holdfast.clock import wall
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.graph import Graph, Node
+from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.moments import moment
 from holdfast.domain.printable import plain
 from holdfast.domain.state import Task
@@ -25,8 +25,6 @@ from holdfast.views.next_step import is_faulted, next_step, stuck_behind, waitin
 
 if TYPE_CHECKING:
     from holdfast.checks.doctor import Finding
-
-PRIORITY = Node.__struct_defaults__[2]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -154,7 +152,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
             waits.append(fault)
         if task is not None and task.landing_waits:
             waits.append(waiting_words(task.landing_waits))
-        rows[name] = _row(name, task, file, waits, now, stuck_behind(graph, name))
+        rows[name] = _row(name, task, file, waits, now, stuck=stuck_behind(graph, name))
     return rows
 
 
@@ -162,9 +160,9 @@ def _node(name: str, task: Task | None, file: FoundFile | None) -> Node:
     """Without the time, which is told with its cause."""
     made = file.definition if file else None
     return Node(
-        name,
-        made.depends_on if made else (),
-        (made.parent or "") if made else "",
+        id=name,
+        depends_on=made.depends_on if made else (),
+        parent=(made.parent or "") if made else "",
         state=_state(task, file),
         parked=task.parked if task else "",
         again=task is not None and task.again,

@@ -181,7 +181,7 @@ class Worktrees:
         own, aside = self._own(task), submodules.aside(self._layout.quarantine, task)
         git_dir = git.discover(path).git_dir
         return submodules.ModulePlace(
-            self._repo, path, git_dir, own, self.private(task), lambda: self._gone(task), aside
+            self._repo, path, git_dir, own, self.private(task), gone=lambda: self._gone(task), aside=aside
         )
 
     def _gone(self, name: str) -> Path:
@@ -321,7 +321,7 @@ class Worktrees:
         states = self.snapshots(path.name, landed).submodules() if known else {}
         wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
         confine = self._confine(path, [self.store.prepare().work])
-        return is_tree(repository, wanted, self.store, self._but_data_root(), states, confine)
+        return is_tree(repository, wanted, self.store, self._but_data_root(), states, confine=confine)
 
     def _but_data_root(self) -> list[str]:
         return [":/", *(f":(top,exclude,literal){name}" for name in self.exclude)]

@@ -79,8 +79,8 @@ class AttemptWriter:
             layout.snapshots,
             order.include,
             order.exclude,
-            index,
-            order.base,
+            index=index,
+            base=order.base,
             confine=confine,
             bounds=Bounds.of(order.limits.resources),
         )

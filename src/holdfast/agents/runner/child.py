@@ -53,7 +53,9 @@ class Child:
             point("runner.process.before")
             me = identity.current()
             group, held = os.getpgid(0), lock_id(lock)
-            running = Running(order.attempt, order.start, runner, me, group, order.intent, cgroup, held)
+            running = Running(
+                order.attempt, order.start, runner, me, group, intent=order.intent, cgroup=cgroup, lock=held
+            )
             disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
             if self._cgroup is not None:
                 self._cgroup.join()

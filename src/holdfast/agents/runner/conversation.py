@@ -175,7 +175,7 @@ def together(one: events.Spent, other: events.Spent) -> events.Spent:
         one.tokens_out + other.tokens_out,
         other.model,
         one.estimated or other.estimated,
-        one.corrects or other.corrects,
+        corrects=one.corrects or other.corrects,
     )
 
 

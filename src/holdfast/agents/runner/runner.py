@@ -105,7 +105,8 @@ class Runner:
             argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
-        self._child = Child(self._files, order, sandbox.wrapped(order, argv, self._files), env, self._lock, self._room)
+        wrapped = sandbox.wrapped(order, argv, self._files)
+        self._child = Child(self._files, order, wrapped, env, self._lock, room=self._room)
         self._watch = LimitWatch(order.limits, TICK_S_MAX)
         self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0
@@ -354,13 +355,13 @@ class Runner:
         return start_outcome.explained(found, self._room.found, self._order.task)
 
     def _exit(self, snapshot: str) -> Exit:
-        verdict, code, now = self._judge(), self._code, wall()
+        verdict, now, talk = self._judge(), wall(), self._talk
         seconds = self._watch.seconds(self._watch.now()) if self._child is not None else 0.0
-        if not self._talk.spent.turns:
+        if not talk.spent.turns:
             before = attempt_folder.last_exit(self._files)
             verdict = start_outcome.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)
-        spent = self._talk.spent + Spend(seconds=seconds)
-        return exit_of(self._order, verdict, code, now, self._talk.session, snapshot, self._talk.turn, spent)
+        order, spent = self._order, talk.spent + Spend(seconds=seconds)
+        return exit_of(order, verdict, self._code, now, talk.session, snapshot=snapshot, turn=talk.turn, spent=spent)
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ LOOK_S = 0.5
 _WAITING = {TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS, TaskState.PENDING_APPROVAL}
 
 
-class Frame(msgspec.Struct, frozen=True):
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be seen, as of one moment."""
 
     states: Counter[str] = Counter()
@@ -149,14 +149,14 @@ def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
     looked_at = ((name, reasons_to_wait(loop, name)) for name in itertools.islice(waiting, WAITS_LOOKED_AT))
     waits += [(name, "; ".join(why)) for name, why in looked_at if why]
     return Frame(
-        Counter(str(task.state) for task in tasks.values()),
-        run.turns,
-        run.usd,
-        at_work,
-        loop.finishing,
-        loop.stopping,
-        tuple(waits[:WAITS_SHOWN]),
-        max(0, len(waits) - WAITS_SHOWN),
+        states=Counter(str(task.state) for task in tasks.values()),
+        turns=run.turns,
+        usd=run.usd,
+        at_work=at_work,
+        finishing=loop.finishing,
+        stopping=loop.stopping,
+        waits=tuple(waits[:WAITS_SHOWN]),
+        waits_more=max(0, len(waits) - WAITS_SHOWN),
     )
 
 

@@ -65,9 +65,13 @@ def _prompt(app: App, name: str) -> str:
         raise click.UsageError(f"There is no agent called {choice.agent}, so nobody would be told.")
     task, blobs = claimed(before, choice.agent, choice.model), Blobs(app.layout.cas)
     room = StartInputs(
-        app.repo, app.layout, app.config, blobs, merges.target_branch(app.repo, app.config),
-        lambda attempt: Diffs(app.repo, app.layout, task, attempt).base(),
-    )  # fmt: skip
+        repo=app.repo,
+        layout=app.layout,
+        config=app.config,
+        blobs=blobs,
+        branch=merges.target_branch(app.repo, app.config),
+        base_of=lambda attempt: Diffs(app.repo, app.layout, task, attempt).base(),
+    )
     return ready(room, task, _pinned(blobs, before) or file.definition, agent).prompt
 
 

@@ -143,7 +143,7 @@ class Spans:
         facts: dict[str, Any] = {name: turn[name] for name in ("turn", "usd", "tokens", "snapshot") if name in turn}
         if line is not None:
             facts |= {"tool": line.tool, "files": len(line.files), "start": line.start}
-        return self._span(run, entry, "turn", end - turn.get("seconds", 0.0), end, facts)
+        return self._span(run, entry, "turn", end - turn.get("seconds", 0.0), end, facts=facts)
 
     def _line(self, attempt: str, before: int, end: int) -> TurnLine | None:
         """As the runner wrote it; None where its folder is gone."""
@@ -162,7 +162,7 @@ class Spans:
             facts |= {"verdict": verdict.kind, "merged": verdict.merged}
             error = error or ("" if verdict.passed else verdict.detail)
         facts |= {name: intent.inputs[name] for name in ("branch", "old", "new") if name in intent.inputs}
-        made = self._span(run, entry, effect, intent.timestamp, entry.timestamp, facts, error)
+        made = self._span(run, entry, effect, intent.timestamp, entry.timestamp, facts=facts, error=error)
         return [made, *(self._gates(made, entry, verdict) if verdict is not None else [])]
 
     def _verdict(self, entry: Entry) -> GateVerdict | None:
@@ -182,7 +182,7 @@ class Spans:
             facts = {"gate": result.name, "outcome": result.outcome, **facts}
             error = "" if result.outcome == "passed" else f"{result.outcome}, code {result.code}"
             name = _number(8, entry.entry_hash, "gate", str(number))
-            spans.append(Span(verify.trace, name, verify.span, "gate", start, end, _ours(facts), error))
+            spans.append(Span(verify.trace, name, verify.span, "gate", start, end=end, facts=_ours(facts), error=error))
             end = start
         return spans[::-1]
 
@@ -200,14 +200,14 @@ class Spans:
         known.last, known.is_told = entry.timestamp, True
         outcome, state = moved.get("outcome", {}), entries.MOVES[kind].value
         error = f"{outcome.get('kind', state)}: {outcome.get('detail', '')}" if kind in _WRONG else ""
-        return [
-            self._whole(run, moved["task"], known, entry.timestamp, {"state": state, "reason": moved["reason"]}, error)
-        ]
+        facts = {"state": state, "reason": moved["reason"]}
+        return [self._whole(run, moved["task"], known, entry.timestamp, facts, error=error)]
 
     def _whole(self, run: str, task: str, known: _Attempt, end: float, facts: dict[str, Any], error: str = "") -> Span:
         """The span of the attempt itself, which all others of it stand below."""
         told = _ours({"task": task, "attempt": known.id, "run": run, **facts})
-        return Span(self._trace(known.id), self._top(known.id), 0, "attempt", known.began, end, told, error)
+        trace, top = self._trace(known.id), self._top(known.id)
+        return Span(trace, top, 0, "attempt", known.began, end=end, facts=told, error=error)
 
     def _span(
         self, run: str, entry: Entry, name: str, start: float, end: float, facts: dict[str, Any], error: str = ""
@@ -216,7 +216,7 @@ class Spans:
         attempt = entry.inputs.get("attempt") or (known.id if known is not None else "")
         told = _ours({"task": entry.inputs["task"], "attempt": attempt, "run": run, **facts})
         number = int(entry.entry_hash[:16], 16) or 1
-        return Span(self._trace(attempt), number, self._top(attempt), name, start, end, told, error)
+        return Span(self._trace(attempt), number, self._top(attempt), name, start, end=end, facts=told, error=error)
 
     def _trace(self, attempt: str) -> int:
         return _number(16, self._repository, attempt)

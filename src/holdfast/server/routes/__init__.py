@@ -62,6 +62,6 @@ def _described(others: list[Operation]) -> Operation:
     def show(api: Api, ask: Ask) -> Raw:
         return Raw(content(), "application/json", {"cache-control": "no-cache"})
 
-    operation = Operation("GET", "/openapi.json", "openapi", "This document.", show, dict[str, Any], "public",
-                          "aside", tag="health")  # fmt: skip
+    operation = Operation("GET", "/openapi.json", "openapi", "This document.", show, answer=dict[str, Any],
+                          right="public", lane="aside", tag="health")  # fmt: skip
     return operation

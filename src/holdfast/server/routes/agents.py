@@ -30,7 +30,7 @@ _WORDS = {
 }
 
 
-class AgentRow(msgspec.Struct, frozen=True):
+class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
     """One agent at work. `turn` is the one that it is in; `usd` and `tokens` are the task's so far.
 
     `context_tokens`: what the agent last said that it gave to its model; 0 where it does not say. `silent_s`: how long
@@ -85,21 +85,48 @@ def row_of(api: Api, task: Task) -> AgentRow:
         until = lease.until if lease else 0.0
         age = max(0.0, api.config.lease_s - (until - api.context.clock()))
         return AgentRow(
-            task.attempt, task.id, title, task.agent, task.model, "working", task.turn + 1, task.progress[:200],
-            task.usd, task.tokens, 0, task.changed_at, age, age, True, task.agent, until,
-        )  # fmt: skip
+            attempt=task.attempt,
+            task=task.id,
+            title=title,
+            agent=task.agent,
+            model=task.model,
+            state="working",
+            turn=task.turn + 1,
+            tool=task.progress[:200],
+            usd=task.usd,
+            tokens=task.tokens,
+            context_tokens=0,
+            since=task.changed_at,
+            heartbeat_age_s=age,
+            silent_s=age,
+            remote=True,
+            worker=task.agent,
+            until=until,
+        )
     files = api.layout.attempt_files(task.attempt)
     seen, at = attempt_folder.look(files, task.starts, task.intent), glance(files, task)
     running = attempt_folder.read_process(files)
     age = api.context.silence.seconds(task.attempt)
     return AgentRow(
-        task.attempt, task.id, title, task.agent, task.model, _WORDS[seen], at.turn,
-        at.tool if at.tool_runs else "", at.usd, at.tokens,
-        _context(files), task.changed_at, age, _silent(api, files), False,
+        attempt=task.attempt,
+        task=task.id,
+        title=title,
+        agent=task.agent,
+        model=task.model,
+        state=_WORDS[seen],
+        turn=at.turn,
+        tool=at.tool if at.tool_runs else "",
+        usd=at.usd,
+        tokens=at.tokens,
+        context_tokens=_context(files),
+        since=task.changed_at,
+        heartbeat_age_s=age,
+        silent_s=_silent(api, files),
+        remote=False,
         pid=running.agent.pid if running is not None and seen is Liveness.ALIVE else 0,
         last_tool="" if at.tool_runs else at.tool,
         retrying=at.retrying,
-    )  # fmt: skip
+    )
 
 
 def _at_work(api: Api, attempt: str) -> Task:
@@ -159,7 +186,7 @@ def known_attempt(api: Api, name: str) -> str:
     return name
 
 
-class SessionRow(msgspec.Struct, frozen=True):
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """`session` is the agent's own name for its conversation; `ended` is null while it works."""
 
     attempt: str
@@ -185,7 +212,14 @@ def sessions(api: Api, ask: Ask) -> Sessions:
         return Sessions(
             [
                 SessionRow(
-                    each.attempt, each.task, each.agent, each.start, each.session, each.began, each.ended, each.turns
+                    attempt=each.attempt,
+                    task=each.task,
+                    agent=each.agent,
+                    start=each.start,
+                    session=each.session,
+                    began=each.began,
+                    ended=each.ended,
+                    turns=each.turns,
                 )
                 for each in itertools.islice(newest, query.limit)
             ]
@@ -193,13 +227,14 @@ def sessions(api: Api, ask: Ask) -> Sessions:
 
 
 OPERATIONS = [
-    Operation("GET", "/agents", "list_agents", "Who works now.", list_agents, Agents, lane="aside", tag="agents"),
-    Operation("GET", "/agents/{attempt}", "show_agent", "One agent at work.", show_agent, AgentRow, lane="aside",
+    Operation("GET", "/agents", "list_agents", "Who works now.", list_agents, answer=Agents, lane="aside",
+              tag="agents"),
+    Operation("GET", "/agents/{attempt}", "show_agent", "One agent at work.", show_agent, answer=AgentRow, lane="aside",
               tag="agents", problems=(404,)),
-    Operation("POST", "/agents/{attempt}/heartbeat", "beat_agent", "Keep a claim alive.", beat, Claimed, "work",
-              "batch", body=Hold, tag="agents", problems=(404, 409)),
+    Operation("POST", "/agents/{attempt}/heartbeat", "beat_agent", "Keep a claim alive.", beat, answer=Claimed,
+              right="work", lane="batch", body=Hold, tag="agents", problems=(404, 409)),
     Operation("POST", "/agents/{attempt}/stop", "stop_agent", "End an agent in order; it can be gone on with.", stop,
-              Changed, "operate", "loop", body=NoBody, tag="agents", problems=(404, 409)),
-    Operation("GET", "/sessions", "sessions", "Each sitting of an agent on an attempt.", sessions, Sessions,
+              answer=Changed, right="operate", lane="loop", body=NoBody, tag="agents", problems=(404, 409)),
+    Operation("GET", "/sessions", "sessions", "Each sitting of an agent on an attempt.", sessions, answer=Sessions,
               lane="aside", query=NewestQuery, tag="agents"),
 ]  # fmt: skip

@@ -29,7 +29,7 @@ LINES_MAX = 10_000
 Turn = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 
-class AttemptView(msgspec.Struct, frozen=True):
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """`state` is where the attempt has brought its task; `ended` is null while it works."""
 
     id: str
@@ -53,7 +53,7 @@ class AttemptList(msgspec.Struct, frozen=True):
     attempts: list[AttemptView]
 
 
-class TurnRow(msgspec.Struct, frozen=True):
+class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
     """`undone`: a person put the worktree back to before it. `files` are the first of what it changed."""
 
     turn: int
@@ -147,9 +147,22 @@ class Snapshots(msgspec.Struct, frozen=True):
 def view(known: AttemptFacts) -> AttemptView:
     spent = known.spent
     return AttemptView(
-        known.id, known.task, known.agent, known.model, known.why, known.base, known.began, known.ended, known.state,
-        known.turns, spent.usd, spent.tokens, spent.seconds, known.session, known.outcome,
-    )  # fmt: skip
+        id=known.id,
+        task=known.task,
+        agent=known.agent,
+        model=known.model,
+        why=known.why,
+        base=known.base,
+        began=known.began,
+        ended=known.ended,
+        state=known.state,
+        turns=known.turns,
+        usd=spent.usd,
+        tokens=spent.tokens,
+        seconds=spent.seconds,
+        session=known.session,
+        outcome=known.outcome,
+    )
 
 
 def list_attempts(api: Api, ask: Ask) -> AttemptList:
@@ -181,10 +194,21 @@ def list_turns(api: Api, ask: Ask) -> Turns:
     undone = facts_of(api, ask.attempt).undone
     lines = [line for _, line in new_turns(_files(api, ask), 0, 0) if line.turn > query.after]
     rows = [
-        TurnRow(line.turn, line.start, line.ts - line.seconds, line.ts, line.seconds, line.tool,
-                line.files[:FILES_IN_A_TURN_MAX], line.usd, line.tokens, line.snapshot, line.turn in undone)
+        TurnRow(
+            turn=line.turn,
+            start=line.start,
+            began=line.ts - line.seconds,
+            at=line.ts,
+            seconds=line.seconds,
+            tool=line.tool,
+            files=line.files[:FILES_IN_A_TURN_MAX],
+            usd=line.usd,
+            tokens=line.tokens,
+            snapshot=line.snapshot,
+            undone=line.turn in undone,
+        )
         for line in lines[: query.limit]
-    ]  # fmt: skip
+    ]
     return Turns(rows, rows[-1].turn if len(lines) > len(rows) else 0)
 
 
@@ -199,7 +223,7 @@ def show_diff(api: Api, ask: Ask) -> Diff:
     counts = diffs.counts(old, new)
     files = [FileCount(each["path"], each["added"], each["deleted"], each.get("old_path", "")) for each in counts]
     text = patch[:PATCH_BYTES_MAX].decode(errors="backslashreplace")
-    return Diff(old, new, text, len(patch) > PATCH_BYTES_MAX, files[:FILES_MAX], len(files))
+    return Diff(old, new, text, len(patch) > PATCH_BYTES_MAX, files[:FILES_MAX], files_total=len(files))
 
 
 def _last_turn(api: Api, ask: Ask) -> int:
@@ -238,13 +262,13 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
 def _of_attempt(path: str, name: str, summary: str, function: Any, answer: Any, **more: Any) -> Operation:
     whole = f"/attempts/{{attempt}}{path}"
     return Operation(
-        "GET", whole, name, summary, function, answer, lane="aside", tag="attempts", problems=(404,), **more
+        "GET", whole, name, summary, function, answer=answer, lane="aside", tag="attempts", problems=(404,), **more
     )
 
 
 OPERATIONS = [
-    Operation("GET", "/tasks/{task}/attempts", "list_attempts", "The attempts of a task.", list_attempts, AttemptList,
-              lane="aside", tag="attempts", problems=(404,)),
+    Operation("GET", "/tasks/{task}/attempts", "list_attempts", "The attempts of a task.", list_attempts,
+              answer=AttemptList, lane="aside", tag="attempts", problems=(404,)),
     _of_attempt("", "show_attempt", "One attempt.", show_attempt, AttemptView),
     _of_attempt("/turns", "list_turns", "What each turn did and cost.", list_turns, Turns, query=TurnQuery),
     _of_attempt("/diff", "show_diff", "What changed between two turns, as a patch.", show_diff, Diff, query=DiffQuery),

@@ -85,12 +85,12 @@ def _rewrite_address(api: Api) -> None:
 
 def operations(api: Api) -> list[Operation]:
     return [
-        Operation("GET", "/auth/me", "show_me", "Whose token this is.", me, Me, "any", tag="auth",
+        Operation("GET", "/auth/me", "show_me", "Whose token this is.", me, answer=Me, right="any", tag="auth",
                   early=True),
-        Operation("GET", "/auth/key", "show_key", "What a page signs itself in with again after a restart.", key, Key,
-                  "read", tag="auth", early=True),
-        Operation("GET", "/auth/start", "prove_start", "Proof that this server knows a role's key.", start, Start,
-                  "public", query=StartQuery, tag="auth", early=True),
+        Operation("GET", "/auth/key", "show_key", "What a page signs itself in with again after a restart.", key,
+                  answer=Key, right="read", tag="auth", early=True),
+        Operation("GET", "/auth/start", "prove_start", "Proof that this server knows a role's key.", start,
+                  answer=Start, right="public", query=StartQuery, tag="auth", early=True),
         Operation("POST", "/auth/revoke", "revoke_tokens", "Make all tokens of a role worthless; new ones are made.",
-                  revoke(api), Revoked, "operate", "loop", body=Revoke, tag="auth"),
+                  revoke(api), answer=Revoked, right="operate", lane="loop", body=Revoke, tag="auth"),
     ]  # fmt: skip

@@ -57,10 +57,11 @@ def put(api: Api, ask: Ask) -> Put:
 
 
 OPERATIONS = [
-    Operation("GET", "/blobs/{digest}", "show_blob", "The bytes of a blob.", show, bytes, lane="aside", tag="blobs",
+    Operation("GET", "/blobs/{digest}", "show_blob", "The bytes of a blob.", show, answer=bytes, lane="aside",
+              tag="blobs",
               problems=(404,), media_type="application/octet-stream, text/plain, application/json, application/yaml"),
-    Operation("GET", "/blobs/{digest}/meta", "show_blob_meta", "What is known of a blob.", meta, Meta, lane="aside",
-              tag="blobs", problems=(404,)),
-    Operation("POST", "/blobs", "put_blob", "Keep bytes, up to 1 MiB.", put, Put, "operate", "aside", body=bytes,
-              status=201, tag="blobs", problems=(503,)),
+    Operation("GET", "/blobs/{digest}/meta", "show_blob_meta", "What is known of a blob.", meta, answer=Meta,
+              lane="aside", tag="blobs", problems=(404,)),
+    Operation("POST", "/blobs", "put_blob", "Keep bytes, up to 1 MiB.", put, answer=Put, right="operate", lane="aside",
+              body=bytes, status=201, tag="blobs", problems=(503,)),
 ]  # fmt: skip

@@ -146,10 +146,10 @@ def far_from_usual(costs: Mapping[str, float], what: str) -> Iterable[tuple[str,
 
 
 OPERATIONS = [
-    Operation("GET", "/costs", "costs", "What work has cost, by task, agent, model or day.", costs, Costs, lane="aside",
-              query=CostQuery, tag="costs"),
-    Operation("GET", "/costs/history", "cost_history", "What each day has cost.", history, CostHistory,
+    Operation("GET", "/costs", "costs", "What work has cost, by task, agent, model or day.", costs, answer=Costs,
+              lane="aside", query=CostQuery, tag="costs"),
+    Operation("GET", "/costs/history", "cost_history", "What each day has cost.", history, answer=CostHistory,
               query=HistoryQuery, tag="costs"),
-    Operation("GET", "/costs/anomalies", "cost_anomalies", "What cost far more than usual.", anomalies, Anomalies,
-              lane="aside", tag="costs"),
+    Operation("GET", "/costs/anomalies", "cost_anomalies", "What cost far more than usual.", anomalies,
+              answer=Anomalies, lane="aside", tag="costs"),
 ]  # fmt: skip

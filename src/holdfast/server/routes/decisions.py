@@ -281,16 +281,16 @@ def _task_of(decision: DecisionContext, attempt: str) -> Task:
 def operations(api: Api) -> list[Operation]:
     def of_task(verb: str, summary: str, function: Any, body: type[msgspec.Struct] = NoBody) -> Operation:
         path, right = f"/tasks/{{task}}/{verb}", "work" if verb in ("block", "split") else "operate"
-        return Operation("POST", path, f"{verb}_task", summary, function, Changed, right, "loop", body=body,  # type: ignore[arg-type]
-                         problems=(404, 409))  # fmt: skip
+        return Operation("POST", path, f"{verb}_task", summary, function, answer=Changed,
+                         right=right, lane="loop", body=body, problems=(404, 409))  # type: ignore[arg-type]  # fmt: skip
 
     def of_attempt(verb: str, summary: str, function: Any, body: type[msgspec.Struct]) -> Operation:
-        return Operation("POST", f"/attempts/{{attempt}}/{verb}", f"{verb}_attempt", summary, function, Changed,
-                         "operate", "loop", body=body, problems=(404, 409), tag="attempts")  # fmt: skip
+        return Operation("POST", f"/attempts/{{attempt}}/{verb}", f"{verb}_attempt", summary, function, answer=Changed,
+                         right="operate", lane="loop", body=body, problems=(404, 409), tag="attempts")  # fmt: skip
 
     return [
-        Operation("PATCH", "/tasks/{task}", "edit_task", "Change a task's definition, key by key.", edit(api), TaskView,
-                  "operate", "loop", body=Edit, problems=(404, 409, 412)),
+        Operation("PATCH", "/tasks/{task}", "edit_task", "Change a task's definition, key by key.", edit(api),
+                  answer=TaskView, right="operate", lane="loop", body=Edit, problems=(404, 409, 412)),
         of_task("cancel", "Cancel a task; whatever works on it is ended.", _of_several("cancel")),
         of_task("retry", "Open a failed task again, or send back a result that has not landed.", retry, Again),
         of_task("approve", "Let a result land that waits for a person, or a plan begin.", _of_one("approve")),

@@ -46,5 +46,6 @@ def follow(api: Api, ask: Ask) -> Response:
 
 OPERATIONS = [
     Operation("GET", "/events", "follow_events", "Follow what happens, as server-sent events with resumable cursors.",
-              follow, str, "any", query=EventQuery, tag="events", problems=(422, 429), media_type="text/event-stream"),
+              follow, answer=str, right="any", query=EventQuery, tag="events", problems=(422, 429),
+              media_type="text/event-stream"),
 ]  # fmt: skip

@@ -32,9 +32,10 @@ def metrics(api: Api, ask: Ask) -> Raw:
 
 
 OPERATIONS = [
-    Operation("GET", "/health/live", "live", "Whether the process answers.", live, Health, "public", tag="health"),
-    Operation("GET", "/health/ready", "ready", "Whether it knows all tasks and takes changes.", ready, Health, "public",
-              tag="health", problems=(503,)),
-    Operation("GET", "/metrics", "metrics", "For Prometheus.", metrics, str, "read", "aside", tag="health",
-              media_type="text/plain", early=True),
+    Operation("GET", "/health/live", "live", "Whether the process answers.", live, answer=Health, right="public",
+              tag="health"),
+    Operation("GET", "/health/ready", "ready", "Whether it knows all tasks and takes changes.", ready, answer=Health,
+              right="public", tag="health", problems=(503,)),
+    Operation("GET", "/metrics", "metrics", "For Prometheus.", metrics, answer=str, right="read", lane="aside",
+              tag="health", media_type="text/plain", early=True),
 ]  # fmt: skip

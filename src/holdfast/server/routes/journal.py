@@ -124,14 +124,14 @@ def verify(api: Api, ask: Ask) -> Verified:
     finally:
         _verifying.release()
     problem = str(found.corrupt) if found.corrupt else ""
-    return Verified(not problem, len(found.runs), found.entries, len(found.chain.torn), problem, seconds)
+    return Verified(not problem, len(found.runs), found.entries, len(found.chain.torn), problem, seconds=seconds)
 
 
 OPERATIONS = [
     Operation("GET", "/tasks/{task}/history", "task_history", "What the journal says of a task, in words.", history,
-              History, lane="aside", query=PageQuery, tag="tasks", problems=(404,)),
-    Operation("GET", "/journal", "read_journal", "Read the journal from a cursor on, or backwards.", read, JournalPage,
-              lane="aside", query=JournalQuery, tag="journal"),
-    Operation("GET", "/journal/verify", "verify_journal", "Whether the chain of the journal holds.", verify, Verified,
-              lane="aside", tag="journal", problems=(429,)),
+              answer=History, lane="aside", query=PageQuery, tag="tasks", problems=(404,)),
+    Operation("GET", "/journal", "read_journal", "Read the journal from a cursor on, or backwards.", read,
+              answer=JournalPage, lane="aside", query=JournalQuery, tag="journal"),
+    Operation("GET", "/journal/verify", "verify_journal", "Whether the chain of the journal holds.", verify,
+              answer=Verified, lane="aside", tag="journal", problems=(429,)),
 ]  # fmt: skip

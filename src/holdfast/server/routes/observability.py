@@ -148,8 +148,8 @@ def _mark(mark: Mark) -> MarkRow:
 
 
 OPERATIONS = [
-    Operation("GET", "/observability", "observe", "Heartbeats, stalls, and what is held back.", observe, Observed,
-              lane="aside", tag="status"),
-    Operation("GET", "/timeline", "timeline", "The runs, with kills and recoveries marked.", timeline, Timeline,
+    Operation("GET", "/observability", "observe", "Heartbeats, stalls, and what is held back.", observe,
+              answer=Observed, lane="aside", tag="status"),
+    Operation("GET", "/timeline", "timeline", "The runs, with kills and recoveries marked.", timeline, answer=Timeline,
               lane="aside", query=TimelineQuery, tag="status"),
 ]  # fmt: skip

@@ -251,10 +251,10 @@ async def _follow(api: Api, next_frame: Next, is_over: Callable[[], bool]) -> As
 
 OPERATIONS = [
     Operation("GET", "/attempts/{attempt}/events", "show_events",
-              "What an agent said and did, as typed events: a page of them, or as they come.", events, AgentEvents,
-              lane="aside", query=AgentEventQuery, tag="attempts", problems=(404, 429),
+              "What an agent said and did, as typed events: a page of them, or as they come.", events,
+              answer=AgentEvents, lane="aside", query=AgentEventQuery, tag="attempts", problems=(404, 429),
               media_type="application/json, text/event-stream"),
     Operation("GET", "/agents/{attempt}/output", "show_output", "What an agent prints: its end, or as it comes.",
-              output, str, lane="aside", query=OutputQuery, tag="agents", problems=(404, 429),
+              output, answer=str, lane="aside", query=OutputQuery, tag="agents", problems=(404, 429),
               media_type="text/plain, text/event-stream"),
 ]  # fmt: skip

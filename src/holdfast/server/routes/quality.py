@@ -19,7 +19,7 @@ from holdfast.views.history import Judged
 FILES_MAX = 100
 
 
-class GateResult(msgspec.Struct, frozen=True):
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """`outcome`: passed, failed, timed_out or not_run. `output` is the blob with what it printed, and `lines` are the
     last lines of that for one that did not pass; they are told where one task is asked for. `told`: it was not run
     again, because a person said that it had passed."""
@@ -36,7 +36,7 @@ class GateResult(msgspec.Struct, frozen=True):
     lines: list[str] = []
 
 
-class VerdictRow(msgspec.Struct, frozen=True):
+class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     """One verification. Without `gates` none was set, or it did not come to them; `files` are those that were in the
     way, such as those of a conflict."""
 
@@ -85,7 +85,16 @@ def _row(blobs: Blobs, each: Judged, with_lines: bool) -> VerdictRow:
     except (HoldfastError, msgspec.MsgspecError):
         # One whose blob cannot be read is told without its gates.
         pass
-    return VerdictRow(each.task, each.attempt, each.at, each.passed, each.kind, each.detail, results, files)
+    return VerdictRow(
+        task=each.task,
+        attempt=each.attempt,
+        at=each.at,
+        passed=each.passed,
+        kind=each.kind,
+        detail=each.detail,
+        gates=results,
+        files=files,
+    )
 
 
 @functools.lru_cache(maxsize=2000)
@@ -97,10 +106,20 @@ def _results(blobs: Blobs, digest: str, with_lines: bool) -> tuple[tuple[GateRes
         for each in verdict.results
     ]
     made = (
-        GateResult(each.name, each.outcome == "passed", each.outcome, each.seconds, each.required, each.blob,
-                   each.command, each.code, each.told, each.output)
+        GateResult(
+            name=each.name,
+            passed=each.outcome == "passed",
+            outcome=each.outcome,
+            seconds=each.seconds,
+            required=each.required,
+            output=each.blob,
+            command=each.command,
+            code=each.code,
+            told=each.told,
+            lines=each.output,
+        )
         for each in told
-    )  # fmt: skip
+    )
     return tuple(made), tuple(verdict.files[:FILES_MAX])
 
 
@@ -116,6 +135,6 @@ def _gates(verdicts: list[VerdictRow]) -> list[GateRow]:
 
 
 OPERATIONS = [
-    Operation("GET", "/quality", "quality", "Verdicts, and how each gate comes out.", quality, Quality, lane="aside",
-              query=NewestQuery, tag="quality"),
+    Operation("GET", "/quality", "quality", "Verdicts, and how each gate comes out.", quality, answer=Quality,
+              lane="aside", query=NewestQuery, tag="quality"),
 ]  # fmt: skip

@@ -35,7 +35,7 @@ class ProblemRow(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends.
 
     `outages`: agents that cannot use their model for now. `lost`: landings that are not on their branch any more.
@@ -109,13 +109,30 @@ def status(api: Api, ask: Ask) -> Status:
     with contextlib.suppress(HoldfastError):
         branch = api.context.branch.removeprefix("refs/heads/")
     return Status(
-        position.run, __version__, api.began, api.url, loop.works, loop.stopping,
-        dict(Counter(str(task.state) for task in tasks)), len(held) - remote, remote, state.run.usd, today.usd,
-        state.run.turns, state.run.tokens, loop.finishing, problems[:PROBLEMS_MAX], f"{position.run}:{position.seq}",
-        str(api.layout.root), str(api.context.repo), branch,
-        outages.rows(state, api.config, api.context.clock()), list(api.repository.lost.values())[:PROBLEMS_MAX],
-        list(api.repository.locks), api.context.unconfined,
-    )  # fmt: skip
+        run=position.run,
+        version=__version__,
+        began=api.began,
+        url=api.url,
+        works=loop.works,
+        stopping=loop.stopping,
+        states=dict(Counter(str(task.state) for task in tasks)),
+        agents=len(held) - remote,
+        remote=remote,
+        usd_run=state.run.usd,
+        usd_today=today.usd,
+        turns_run=state.run.turns,
+        tokens_run=state.run.tokens,
+        finishing=loop.finishing,
+        problems=problems[:PROBLEMS_MAX],
+        cursor=f"{position.run}:{position.seq}",
+        data_root=str(api.layout.root),
+        repo=str(api.context.repo),
+        branch=branch,
+        outages=outages.rows(state, api.config, api.context.clock()),
+        lost=list(api.repository.lost.values())[:PROBLEMS_MAX],
+        locks=list(api.repository.locks),
+        unconfined=api.context.unconfined,
+    )
 
 
 def graph(api: Api, ask: Ask) -> TaskGraph:
@@ -130,6 +147,6 @@ def graph(api: Api, ask: Ask) -> TaskGraph:
 
 
 OPERATIONS = [
-    Operation("GET", "/status", "status", "The run as a whole.", status, Status, lane="aside", tag="status"),
-    Operation("GET", "/tasks/graph", "task_graph", "What waits for what.", graph, TaskGraph, query=GraphQuery),
+    Operation("GET", "/status", "status", "The run as a whole.", status, answer=Status, lane="aside", tag="status"),
+    Operation("GET", "/tasks/graph", "task_graph", "What waits for what.", graph, answer=TaskGraph, query=GraphQuery),
 ]  # fmt: skip

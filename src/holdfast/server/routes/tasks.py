@@ -25,7 +25,7 @@ REASON_CHARS_MAX = 1000
 Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
-class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task in a list. `landing_waits`: the paths in a checkout for which its landing waits. `held` says why it is
     left alone until somebody acts; `not_before` is when its time comes, and `cause` why it is paused until then.
     `fault`: a fault of the machine holds it up. `lost`: its landing is not on its branch any more. `next_step`: what to
@@ -61,7 +61,7 @@ class TaskRow(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task with its definition. `etag` is what `If-Match` takes. `gates`: how many judge what is made of it, by its
     own `verify` and the settings; `unchecked`: none does, and it is to change something."""
 
@@ -160,13 +160,34 @@ class Added(msgspec.Struct, frozen=True):
 def row(task: Task, made: Definition | None, held: str = "", lost: str = "", step: str = "") -> TaskRow:
     words = (made.title or made.goal or str(made.command or "")).strip() if made else ""
     return TaskRow(
-        task.id, task.state, words.partition("\n")[0][:200], (made.role or "") if made else "",
-        made.priority if made and made.priority is not None else 5, made.labels if made else (), task.agent, task.model,
-        task.attempt, task.attempts, task.turns, task.usd, task.tokens, task.parked, task.progress, task.added_at,
-        task.changed_at, (made.parent or "") if made else "", made.depends_on if made else (),
-        max(task.not_before, (made.not_before or 0.0) if made else 0.0), held, task.cause, task.landing_waits,
-        _fault(task), lost, step, _reason(task),
-    )  # fmt: skip
+        id=task.id,
+        state=task.state,
+        title=words.partition("\n")[0][:200],
+        role=(made.role or "") if made else "",
+        priority=made.priority if made and made.priority is not None else 5,
+        labels=made.labels if made else (),
+        agent=task.agent,
+        model=task.model,
+        attempt=task.attempt,
+        attempts=task.attempts,
+        turns=task.turns,
+        usd=task.usd,
+        tokens=task.tokens,
+        parked=task.parked,
+        progress=task.progress,
+        added_at=task.added_at,
+        changed_at=task.changed_at,
+        parent=(made.parent or "") if made else "",
+        depends_on=made.depends_on if made else (),
+        not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0),
+        held=held,
+        cause=task.cause,
+        landing_waits=task.landing_waits,
+        fault=_fault(task),
+        lost=lost,
+        next_step=step,
+        reason=_reason(task),
+    )
 
 
 def _reason(task: Task) -> str:
@@ -243,15 +264,27 @@ def view_of(api: Api, task: Task) -> TaskView:
     waits += [fault] if (fault := _fault(task)) else []
     gates = len(gates_of(made, api.config)) if made else 0
     return TaskView(
-        row_of(api, task), msgspec.to_builtins(made) if made else {}, task.definition, waits, task.outcome,
-        task.candidate, task.verified, task.landed, task.landed_on, task.not_before, task.session, task.why, subtasks,
-        gates, made is not None and not gates and not made.may_change_nothing,
-    )  # fmt: skip
+        task=row_of(api, task),
+        definition=msgspec.to_builtins(made) if made else {},
+        etag=task.definition,
+        waits=waits,
+        outcome=task.outcome,
+        candidate=task.candidate,
+        verified=task.verified,
+        landed=task.landed,
+        landed_on=task.landed_on,
+        not_before=task.not_before,
+        session=task.session,
+        why=task.why,
+        subtasks=subtasks,
+        gates=gates,
+        unchecked=made is not None and not gates and not made.may_change_nothing,
+    )
 
 
 OPERATIONS = [
-    Operation("GET", "/tasks", "list_tasks", "List tasks, filtered, a page at a time.", list_tasks, TaskPage,
+    Operation("GET", "/tasks", "list_tasks", "List tasks, filtered, a page at a time.", list_tasks, answer=TaskPage,
               lane="aside", query=TaskQuery, problems=(404,)),
-    Operation("GET", "/tasks/{task}", "show_task", "Show one task with its definition.", show_task, TaskView,
+    Operation("GET", "/tasks/{task}", "show_task", "Show one task with its definition.", show_task, answer=TaskView,
               lane="aside", problems=(404,)),
 ]  # fmt: skip

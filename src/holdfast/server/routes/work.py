@@ -86,10 +86,11 @@ def operations(api: Api) -> list[Operation]:
         return Added(rows_of(decision, create.create(decision, api.catalogue, [given(each) for each in body.tasks])))
 
     return [
-        Operation("POST", "/tasks", "add_task", "Add a task.", add, TaskRow, "operate", "batch", body=NewTask,
-                  status=201, problems=(404, 409), early=True),
+        Operation("POST", "/tasks", "add_task", "Add a task.", add, answer=TaskRow, right="operate", lane="batch",
+                  body=NewTask, status=201, problems=(404, 409), early=True),
         Operation("POST", "/tasks/batch", "add_tasks", "Add tasks: all of them or, if one cannot be, none.", add_batch,
-                  Added, "operate", "batch", body=NewTasks, status=201, problems=(404, 409), early=True),
+                  answer=Added, right="operate", lane="batch", body=NewTasks, status=201, problems=(404, 409),
+                  early=True),
         *WORK,
     ]  # fmt: skip
 
@@ -190,20 +191,21 @@ def _now(decision: DecisionContext, ask: Ask, note: str = "") -> Now:
 
 
 WORK = [
-    Operation("POST", "/tasks/claim", "claim_next", "Claim the task that comes first.", claim_next, Claimed, "operate",
-              "batch", body=ClaimNext, problems=(204, 404, 409)),
-    Operation("POST", "/tasks/{task}/claim", "claim_task", "Claim a task.", claim_task, Claimed, "operate", "batch",
-              body=ClaimTask, problems=(404, 409)),
-    Operation("POST", "/tasks/{task}/heartbeat", "beat_task", "Keep a claim alive.", beat, Claimed, "work", "batch",
-              body=Hold, problems=(404, 409)),
-    Operation("POST", "/tasks/{task}/start", "start_task", "Say that work on a claimed task has begun.", start, Now,
-              "work", "batch", body=Hold, problems=(404, 409)),
-    Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, Now, "work", "batch",
-              body=Progress, problems=(404, 409, 429), before=has_room),
+    Operation("POST", "/tasks/claim", "claim_next", "Claim the task that comes first.", claim_next, answer=Claimed,
+              right="operate", lane="batch", body=ClaimNext, problems=(204, 404, 409)),
+    Operation("POST", "/tasks/{task}/claim", "claim_task", "Claim a task.", claim_task, answer=Claimed,
+              right="operate", lane="batch", body=ClaimTask, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/heartbeat", "beat_task", "Keep a claim alive.", beat, answer=Claimed,
+              right="work", lane="batch", body=Hold, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/start", "start_task", "Say that work on a claimed task has begun.", start,
+              answer=Now, right="work", lane="batch", body=Hold, problems=(404, 409)),
+    Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, answer=Now,
+              right="work", lane="batch", body=Progress, problems=(404, 409, 429), before=has_room),
     Operation("POST", "/tasks/{task}/complete", "complete_task", "Say that it is done; then it is verified and landed.",
-              complete, Now, "work", "batch", body=Complete, problems=(404, 409, 429), before=has_commit),
-    Operation("POST", "/tasks/{task}/fail", "fail_task", "Give up on a claimed task.", fail, Now, "work", "batch",
-              body=Fail, problems=(404, 409, 429), before=keep_reason),
-    Operation("POST", "/tasks/{task}/release", "release_task", "Give a claimed task back.", release, Now, "work",
-              "batch", body=Hold, problems=(404, 409)),
+              complete, answer=Now, right="work", lane="batch", body=Complete, problems=(404, 409, 429),
+              before=has_commit),
+    Operation("POST", "/tasks/{task}/fail", "fail_task", "Give up on a claimed task.", fail, answer=Now, right="work",
+              lane="batch", body=Fail, problems=(404, 409, 429), before=keep_reason),
+    Operation("POST", "/tasks/{task}/release", "release_task", "Give a claimed task back.", release, answer=Now,
+              right="work", lane="batch", body=Hold, problems=(404, 409)),
 ]  # fmt: skip

@@ -44,7 +44,9 @@ class MerkleTree:
         while self._peaks and self._peaks[-1][1] == size:
             left, _ = self._peaks.pop()
             if self._watch >= 0:
-                self._path += _sibling(self._watch, self.count - 2 * size, self.count - size, self.count, left, right)
+                self._path += _sibling(
+                    self._watch, self.count - 2 * size, self.count - size, self.count, left, right=right
+                )
             right, size = node_hash(left, right), 2 * size
         self._peaks.append((right, size))
 
@@ -65,7 +67,7 @@ class MerkleTree:
         middle = self.count - size
         for left, size in reversed(self._peaks[:-1]):
             start = middle - size
-            path += _sibling(self._watch, start, middle, self.count, left, right)
+            path += _sibling(self._watch, start, middle, self.count, left, right=right)
             right, middle = node_hash(left, right), start
         return right, path
 

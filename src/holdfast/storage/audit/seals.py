@@ -332,7 +332,7 @@ class _Content:
             if tree.count in counts:
                 self.ends[tree.count] = hmac, tree.root().hex()
         self.records = tree.count
-        whole = SealedDay(name, tree.count, hmac, tree.root().hex(), self.size, self._hash.hexdigest())
+        whole = SealedDay(name, tree.count, hmac, tree.root().hex(), self.size, sha256=self._hash.hexdigest())
         self.day = whole if tree.count else None
 
     def _feed(self, piece: bytes) -> None:

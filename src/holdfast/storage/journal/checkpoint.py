@@ -222,7 +222,7 @@ def _load(chain: Chain, files: Files, fold: Fold, found: Recovered) -> tuple[Pos
         fold.load(_lines(files.tasks, body, tasks.lines))
     except (msgspec.MsgspecError, ValueError, LookupError) as error:
         raise _Unusable(f"the checkpoint does not read ({error})") from error
-    unread = _Unread(chain.wal, files.idempotency, keys_first, keys.position, keys.lines, tell)
+    unread = _Unread(chain.wal, files.idempotency, keys_first, keys.position, keys.lines, tell=tell)
     return tasks.position, tasks.runs, Pairing(index.open, Keys(unread))
 
 

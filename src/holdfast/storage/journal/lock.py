@@ -188,7 +188,7 @@ class DataLock:
             self.before = before = read_holder(self.path)
             epoch = max(before.epoch if before else 0, epoch_min) + 1
             me = identity.current()
-            holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch, wall())
+            holder = Holder(me.pid, me.start_ticks, me.boot_id, me.host, name_run(epoch), epoch=epoch, since=wall())
             self.holder = holder.reaching(before.reached if before else None)
             disk.rewrite(self._fd, msgspec.json.encode(self.holder) + b"\n", self.path)
             disk.sync_folder(self.path.parent)

@@ -23,7 +23,7 @@ TAIL_BYTES = 1 << 16
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class AtWork(msgspec.Struct, frozen=True):
+class AtWork(msgspec.Struct, frozen=True, kw_only=True):
     """One agent. `turn` is the one that it is in; `usd` and `tokens` are the task's so far; `since` in Unix seconds.
 
     `tool` is the last one; whether it still runs is in `tool_runs`. `retrying`: it does nothing but try to reach its
@@ -55,17 +55,17 @@ def glance(files: Attempt, task: Task) -> AtWork:
     turn = max([task.turn, *(int(line["turn"]) for line in ahead)])
     tool, runs = last_tool(files)
     return AtWork(
-        task.id,
-        task.attempt,
-        task.agent,
-        turn + 1,
-        tool,
-        task.usd + sum(line.get("usd", 0.0) for line in ahead),
-        task.tokens + sum(line.get("tokens", 0) for line in ahead),
-        task.changed_at,
-        runs,
-        not task.remote and has_ended(files, task.starts),
-        retrying(files),
+        task=task.id,
+        attempt=task.attempt,
+        agent=task.agent,
+        turn=turn + 1,
+        tool=tool,
+        usd=task.usd + sum(line.get("usd", 0.0) for line in ahead),
+        tokens=task.tokens + sum(line.get("tokens", 0) for line in ahead),
+        since=task.changed_at,
+        tool_runs=runs,
+        ended=not task.remote and has_ended(files, task.starts),
+        retrying=retrying(files),
     )
 
 

@@ -192,7 +192,7 @@ def make_folder(files: Attempt) -> None:
 def claim_start(files: Attempt, start: int, who: str, intent: str = "") -> bool:
     """Takes the start for good; False: somebody was first, and it is theirs."""
     me = identity.current()
-    line = msgspec.json.encode(Started(me.pid, me.start_ticks, me.boot_id, me.host, who, intent)) + b"\n"
+    line = msgspec.json.encode(Started(me.pid, me.start_ticks, me.boot_id, me.host, who, intent=intent)) + b"\n"
     make_folder(files)
     try:
         disk.create(files.start(start), line, PRIVATE)
