@@ -29,10 +29,10 @@ test-walls: $(VENV)/ready
 
 # The real agents, pinned, against a model on loopback: installs them, runs the matrix and prints it. Needs node and npm.
 test-agents: $(VENV)/ready $(AGENTS)/ready
-	HOLDFAST_AGENTS=$(abspath $(AGENTS)) $(BIN)/pytest tests/agents -n 2 --timeout 600 $(ARGS)
+	HOLDFAST_AGENTS=$(abspath $(AGENTS)) $(BIN)/pytest tests/real_agents -n 2 --timeout 600 $(ARGS)
 
-$(AGENTS)/ready: tests/agents/package-lock.json tests/agents/install $(wildcard tests/agents/requirements-*.txt)
-	PYTHON=$(PYTHON) tests/agents/install $(AGENTS)
+$(AGENTS)/ready: tests/real_agents/package-lock.json tests/real_agents/install $(wildcard tests/real_agents/requirements-*.txt)
+	PYTHON=$(PYTHON) tests/real_agents/install $(AGENTS)
 
 # Metrics, alerts, dashboard and traces against a real server, with promtool and the OpenTelemetry libraries in .ops-cache.
 test-ops: $(VENV)/ready $(OPS)/ready
@@ -77,7 +77,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests/test_architecture.py
+	$(BIN)/pytest tests/project/test_architecture.py
 
 # A dozen tasks, while everything is killed. `make demo ARGS="--seed 7"` makes the same choices again.
 demo: $(VENV)/ready

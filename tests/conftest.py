@@ -54,22 +54,11 @@ atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True
 # A shell ignores Ctrl-C for what it starts in the background, and whoever is started from there does so, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Whole runs, kills and waits, of which each takes seconds: `make test-long`, and on one version of Python only.
-HEAVY = {
-    "test_audit_noted", "test_broken_moments", "test_chains", "test_check_work", "test_continues", "test_copied_root",
-    "test_crash_points", "test_environment", "test_first_minute", "test_gc", "test_held_index", "test_hostile_agents",
-    "test_landed_before", "test_ledgers", "test_live", "test_metrics", "test_migrate", "test_nested_repositories",
-    "test_outages", "test_points", "test_power_traced", "test_reassign", "test_requests", "test_resolve",
-    "test_restored_journal", "test_reverted_landing", "test_rewritten_landing", "test_runner", "test_runner_agents",
-    "test_sandbox", "test_set_back", "test_stop", "test_submodules_init", "test_taken_by_git", "test_time",
-    "test_two_orchestrators", "test_two_roots", "test_under_load", "test_wake",
-}  # fmt: skip
-
 
 @pytest.fixture
 def memory_path() -> Iterator[Path]:
     """Like `tmp_path`, but in memory: for files that are written anew for each of their bytes."""
-    from support import scratch
+    from kit.disks import scratch
 
     with scratch() as folder:
         yield folder
@@ -77,9 +66,7 @@ def memory_path() -> Iterator[Path]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every property test is one that `make fuzz` deepens. Heavy ones come first, so that none begins last."""
-    items.sort(key=lambda item: item.path.stem not in HEAVY)
+    items.sort(key=lambda item: item.get_closest_marker("heavy") is None)
     for item in items:
-        if item.path.stem in HEAVY:
-            item.add_marker(pytest.mark.heavy)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.fuzz)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from clock_support import SetClock
+from kit.clock import SetClock
 
 ASKS = """import sys; from holdfast.clock import monotonic, wall
 for _ in sys.stdin: print(wall(), monotonic(), flush=True)"""

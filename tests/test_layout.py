@@ -22,7 +22,7 @@ from holdfast.layout import (
     slug,
     unslug,
 )
-from support import examples
+from kit.disks import examples
 
 
 def test_every_path_is_named_once_and_says_whether_it_is_durable(tmp_path: Path) -> None:

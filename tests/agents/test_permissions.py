@@ -11,9 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import stream_support
-from agents.kits import KITS
-from engine_support import holdfast, landed, layout, make_repo
 from holdfast.agents.registry import CLIS, agents
 from holdfast.config.layers import load
 from holdfast.config.settings import Config, DeclaredAgent
@@ -21,8 +18,11 @@ from holdfast.domain.attempt_records import Modes
 from holdfast.domain.definition import Definition
 from holdfast.errors import ConfigError
 from holdfast.ports import Work
+from kit import recorded_streams
+from kit.engine import holdfast, landed, layout, make_repo
+from real_agents.kits import KITS
 
-PAGE = Path(__file__).parent.parent / "docs" / "agents.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 NAMES = [kind.name for kind in CLIS]
 SECRET = "tango-uniform-4711"
 
@@ -48,9 +48,9 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 def test_every_cli_has_its_stream_its_kit_and_its_recordings() -> None:
-    assert all(stream_support.stream(name) for name in NAMES), "`stream` in the adapter's module"
-    assert {kit.name for kit in KITS} == set(NAMES), "tests/agents/kits.py"
-    assert set(stream_support.CLIS) == set(NAMES), "tests/agents/fixtures"
+    assert all(recorded_streams.stream(name) for name in NAMES), "`stream` in the adapter's module"
+    assert {kit.name for kit in KITS} == set(NAMES), "tests/real_agents/kits.py"
+    assert set(recorded_streams.CLIS) == set(NAMES), "tests/real_agents/fixtures"
 
 
 def test_the_table_of_the_page_is_what_the_adapters_have() -> None:

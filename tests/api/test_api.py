@@ -11,10 +11,10 @@ import re
 import subprocess
 from pathlib import Path
 
-from engine_support import add, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
-from server.server_support import Server, served
+from kit.engine import add, layout, make_repo, settings, sound, state, wait_for
+from kit.server import Server, served
 
 SCHEMATHESIS = os.environ["HOLDFAST_SCHEMATHESIS"]
 EXAMPLES = os.environ.get("HOLDFAST_EXAMPLES", "8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, layout, make_tracked_repo, sound, state
 from holdfast.domain.task import TaskState
+from kit.engine import add, git, holdfast, layout, make_tracked_repo, sound, state
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from holdfast.backlog.yaml_blocks import with_block, without_blocks
 from holdfast.domain.definition import Definition, parse
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from support import each_disk, each_fault, record, scratch
+from kit.disks import each_disk, each_fault, record, scratch
 
 CLAIM = {"agent": "claude", "attempt": "a.1", "since": 1763240000.25}
 ODD_FILES = {

@@ -23,7 +23,7 @@ from holdfast.ledgers.files import FileLedger
 from holdfast.storage.journal.entry import Record
 from holdfast.testing.recorder import Recorder
 from holdfast.views.rows import look
-from support import each_disk, record, scratch
+from kit.disks import each_disk, record, scratch
 
 
 def git(repo: Path, *command: str, later_s: int = 0) -> None:

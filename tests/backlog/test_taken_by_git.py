@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from engine_support import (
+from holdfast.app import App
+from holdfast.backlog import restore
+from holdfast.backlog.sync import take_in
+from holdfast.config.layers import load
+from holdfast.domain.task import TaskState
+from holdfast.git import repository
+from holdfast.orchestrator import wakeup
+from kit.engine import (
     add,
     begin,
     git,
@@ -23,13 +30,9 @@ from engine_support import (
     state,
     wait_for,
 )
-from holdfast.app import App
-from holdfast.backlog import restore
-from holdfast.backlog.sync import take_in
-from holdfast.config.layers import load
-from holdfast.domain.task import TaskState
-from holdfast.git import repository
-from holdfast.orchestrator import wakeup
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 TAKES = {"stash": ("stash", "-u"), "clean": ("clean", "-fdq")}
 

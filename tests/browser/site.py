@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cli_support import HOLDFAST
-from engine_support import add, environment, layout, make_repo, state, wait_for
 from holdfast.server.serving import Address, read_address
+from kit.cli import HOLDFAST
+from kit.engine import add, environment, layout, make_repo, state, wait_for
 
 
 class Site:

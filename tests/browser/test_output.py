@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from engine_support import holdfast, layout, wait_for
-from stream_support import CLIS, FIXTURES
+from kit.engine import holdfast, layout, wait_for
+from kit.recorded_streams import CLIS, FIXTURES
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from engine_support import layout, wait_for
 from holdfast.server.event_feed import entries_after, parse_cursor
 from holdfast.storage.journal.reader import Chain
+from kit.engine import layout, wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

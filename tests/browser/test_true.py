@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from engine_support import layout, wait_for
+from kit.engine import layout, wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from engine_support import begin, faulty_git, git, holdfast, landed, settings, state, wait_for
+from kit.engine import begin, faulty_git, git, holdfast, landed, settings, state, wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from audit_support import KEY, fill
 from holdfast import errors
 from holdfast.app import App
 from holdfast.backlog.folder import Backlog
@@ -33,7 +32,8 @@ from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.journal.reader import Chain
 from holdfast.testing.recorder import Recorder
-from support import each_disk, record, scratch, some_disks
+from kit.audit import KEY, fill
+from kit.disks import each_disk, record, scratch, some_disks
 
 SECRET = "a key for tests, not for anything else"
 SECTIONS = ["chain", "tasks", "backlog", "attempts", "witnesses", "snapshots", "landings"]

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli_support import type_in
 from holdfast.layout import Layout
 from holdfast.storage.files import filesystems
 from holdfast.storage.records import attempt_folder
-from work_support import add, git, started, wait_for
-from work_support import repo as repo
+from kit.cli import type_in
+from kit.work import add, git, started, wait_for
+from kit.work import repo as repo
 
 
 @pytest.fixture(autouse=True)

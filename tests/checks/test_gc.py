@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli_support import type_in
 from holdfast.checks.gc import BLOB_AGE_S_MIN
 from holdfast.layout import Layout
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees.worktrees import Worktrees
-from work_support import add, git, make_work, started, wait_for
+from kit.cli import type_in
+from kit.work import add, git, make_work, started, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

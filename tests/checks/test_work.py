@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import type_in
 from holdfast.backlog.folder import Backlog
 from holdfast.checks import expected
 from holdfast.checks.check import CheckReport, Section, check
@@ -21,7 +20,11 @@ from holdfast.checks.projections import Reading, read_journal
 from holdfast.git import command as durable_git
 from holdfast.layout import Layout
 from holdfast.ledgers.files import read_state
-from work_support import add, git, make_work, started, wait_for
+from kit.cli import type_in
+from kit.work import add, git, make_work, started, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 NAMED = [expected.DEFINITION, expected.ORDER, expected.GATES, expected.VERDICT, expected.FEEDBACK]
 TURN = "refs/attempts/{}/turn-{}"

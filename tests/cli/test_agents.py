@@ -12,8 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli_support import type_in
-from engine_support import holdfast, landed, layout, make_repo, settings, sound
 from holdfast import identity
 from holdfast.agents.common import asking
 from holdfast.agents.common.asking import first_line
@@ -23,9 +21,11 @@ from holdfast.clock import monotonic
 from holdfast.config import mcp
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
-from support import WAIT_S_MAX, wait_for
+from kit.cli import type_in
+from kit.disks import WAIT_S_MAX, wait_for
+from kit.engine import holdfast, landed, layout, make_repo, settings, sound
 
-PAGE = Path(__file__).parent.parent / "docs" / "agents.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 UNSIGNED = dict.fromkeys(
     ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "CODEX_API_KEY"), ""
 ) | dict.fromkeys(("CLAUDE_CONFIG_DIR", "CODEX_HOME"), "")
@@ -201,7 +201,7 @@ def test_the_other_examples_of_the_page_are_settings(repo: Path) -> None:
 
 def the_matrix() -> Any:
     """Of the tests of the real agents, which are a package of their own."""
-    sys.path.insert(0, str(Path(__file__).parent / "agents"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "real_agents"))
     try:
         import matrix
     finally:

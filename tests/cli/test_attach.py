@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from cli_support import type_in
 from holdfast.layout import Layout
 from holdfast.storage.records import attempt_folder
-from work_support import Terminal, add, started, wait_for
-from work_support import repo as repo
+from kit.cli import type_in
+from kit.work import Terminal, add, started, wait_for
+from kit.work import repo as repo
 
 # Waits for a file of its own, so that the test says when it goes on.
 SCRIPT = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nrun printf 'a\\nb'\nsay bye"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import HOLDFAST, type_in
-from test_looking_is_light import HEAVY
-from work_support import make_repository
+from cli.test_imports_at_start import HEAVY
+from kit.cli import HOLDFAST, type_in
+from kit.work import make_repository
 
 
 @pytest.fixture(scope="module")

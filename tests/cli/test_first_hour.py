@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import type_in
 from holdfast.domain.task_ids import ID_LENGTH_MAX, free_id
 from holdfast.domain.wording import money, plural
-from work_support import Terminal, add, git, make_repository, make_work, started, wait_for
+from kit.cli import type_in
+from kit.work import Terminal, add, git, make_repository, make_work, started, wait_for
 
 LONG = "Make the parser of the configuration files accept comments at the end of a line"
 FAILS = "fail the compiler is missing on this machine"

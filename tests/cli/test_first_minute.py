@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import Typed, type_in
-from work_support import add, bare_environment, git, make_repository, make_work
+from kit.cli import Typed, type_in
+from kit.work import add, bare_environment, git, make_repository, make_work
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 def typed_apart(folder: Path, *arguments: str, **environ: str) -> Typed:

@@ -25,7 +25,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli_support import HOLDFAST, Typed, type_in
 from holdfast.app import App
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.screen import terminal
@@ -36,9 +35,10 @@ from holdfast.ledgers.files import FileLedger
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.writer import Journal, Ref
 from holdfast.views.story import SENTENCES
+from kit.cli import HOLDFAST, Typed, type_in
 
 SCRIPT = Path(sys.executable).parent / "holdfast"
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parent.parent.parent
 # Clears the screen, sets the title, an 8-bit CSI, turns the reading order, ends the line.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\r\nDone"
 

@@ -10,11 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli_support import type_in
 from holdfast.layout import Layout
 from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
-from work_support import Terminal, add, make_work, wait_for
+from kit.cli import type_in
+from kit.work import Terminal, add, make_work, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 # Sets the title of the window, clears the screen, and is markup of the library that paints.
 HOSTILE = r"printf '\033]0;owned\007\033[2J' # [bold red]markup[/] :smiley:"

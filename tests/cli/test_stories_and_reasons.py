@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import type_in
 from holdfast.domain.wording import given_words
 from holdfast.engine.outcome import TAIL_BYTES
-from work_support import Terminal, add, make_work, started, wait_for
+from kit.cli import type_in
+from kit.work import Terminal, add, make_work, started, wait_for
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from decision_support import THREE_TURNS, ask, failed, hanging, journal
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.cli.commands import holdfast as group
+from kit.decisions import THREE_TURNS, ask, failed, hanging, journal
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 
 REFS = "refs/attempts/a.1"
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli_support import HOLDFAST, type_in
 from holdfast.cli.screen.fullscreen import parse_keys
 from holdfast.cli.screen.table import cell_width
 from holdfast.cli.screen.watch_screen import Pager
-from work_support import Terminal, add, bare_environment, started, wait_for
-from work_support import repo as repo
+from kit.cli import HOLDFAST, type_in
+from kit.work import Terminal, add, bare_environment, started, wait_for
+from kit.work import repo as repo
 
 HELD = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nsay bye\nwrite y hi"
 ENTERED, LEFT = "\x1b[?1049h", "\x1b[?25h\x1b[?1049l"

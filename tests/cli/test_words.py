@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cli_support import type_in
 from holdfast.cli.tasks.add_edit import add, edit
 from holdfast.domain.definition import BLOCKS, Definition
-from work_support import make_repository, make_work
+from kit.cli import type_in
+from kit.work import make_repository, make_work
 
 
 @pytest.fixture

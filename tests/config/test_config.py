@@ -35,7 +35,7 @@ from holdfast.config.settings import (
 from holdfast.config.sources import NOT_SETTINGS, Layer, command_line, environment
 from holdfast.layout import Layout, slug
 
-DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 
 
 def repo_with(folder: Path, settings: str | bytes | None = None, repository: str | None = None) -> Path:
@@ -428,7 +428,7 @@ BEGIN, END = "<!-- settings: begin -->\n", "\n<!-- settings: end -->"
 
 def test_the_documentation_lists_every_setting_as_it_is() -> None:
     found = DOCS.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert found == reference(), "stale: run `.venv/bin/python tests/test_config.py`"
+    assert found == reference(), "stale: run `.venv/bin/python tests/config/test_config.py`"
     for name in NOT_SETTINGS:
         assert name in DOCS.read_text()
 

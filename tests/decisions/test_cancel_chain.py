@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from crash_support import left_alive
-from decision_support import ask, failed, hanging, journal, living_run
-from engine_support import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.decisions.cancel_chain import CHAIN_POINTS
 from holdfast.storage.records import attempt_folder
+from kit.crash import left_alive
+from kit.decisions import ask, failed, hanging, journal, living_run
+from kit.engine import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 CANCELLED = {"top": "cancelled", "mid": "parent_cancelled", "leaf": "parent_cancelled", "twig": "parent_cancelled"}
 

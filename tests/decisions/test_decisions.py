@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from decision_support import ask, failed, hanging, journal, keys, rejected
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.app import App
 from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError
 from holdfast.storage.records import attempt_folder
+from kit.decisions import ask, failed, hanging, journal, keys, rejected
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 
 KEY = "0" * 32
 

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from decision_support import ask, failed, journal, keys, living_run, rejected
-from engine_support import add, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast import identity
 from holdfast.decisions import mailbox
 from holdfast.storage.records import attempt_folder
+from kit.decisions import ask, failed, journal, keys, living_run, rejected
+from kit.engine import add, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

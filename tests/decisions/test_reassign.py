@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from decision_support import ask, hanging, journal, living_run
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.storage.records import attempt_folder
+from kit.decisions import ask, hanging, journal, living_run
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 CLEVER = {"name": "clever", "command": ["sh", "-c", "cat > told.txt; echo clever > who.txt"], "prompt": "stdin"}
 

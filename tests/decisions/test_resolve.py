@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, make_repo, sound, state
 from holdfast.domain.task import TaskState
 from holdfast.views.next_step import next_step
+from kit.engine import add, begin, git, holdfast, landed, make_repo, sound, state
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 # An open intent is older than this whenever it is looked at, and given up unless it is seen to have happened.
 IMPATIENT = {"HOLDFAST_REPLAY_AGE_MAX_S": "0.001"}

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
+from kit.engine import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

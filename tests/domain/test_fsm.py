@@ -19,7 +19,7 @@ from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
 from holdfast.errors import IllegalTransition
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parent.parent.parent
 PAGE = REPOSITORY / "docs" / "lifecycle.md"
 TOOL = REPOSITORY / "tools" / "diagrams.py"
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_support import add, holdfast, landed, layout, make_repo, settings, sound, state
 from holdfast.agents.common import prices
 from holdfast.agents.streams import stream_of
 from holdfast.config.layers import load
@@ -22,6 +21,7 @@ from holdfast.domain.routing import NOT_WEAK, Choice, choose
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.errors import ConfigError
+from kit.engine import add, holdfast, landed, layout, make_repo, settings, sound, state
 
 ROUTES = (
     RouteSettings("codex", "gpt", role="backend", priority="<=2"),

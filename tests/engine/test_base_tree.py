@@ -9,12 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from decision_support import journal
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast import identity as process
 from holdfast.domain.task import TaskState
 from holdfast.views.diffs import Diffs
-from pause_support import files_landed, paused, turns
+from kit.decisions import journal
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.pauses import files_landed, paused, turns
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

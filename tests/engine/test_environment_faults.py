@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import (
+from holdfast.app import App
+from holdfast.domain.task import TaskState
+from holdfast.engine import context as context_module
+from holdfast.engine import holds
+from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
+from holdfast.git import command as git_command
+from holdfast.orchestrator.loop import Loop
+from holdfast.orchestrator.wakeup import AGENTS
+from holdfast.storage.files import disk
+from holdfast.storage.files.kernel import Kernel
+from holdfast.storage.journal.reader import Chain
+from holdfast.wiring import run_context
+from kit.engine import (
     add,
     begin,
     faulty_git,
@@ -26,19 +38,10 @@ from engine_support import (
     state,
     wait_for,
 )
-from holdfast.app import App
-from holdfast.domain.task import TaskState
-from holdfast.engine import context as context_module
-from holdfast.engine import holds
-from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
-from holdfast.git import command as git_command
-from holdfast.orchestrator.loop import Loop
-from holdfast.orchestrator.wakeup import AGENTS
-from holdfast.storage.files import disk
-from holdfast.storage.files.kernel import Kernel
-from holdfast.storage.journal.reader import Chain
-from holdfast.wiring import run_context
-from mount_support import mounts
+from kit.mounts import mounts
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 

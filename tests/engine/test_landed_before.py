@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.domain.task import TaskState
 from holdfast.storage.journal.reader import Chain
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from engine_support import git
 from holdfast import errors
 from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.state import Task
@@ -16,6 +15,7 @@ from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.landing import LandingResult, finish, land_on
 from holdfast.engine.outcome import apply_exit
 from holdfast.storage.journal.entry import Record
+from kit.engine import git
 from kit.states import Run, append, moves, running
 
 S, CLOSED, REJECTED = TaskState, LandingResult.CLOSED, LandingResult.REJECTED

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine_support import begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.config.settings import Config
 from holdfast.domain.attempt_history import standing
 from holdfast.domain.definition import Definition
@@ -18,6 +17,10 @@ from holdfast.domain.task import TaskState
 from holdfast.engine.prompt import FILES_MAX, PromptTree, Words, prompt
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
+from kit.engine import begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 EVENTS = {
     "session.id": "session",

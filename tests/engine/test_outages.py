@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from clock_support import SetClock
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.config.settings import Config, DeclaredAgent, RouteSettings, StepSettings
 from holdfast.domain import outage
 from holdfast.domain.definition import Definition
@@ -19,6 +17,11 @@ from holdfast.domain.routing import choose
 from holdfast.domain.state import State, Task, fold
 from holdfast.domain.task import TaskState
 from holdfast.engine import outages
+from kit.clock import SetClock
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 POLICY = Policy(3, 10.0, 100.0)
 TASKS = [f"t{number}" for number in range(1, 7)]

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine_support import git
 from holdfast.domain.attempt_records import Ending, Exit, TurnLine
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import Task
@@ -18,6 +17,7 @@ from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.outages import QUOTA_S
 from holdfast.engine.outcome import apply_exit, go_on, orphan
 from holdfast.storage.journal.entry import Record
+from kit.engine import git
 from kit.states import Run, append, moves, running
 
 S, E = TaskState, Ending

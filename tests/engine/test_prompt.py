@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, holdfast, layout, make_repo, settings, state
 from holdfast.domain.task import TaskState
 from holdfast.domain.template import render
 from holdfast.engine.prompt import FIELDS
 from holdfast.errors import TemplateInvalid
+from kit.engine import add, holdfast, layout, make_repo, settings, state
 
 
 def test_a_section_without_a_value_is_not_there() -> None:

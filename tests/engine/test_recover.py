@@ -32,8 +32,8 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.testing.recorder import Recorder
 from holdfast.wiring import build_effects
-from ledger_contract import added, move
-from support import each_disk, record, scratch, some_disks
+from kit.disks import each_disk, record, scratch, some_disks
+from kit.ledger_contract import added, move
 
 
 class FileEffect:

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.domain.attempt_records import Ending, Exit, TurnLine
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import new_turns
@@ -20,6 +19,10 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.storage.records.ledger import LineLedger
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import git, make_repo
 from holdfast.errors import NotAWorktree
 from holdfast.git import command
+from kit.engine import git, make_repo
 
 
 def _asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:

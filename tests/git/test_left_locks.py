@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.errors import GitFault, GitLocked
@@ -20,8 +19,9 @@ from holdfast.orchestrator.loop import Loop
 from holdfast.ports import Happened
 from holdfast.wiring import run_context
 from holdfast.worktrees.worktrees import Worktrees
-from landing_support import intent
-from support import require_strace
+from kit.disks import require_strace
+from kit.engine import add, git, holdfast, landed, layout, make_repo, sound, state
+from kit.landing import intent
 
 require_strace()
 

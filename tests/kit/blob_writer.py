@@ -1,4 +1,4 @@
-"""Puts blobs until it is killed: `python tests/blob_writer.py <cas folder> <seed> [count]`.
+"""Puts blobs until it is killed: `python tests/kit/blob_writer.py <cas folder> <seed> [count]`.
 
 Each digest is printed, flushed, on a line of its own after its put returned: what stands on a whole line was
 acknowledged. Some contents are drawn from a small pool that all seeds share, so that writers meet on the same blobs.

@@ -10,8 +10,8 @@ from holdfast.storage.journal.checkpoint import Files, Recovered
 from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal
-from journal_writer import Counts
-from support import scratch
+from kit.disks import scratch
+from kit.journal_writer import Counts
 
 
 def files(root: Path) -> Files:

@@ -8,8 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from engine_support import wait_for
 from holdfast import identity
+from kit.engine import wait_for
 
 
 class SetClock:

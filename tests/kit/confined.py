@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner_support import Bench
+from kit.runner import Bench
 
-BUILD = Path(__file__).parent.parent / "build"
+BUILD = Path(__file__).parent.parent.parent / "build"
 
 
 def why_not() -> str:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from clock_support import SetClock
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state
 from holdfast.agents.runner.runner import RUNNER_POINTS
 from holdfast.backlog.folder import Backlog
 from holdfast.checks.check import check
@@ -26,6 +24,8 @@ from holdfast.landing.verify import VERIFY_POINTS
 from holdfast.storage.audit.key import load_key
 from holdfast.storage.journal.reader import Chain
 from holdfast.worktrees.worktrees import WORKTREE_POINTS
+from kit.clock import SetClock
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state
 
 # For a machine that is busy with much else.
 RUN_S_MAX, LOOK_S = 900, 5

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine_support import add, begin, holdfast, layout, state, wait_for
 from holdfast.decisions import mailbox
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.reader import Chain
+from kit.engine import add, begin, holdfast, layout, state, wait_for
 
 THREE_TURNS = "write a.txt one\nwrite b.txt two\nappend a.txt three\n"
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli_support import HOLDFAST, Typed, type_in
 from holdfast.domain.state import State
 from holdfast.layout import Layout
 from holdfast.ledgers.files import read_state
-from snapshot_support import seeing
-from support import wait_for as wait_for
+from kit.cli import HOLDFAST, Typed, type_in
+from kit.disks import wait_for as wait_for
+from kit.snapshots import seeing
 
 if TYPE_CHECKING:
     import pytest

@@ -22,7 +22,7 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal
 from holdfast.storage.records.blobs import Blobs
 from holdfast.storage.records.ledger import LineLedger
-from journal_writer import Counts
+from kit.journal_writer import Counts
 
 ATTEMPTS = 12
 

@@ -1,4 +1,4 @@
-"""Writes a journal until it is killed: `python tests/journal_writer.py <data root> [threads]`.
+"""Writes a journal until it is killed: `python tests/kit/journal_writer.py <data root> [threads]`.
 
 It starts as the product does: lock, recovery from a checkpoint or by a scan, a new run; it closes what was left
 open. Then threads append intents and their outcomes, and now and then a checkpoint is written. Each entry is told on

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 from holdfast.landing.branch import Land
 from holdfast.landing.refresh import Refresh
-from landing_support import intent
+from kit.landing import intent
 
 kind, repo, inputs = sys.argv[1:]
 effect = Land(Path(repo)) if kind == "land" else Refresh()
@@ -61,6 +61,6 @@ def killed(kind: str, repo: Path, inputs: dict[str, str], at: str, number: int =
 
 
 def _run(kind: str, repo: Path, inputs: dict[str, str], extra: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **extra}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), **extra}
     arguments = [kind, str(repo), msgspec.json.encode(inputs).decode()]
     return subprocess.run([sys.executable, "-c", _PROGRAM, *arguments], env=env, capture_output=True, check=False)

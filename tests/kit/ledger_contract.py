@@ -16,7 +16,7 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.ledgers.observers import ORDER
 from holdfast.ports import Claim, Ledger
 from holdfast.storage.journal.entry import Entry, Record, Ref
-from support import SCRATCH
+from kit.disks import SCRATCH
 
 LEASE_S = 60.0
 # Who claimed a task keeps it in these states, and in no other.

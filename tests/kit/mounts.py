@@ -44,7 +44,7 @@ def mounts(test: Callable[P, None]) -> Callable[P, None]:
             pytest.skip(reason)
         name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
         again = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "", name]
-        top = Path(__file__).parent.parent
+        top = Path(__file__).parent.parent.parent
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
         env = {**kept, _INSIDE: "1", "PYTEST_ADDOPTS": ""}
         done = subprocess.run([*command, *again], cwd=top, env=env, capture_output=True, text=True, check=False)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine_support import wait_for
-from server.server_support import Answer, Server, served
+from kit.engine import wait_for
+from kit.server import Answer, Server, served
 
 
 class Running:

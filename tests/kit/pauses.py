@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine_support import add, begin, git, holdfast, layout, state, wait_for
 from holdfast.domain.task import TaskState
+from kit.engine import add, begin, git, holdfast, layout, state, wait_for
 
 
 def stop_after(repo: Path, task: str, script: str, count: int, here: Path) -> None:

@@ -14,7 +14,7 @@ from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.ports import Stream
 
-FIXTURES = Path(__file__).parent / "agents" / "fixtures"
+FIXTURES = Path(__file__).parent.parent / "real_agents" / "fixtures"
 RECORDED = sorted(FIXTURES.glob("*/*.jsonl"))
 CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from cli_support import HOLDFAST
-from engine_support import add, environment, layout, wait_for
 from holdfast.server.serving import Address, read_address
+from kit.cli import HOLDFAST
+from kit.engine import add, environment, layout, wait_for
 
 SECONDS = 120
 # The server closes a connection on which nothing was asked for 30 s: one that has waited so long is not used again.

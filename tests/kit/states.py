@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from engine_support import QUICK, add, git, make_repo, settings
 from holdfast.app import App
 from holdfast.backlog.folder import Backlog
 from holdfast.clock import wall
@@ -35,6 +34,7 @@ from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.wiring import run_context
+from kit.engine import QUICK, add, git, make_repo, settings
 
 RUN = "000001-a"
 DEFAULTS = Config()

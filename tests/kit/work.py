@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import HOLDFAST, type_in
-from engine_support import git as git
 from holdfast.layout import Layout
 from holdfast.processes import starts
-from support import wait_for as wait_for
+from kit.cli import HOLDFAST, type_in
+from kit.disks import wait_for as wait_for
+from kit.engine import git as git
 
 
 def bare_environment(**more: str) -> dict[str, str]:

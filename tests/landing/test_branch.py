@@ -17,8 +17,8 @@ from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land, lost_landings
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from landing_support import intent, killed, perform
-from snapshot_support import git, repository, with_files
+from kit.landing import intent, killed, perform
+from kit.snapshots import git, repository, with_files
 
 MAIN = "refs/heads/main"
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
+from kit.engine import add, begin, git, holdfast, landed, make_repo, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, make_repo, settings, sound, state
 from holdfast.app import App
 from holdfast.checks.doctor import git_locks_part
 from holdfast.domain.task import TaskState
@@ -18,6 +17,10 @@ from holdfast.engine import effects
 from holdfast.landing.refresh import HOLD_POINTS
 from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import run_context
+from kit.engine import add, begin, git, holdfast, landed, make_repo, settings, sound, state
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

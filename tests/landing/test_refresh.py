@@ -17,8 +17,8 @@ from holdfast.landing.refresh import REFRESH_POINTS, Refresh, blockers, checkout
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from landing_support import intent, killed, perform
-from snapshot_support import Tree, git, repository, tree_of
+from kit.landing import intent, killed, perform
+from kit.snapshots import Tree, git, repository, tree_of
 
 MAIN = "refs/heads/main"
 OLD = {

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, make_repo, sound, state
 from holdfast.domain.task import TaskState
+from kit.engine import add, begin, git, holdfast, landed, make_repo, sound, state
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(params=["effect.land.after", "append.task_land_confirmed.after", "append.task_refresh_intent.after"])

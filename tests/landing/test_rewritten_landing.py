@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.app import App
 from holdfast.config.layers import load
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.landing import lost_landings as lost
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

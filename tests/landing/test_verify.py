@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-import verify_support
 from holdfast.clock import Deadline
 from holdfast.config import settings
 from holdfast.config.settings import Config
@@ -28,8 +27,9 @@ from holdfast.processes import cgroups
 from holdfast.snapshots.store import Store
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records.blobs import Blobs
-from snapshot_support import git, repository, with_files
-from verify_support import effect, intent
+from kit import verdicts
+from kit.snapshots import git, repository, with_files
+from kit.verdicts import effect, intent
 
 DEADLINE_S = 60.0
 
@@ -381,7 +381,7 @@ def test_feedback_holds_the_last_lines(repo: Path) -> None:
 def begin(repo: Path, made: OpenIntent, stdin: int = subprocess.DEVNULL, **env: str) -> subprocess.Popen[bytes]:
     file = repo.parent / "intent.json"
     file.write_bytes(msgspec.json.encode(made.entry.inputs))
-    program = [sys.executable, verify_support.__file__, str(repo), str(file)]
+    program = [sys.executable, verdicts.__file__, str(repo), str(file)]
     return subprocess.Popen(program, env={**os.environ, **env}, stdin=stdin, stdout=subprocess.PIPE)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.decisions.mailbox import is_served
 from holdfast.domain.task import TaskState
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from holdfast.ledgers.files import FileLedger, read_state
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import Record
 from holdfast.testing.recorder import Recorder
-from ledger_contract import Clock, LedgerContract, added, claimers
-from support import each_disk, record, scratch
+from kit.disks import each_disk, record, scratch
+from kit.ledger_contract import Clock, LedgerContract, added, claimers
 
 
 def reopen(folder: Path, clock: Clock) -> FileLedger:

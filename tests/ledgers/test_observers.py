@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, holdfast, layout, make_repo
 from holdfast.app import App
 from holdfast.layout import Layout
 from holdfast.ledgers.observers import ORDER
@@ -20,6 +19,7 @@ from holdfast.storage.audit.verify import day_files, parse
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.wiring import run_context
+from kit.engine import add, holdfast, layout, make_repo
 
 Place = tuple[str, int]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.app import App
 from holdfast.domain.task import TaskEvent
 from holdfast.layout import Layout
@@ -20,6 +19,10 @@ from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
+from kit.engine import add, begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 Line = dict[str, Any]
 

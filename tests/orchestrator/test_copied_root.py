@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import attempt_folder
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from decision_support import journal
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.identity import start_ticks
@@ -21,6 +19,8 @@ from holdfast.orchestrator.wakeup import LEAVE
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.wiring import run_context
+from kit.decisions import journal
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 
 
 @pytest.fixture

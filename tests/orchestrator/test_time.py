@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from clock_support import SetClock, go_on, stop_below, suspend
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.orchestrator.wakeup import Signals
 from holdfast.storage.journal.reader import Chain
-from server.server_support import served
+from kit.clock import SetClock, go_on, stop_below, suspend
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.server import served
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 DAY_S = 86_400.0
 # Of the one test in which time really passes: long enough for a busy machine to look in between.

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from crash_support import BESIDE, STEP, left_alive
-from engine_support import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
 from holdfast.errors import Locked
 from holdfast.identity import Identity
 from holdfast.storage.records.attempt_folder import read_process
-from one_agent import ticks
+from kit.crash import BESIDE, STEP, left_alive
+from kit.engine import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
+from kit.one_agent import ticks
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 UNTIL_LET_GO = f"run until test -e {BESIDE}/go; do sleep 0.02; done"
 

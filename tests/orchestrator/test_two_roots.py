@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, sound, wait_for
 from holdfast.layout import Layout
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 def test_both_land_all_their_work_and_lose_nothing(tmp_path: Path) -> None:

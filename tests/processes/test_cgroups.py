@@ -16,7 +16,7 @@ from holdfast.processes import cgroups, starts
 from holdfast.storage.files import disk, plain
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Running
-from runner_support import is_dead, until
+from kit.runner import is_dead, until
 
 HOMES = cgroups.homes()
 

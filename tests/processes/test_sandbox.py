@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
-from engine_support import add, begin, holdfast, layout, make_repo, settings, state
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.landing.gates import Gate
 from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees.worktrees import Worktrees
-from runner_support import Bench, is_dead, kill, until
-from snapshot_support import git, repository
-from verify_support import effect, intent
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.engine import add, begin, holdfast, layout, make_repo, settings, state
+from kit.runner import Bench, is_dead, kill, until
+from kit.snapshots import git, repository
+from kit.verdicts import effect, intent
 
-pytestmark = needs_bwrap
+# Whole runs, of seconds each.
+pytestmark = [needs_bwrap, pytest.mark.heavy]
 
 
 def commit(repo: Path, files: dict[str, str]) -> str:

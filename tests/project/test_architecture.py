@@ -266,7 +266,7 @@ def test_what_a_page_names_is_there(page: str) -> None:
 )
 def test_the_check_of_names_can_say_no(name: str) -> None:
     assert list(misnamed(f"`{name}`")) == [name]
-    assert list(misnamed("`engine/plan.py:plan` `engine/board.py:Board.take_in` `tests/support.py`")) == []
+    assert list(misnamed("`engine/plan.py:plan` `engine/board.py:Board.take_in` `tests/kit/disks.py`")) == []
 
 
 POSITIONAL_MAX = 5

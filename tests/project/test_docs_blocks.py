@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import holdfast
-from shell_support import Shell, Step, is_as_told, steps_of
+from kit.engine import holdfast
+from kit.shell import Shell, Step, is_as_told, steps_of
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parent.parent.parent
 PAGES = {"hello": TOP / "README.md", "garden": TOP / "docs" / "tutorial.md"}
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import click
 import pytest
 
-from cli_support import type_in
-from engine_support import add, holdfast, make_repo
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.commands import holdfast as group
+from kit.cli import type_in
+from kit.engine import add, holdfast, make_repo
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parent.parent.parent
 DOCS = TOP / "docs"
 PAGES = [TOP / "README.md", *sorted(DOCS.glob("*.md"))]
 # Their tasks are made on the page itself: `test_docs_blocks` types all of them, in order.

@@ -12,7 +12,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
 
-SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
+SOURCE = Path(__file__).parent.parent.parent / "src" / "holdfast"
 # Where the tables themselves stand.
 TABLES = {SOURCE / "domain" / name for name in ("fsm.py", "task.py", "turn.py")}
 # Nothing makes a plan yet: tasks come as OPEN. The moves that leave the state are there for the planner's tasks.

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from agents import site
-from agents.kits import KITS, Kit
-from agents.matrix import ROWS, SANDBOXES, Matrix
-from agents.site import bins
-from confined_support import why_not
+from kit.confined import why_not
+from real_agents import site
+from real_agents.kits import KITS, Kit
+from real_agents.matrix import ROWS, SANDBOXES, Matrix
+from real_agents.site import bins
 
 collect_ignore_glob = [] if "HOLDFAST_AGENTS" in os.environ else ["test_*.py"]
 TOP = Path(__file__).parent.parent.parent

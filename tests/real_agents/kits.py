@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_server import Call, ModelServer, Step
+from kit.model_server import Call, ModelServer, Step
 
 PAUSE_S = 12
 # Far from each other, so that it is seen which of them was kept.

@@ -17,8 +17,6 @@ from typing import Any, cast
 
 import msgspec
 
-from agents.kits import LONG_S, PAUSE_S, Kit
-from engine_support import git
 from holdfast.domain.state import State, Task
 from holdfast.domain.task import TaskState
 from holdfast.layout import Layout
@@ -27,7 +25,9 @@ from holdfast.processes import starts
 from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.ledger import LineLedger
-from model_server import ModelServer, Step
+from kit.engine import git
+from kit.model_server import ModelServer, Step
+from real_agents.kits import LONG_S, PAUSE_S, Kit
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
 RECORD = os.environ.get("HOLDFAST_RECORD", "")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.kits import AIDER, Kit
-from agents.site import Site
-from agents.test_time_rows import DAY_S, suspended, timed
-from engine_support import git
 from holdfast.domain.task import TaskState
-from model_server import Call, Step
+from kit.engine import git
+from kit.model_server import Call, Step
+from real_agents.kits import AIDER, Kit
+from real_agents.site import Site
+from real_agents.test_time_rows import DAY_S, suspended, timed
 
 ONLY = (AIDER,)
 GATE = [{"command": "grep -q right a.txt"}]

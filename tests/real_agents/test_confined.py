@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.kits import Kit
-from agents.site import Site
-from confined_support import needs_bwrap
-from confined_support import place as place
 from holdfast.domain.task import TaskState
-from model_server import Step
+from kit.confined import needs_bwrap
+from kit.confined import place as place
+from kit.model_server import Step
+from real_agents.kits import Kit
+from real_agents.site import Site
 
 pytestmark = needs_bwrap
 

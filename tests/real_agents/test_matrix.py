@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agents.kits import KITS, Kit
-from agents.site import Site
-from engine_support import git
 from holdfast.domain.task import TaskState
-from model_server import Request, Step
+from kit.engine import git
+from kit.model_server import Request, Step
+from real_agents.kits import KITS, Kit
+from real_agents.site import Site
 
 GATE = [{"command": "grep -q right a.txt"}]
 

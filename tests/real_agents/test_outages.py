@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.kits import Kit
-from agents.site import Site
-from clock_support import SetClock
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskState
-from model_server import Step
-from tls_support import untrusted
+from kit.clock import SetClock
+from kit.model_server import Step
+from kit.tls import untrusted
+from real_agents.kits import Kit
+from real_agents.site import Site
 
 GATE = [{"command": "grep -q right a.txt"}]
 HOW = {

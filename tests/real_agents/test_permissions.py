@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.kits import Kit
-from agents.site import Site
-from confined_support import place as place
-from engine_support import git
 from holdfast.agents.registry import CLIS
 from holdfast.domain.task import TaskState
-from model_server import Step
+from kit.confined import place as place
+from kit.engine import git
+from kit.model_server import Step
+from real_agents.kits import Kit
+from real_agents.site import Site
 
 MODES = {kind.name: kind.permissions for kind in CLIS}
 

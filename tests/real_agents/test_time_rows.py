@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.kits import Kit
-from agents.site import Site
-from agents.test_matrix import GATE, _talk
-from clock_support import SetClock, suspend
 from holdfast.domain.task import TaskState
-from model_server import Step
+from kit.clock import SetClock, suspend
+from kit.model_server import Step
+from real_agents.kits import Kit
+from real_agents.site import Site
+from real_agents.test_matrix import GATE, _talk
 
 DAY_S = 86_400.0
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.kits import CLAUDE, OPENCODE, Kit
-from agents.site import Site
 from holdfast.domain.task import TaskState
-from model_server import Step
+from kit.model_server import Step
+from real_agents.kits import CLAUDE, OPENCODE, Kit
+from real_agents.site import Site
 
 # Such as a text of any kind may look.
 SECRET = "hush-$5711-'{}'"

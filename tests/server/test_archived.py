@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine_support import add, holdfast, layout, make_repo, settings
 from holdfast.storage.journal.reader import Chain
-from server.server_support import Server, served
+from kit.engine import add, holdfast, layout, make_repo, settings
+from kit.server import Server, served
 
 PATHS = ("/sessions", "/tasks/one/history", "/tasks/one/attempts", "/costs", "/quality")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from decision_support import THREE_TURNS
-from engine_support import add, git, holdfast, landed, make_repo, sound, state, wait_for
-from server.server_support import Server, served
+from kit.decisions import THREE_TURNS
+from kit.engine import add, git, holdfast, landed, make_repo, sound, state, wait_for
+from kit.server import Server, served
 
 
 @pytest.fixture

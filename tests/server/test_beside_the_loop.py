@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, make_repo
 from holdfast.app import App
 from holdfast.cli.screen.run_screen import _frame
 from holdfast.domain.state import Task
@@ -20,7 +19,8 @@ from holdfast.server.serving import serving
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.wiring import run_context
-from server.server_support import Client
+from kit.engine import add, make_repo
+from kit.server import Client
 
 
 def test_metrics_tell_who_works_and_only_the_loop_looks_after_runners(

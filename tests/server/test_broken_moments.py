@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import holdfast, layout, make_repo, sound, state, wait_for
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import choose
 from holdfast.storage.journal.reader import Chain
-from server.server_support import Client, Server, served
-from support import require_strace
+from kit.disks import require_strace
+from kit.engine import holdfast, layout, make_repo, sound, state, wait_for
+from kit.server import Client, Server, served
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 def test_a_file_and_a_request_for_the_same_task_at_the_same_moment(tmp_path: Path) -> None:

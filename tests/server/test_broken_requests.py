@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
-from engine_support import add, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.server import connections
-from server.server_support import Server, add_asking, served
+from kit.engine import add, layout, make_repo, sound, state, wait_for
+from kit.server import Server, add_asking, served
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine_support import layout, make_repo, sound, wait_for
 from holdfast.storage.journal.reader import Chain
-from server.server_support import Server, served
+from kit.engine import layout, make_repo, sound, wait_for
+from kit.server import Server, served
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from cli_support import HOLDFAST
-from engine_support import add, environment, holdfast, layout, make_repo, settings, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.server.access import denials, subtask_limits
 from holdfast.server.serving import read_address
-from server.server_support import Server, add_asking, served
+from kit.cli import HOLDFAST
+from kit.engine import add, environment, holdfast, layout, make_repo, settings, sound, state, wait_for
+from kit.server import Server, add_asking, served
 
 # What an agent asks in the test below.
 QUESTIONS = """

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clock_support import SetClock, suspend
-from engine_support import make_repo, sound
 from holdfast.clock import GAP_S
 from holdfast.server.connections import BODY_S, Connection
-from server.server_support import Server, served
+from kit.clock import SetClock, suspend
+from kit.engine import make_repo, sound
+from kit.server import Server, served
 
 
 class Loop:

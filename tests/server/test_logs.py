@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine_support import add, layout, make_repo, wait_for
 from holdfast.server.observability import logs
 from holdfast.server.observability.logs import ServerLog
-from ops.ops_support import running
+from kit.engine import add, layout, make_repo, wait_for
+from kit.ops import running
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from decision_support import THREE_TURNS, failed
-from engine_support import add, holdfast, layout, make_repo
 from holdfast.domain.entries import EFFECTS, PAYLOADS
 from holdfast.server.routes.costs import far_from_usual
 from holdfast.storage.audit.run_ends import RunEnds
@@ -20,6 +18,8 @@ from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.at_work import last_tool
 from holdfast.views.history import Chronicle
 from holdfast.views.plain_story import plainly
+from kit.decisions import THREE_TURNS, failed
+from kit.engine import add, holdfast, layout, make_repo
 
 
 def told(wal: Path, chronicle: Chronicle | None = None) -> dict[str, Any]:

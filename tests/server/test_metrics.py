@@ -9,11 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import metricdocs
-from engine_support import add, layout, make_repo, settings, state, wait_for
 from holdfast.server.observability import metrics as told
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of
-from ops.ops_support import Running, running
+from kit.engine import add, layout, make_repo, settings, state, wait_for
+from kit.ops import Running, running
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 Series = dict[tuple[str, ...], float]
 

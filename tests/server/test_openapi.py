@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import apidocs
-from engine_support import make_repo
 from holdfast.server import routes
 from holdfast.server.openapi import document, statuses
 from holdfast.server.operations import Operation
 from holdfast.server.static import WEB
-from server.server_support import Server, served
+from kit.engine import make_repo
+from kit.server import Server, served
 
 OPERATIONS = apidocs.operations()
 

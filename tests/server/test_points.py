@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine_support import layout, make_repo, sound, state, wait_for
 from holdfast.storage.journal.reader import Chain
-from server.server_support import Server, served
+from kit.engine import layout, make_repo, sound, state, wait_for
+from kit.server import Server, served
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 KINDS = (
     "task_added", "request_answered", "tasks_filed", "task_claimed", "task_started", "task_progressed", "task_done",

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from engine_support import add, layout, make_repo, wait_for
 from holdfast.app import App
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.serving import read_address, serving
 from holdfast.wiring import run_context
-from server.server_support import Client
+from kit.engine import add, layout, make_repo, wait_for
+from kit.server import Client
 
 
 class Beginning:

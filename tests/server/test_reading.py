@@ -13,13 +13,13 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from decision_support import hanging
-from engine_support import add, git, holdfast, layout, make_repo, settings, state, wait_for
 from holdfast.domain.agent_events import AgentEvent
 from holdfast.server.routes.outputs import AgentEventRow
 from holdfast.storage.journal.entry import encode
 from holdfast.storage.journal.reader import Chain
-from server.server_support import Server, served
+from kit.decisions import hanging
+from kit.engine import add, git, holdfast, layout, make_repo, settings, state, wait_for
+from kit.server import Server, served
 
 GOOD = "session s-1\nsay hello\nwrite a.txt one\nspend 0.25 70\nappend a.txt two\nspend 0.5 100"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from decision_support import THREE_TURNS, hanging
-from engine_support import add, layout, make_repo, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
-from server.server_support import served
+from kit.decisions import THREE_TURNS, hanging
+from kit.engine import add, layout, make_repo, state, wait_for
+from kit.server import served
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, faulty_git, git, holdfast, make_repo, state, wait_for
-from server.server_support import served
+from kit.engine import add, begin, faulty_git, git, holdfast, make_repo, state, wait_for
+from kit.server import served
 
 
 @pytest.fixture

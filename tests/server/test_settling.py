@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, landed, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
-from server.server_support import Client, served
+from kit.engine import add, git, holdfast, landed, make_repo, sound, state, wait_for
+from kit.server import Client, served
 
 STAY = ("run", "--stay", "--plain")
 

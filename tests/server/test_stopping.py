@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from decision_support import journal
-from engine_support import add, git, holdfast, layout, make_repo, sound, state, wait_for
 from holdfast.app import App
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.server.observability.tracing import Spans
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
-from server.server_support import Server, served
+from kit.decisions import journal
+from kit.engine import add, git, holdfast, layout, make_repo, sound, state, wait_for
+from kit.server import Server, served
 
 
 @pytest.fixture

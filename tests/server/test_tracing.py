@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from engine_support import add, holdfast, landed, layout, make_repo, state, wait_for
 from holdfast.server.observability.tracing import Span, Spans
 from holdfast.storage.journal import data_root
 from holdfast.storage.journal.reader import Chain
-from ops.ops_support import running
-from server.server_support import served
+from kit.engine import add, holdfast, landed, layout, make_repo, state, wait_for
+from kit.ops import running
+from kit.server import served
 
 # A part of the libraries that a process with them has in its memory.
 PROTOBUF = "google/_upb"

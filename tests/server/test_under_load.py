@@ -19,15 +19,18 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import HOLDFAST
-from engine_support import environment, layout, make_repo, sound, state, wait_for
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.reader import Chain
-from server.load_support import Load, Request
-from server.server_support import served
-from support import WAIT_S_MAX
+from kit.cli import HOLDFAST
+from kit.disks import WAIT_S_MAX
+from kit.engine import environment, layout, make_repo, sound, state, wait_for
+from kit.load import Load, Request
+from kit.server import served
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 # So many in one repository: the journal and the backlog grow with every life, and each start reads them.

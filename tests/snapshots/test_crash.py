@@ -18,10 +18,10 @@ from holdfast.snapshots import snapshots as snapshot
 from holdfast.snapshots.snapshots import reference
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from snapshot_support import git, repository, snapshots_at, store_of, tree_at, tree_of, with_files
-from snapshot_support import repo as repo
-from snapshot_support import snapshots as snapshots
-from support import cannot_trace, each_fault, require_strace
+from kit.disks import cannot_trace, each_fault, require_strace
+from kit.snapshots import git, repository, snapshots_at, store_of, tree_at, tree_of, with_files
+from kit.snapshots import repo as repo
+from kit.snapshots import snapshots as snapshots
 
 TRACED = """
 import subprocess, sys

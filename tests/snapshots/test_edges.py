@@ -17,9 +17,9 @@ from holdfast import errors
 from holdfast.snapshots import snapshots as snapshot
 from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
 from holdfast.storage.files import disk
-from snapshot_support import git, repository, snapshots_at, store_of, tree_of, user_state, with_files
-from snapshot_support import repo as repo
-from snapshot_support import snapshots as snapshots
+from kit.snapshots import git, repository, snapshots_at, store_of, tree_of, user_state, with_files
+from kit.snapshots import repo as repo
+from kit.snapshots import snapshots as snapshots
 
 
 def held(repo: Path, ref: str) -> set[str]:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.errors import ObjectsDamaged, is_environment
 from holdfast.git import command as git_command
 from holdfast.git import objects
 from holdfast.landing.branch import Land
 from holdfast.snapshots import after_boot
 from holdfast.storage.records.attempt_folder import read_process, read_start
-from landing_support import intent
-from pause_support import files_landed, paused
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.landing import intent
+from kit.pauses import files_landed, paused
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast import errors
 from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
-from snapshot_support import git, make, repository, snapshots_at, store_of, tree_of, with_files
-from snapshot_support import repo as repo
-from snapshot_support import snapshots as snapshots
+from kit.snapshots import git, make, repository, snapshots_at, store_of, tree_of, with_files
+from kit.snapshots import repo as repo
+from kit.snapshots import snapshots as snapshots
 
 
 def linked(tmp_path: Path) -> Path:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
-from snapshot_support import Tree, git, make, repository, snapshots_at, store_of, tree_of, user_state, with_files
-from snapshot_support import repo as repo
-from snapshot_support import snapshots as snapshots
-from support import examples, scratch
+from kit.disks import examples, scratch
+from kit.snapshots import Tree, git, make, repository, snapshots_at, store_of, tree_of, user_state, with_files
+from kit.snapshots import repo as repo
+from kit.snapshots import snapshots as snapshots
 
 NAMES = st.sampled_from(
     [b"a", b"b", b"-dash", b" space ", b"new\nline", "ünï".encode(), b"\xff\xfe", b'"q"', b"git~1", b"*?["]

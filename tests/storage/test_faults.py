@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -13,17 +14,17 @@ from typing import TextIO
 
 import pytest
 
-from fault_writer import ATTEMPTS
 from holdfast.storage.audit import verify as audit_chain
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.journal.checkpoint import Files, recover
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
-from journal_writer import Counts
-from support import WAIT_S_MAX, require_strace
+from kit.disks import WAIT_S_MAX, require_strace
+from kit.fault_writer import ATTEMPTS
+from kit.journal_writer import Counts
 
-WRITER = Path(__file__).parent / "fault_writer.py"
+TESTS = Path(__file__).parent.parent
 require_strace()
 
 Verify = Callable[[Path, list[str]], None]
@@ -124,7 +125,9 @@ def writing_under(fault: str, kind: str, root: Path) -> Iterator[tuple[subproces
     ours, theirs = socket.socketpair()
     log = root.parent / f"{root.name}.strace"
     writer = subprocess.Popen(
-        [sys.executable, str(WRITER), kind, str(root), str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        [sys.executable, "-m", "kit.fault_writer", kind, str(root), str(theirs.fileno())],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        pass_fds=[theirs.fileno()],
     )
     theirs.close()
     with ours, ours.makefile("r") as answers:

@@ -20,9 +20,9 @@ from holdfast.storage.journal.data_root import open_root
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
-from journal_writer import Counts, acknowledged, files
+from kit.journal_writer import Counts, acknowledged, files
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent / "kit"
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "200"))
 
 

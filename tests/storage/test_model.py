@@ -20,8 +20,8 @@ from holdfast.storage.journal.writer import Journal, epoch_of, run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
-from journal_writer import Counts
-from support import SCRATCH
+from kit.disks import SCRATCH
+from kit.journal_writer import Counts
 
 inputs = strategies.dictionaries(
     strategies.text(max_size=5), strategies.text(max_size=80) | strategies.integers(), max_size=3

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli_support import HOLDFAST, type_in
-from work_support import add, bare_environment, make_work, wait_for
+from kit.cli import HOLDFAST, type_in
+from kit.work import add, bare_environment, make_work, wait_for
 
 GOLDEN = Path(__file__).parent
 SIZES = [(80, 24), (160, 50)]

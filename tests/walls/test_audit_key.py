@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import needs_bwrap
-from engine_support import add, holdfast, make_repo, settings
+from kit.confined import needs_bwrap
+from kit.engine import add, holdfast, make_repo, settings
 
 pytestmark = needs_bwrap
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import needs_bwrap
-from confined_support import place as place
-from engine_support import add, holdfast, make_repo, state
 from holdfast.config.settings import Config
 from holdfast.domain.task import TaskState
 from holdfast.processes import bwrap
-from snapshot_support import git
+from kit.confined import needs_bwrap
+from kit.confined import place as place
+from kit.engine import add, holdfast, make_repo, state
+from kit.snapshots import git
 
 AUTO = {"HOLDFAST_SANDBOX": "auto"}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Exit, Launch, Order, Resources
 from holdfast.errors import SnapshotTooLarge
 from holdfast.snapshots.size_limits import Bounds
 from holdfast.snapshots.snapshots import WorktreeSnapshots
-from runner_support import LIMITS, Bench
+from kit.confined import bench as bench
+from kit.runner import LIMITS, Bench
 
 MB = 1 << 20
 HUGE = 1 << 40

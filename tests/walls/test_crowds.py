@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
-from engine_support import make_repo
 from holdfast.server.connections import connection_type
-from server.server_support import Server, served
+from kit.engine import make_repo
+from kit.server import Server, served
 
 # More than there may be with one follower.
 CROWD = 300

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, landed, layout, make_repo, make_tracked_repo, settings, state
 from holdfast.domain.task import TaskState
+from kit.engine import add, git, holdfast, landed, layout, make_repo, make_tracked_repo, settings, state
 
 EVIL = "gates: [{name: evil, command: touch /nonexistent/evil}]"
 

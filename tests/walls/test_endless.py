@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from confined_support import bench as bench
 from holdfast.agents.adapters.simple_streams import OneCall
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.layout import Attempt
-from runner_support import Bench
+from kit.confined import bench as bench
+from kit.runner import Bench
 
 MOST = 64 << 10
 # Two turns, each with more words and more spending than may be kept.

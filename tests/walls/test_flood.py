@@ -6,8 +6,8 @@ import contextlib
 from collections import Counter
 from pathlib import Path
 
-from engine_support import layout, make_repo, wait_for
-from server.server_support import add_asking, served
+from kit.engine import layout, make_repo, wait_for
+from kit.server import add_asking, served
 
 MESSAGE = "x" * 9_000
 MESSAGES = 800

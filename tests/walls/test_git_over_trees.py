@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
 from holdfast.domain.attempt_records import Ending
 from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import Worktrees
-from runner_support import Bench
-from snapshot_support import git
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.runner import Bench
+from kit.snapshots import git
 
 pytestmark = needs_bwrap
 

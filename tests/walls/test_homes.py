@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import needs_bwrap
-from confined_support import place as place
 from holdfast.agents import registry
 from holdfast.agents.common.cli_base import Cli
 from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import Ending, Launch, folder_name
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
-from runner_support import Bench
+from kit.confined import needs_bwrap
+from kit.confined import place as place
+from kit.runner import Bench
 
 # Where each CLI takes a hook, a setting, a plugin, a program, an instruction or a key from; all of these are there.
 SETTINGS = {

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import holdfast, layout, make_repo
 from holdfast.domain.template import render
 from holdfast.errors import TemplateInvalid
-from server.server_support import served
+from kit.engine import holdfast, layout, make_repo
+from kit.server import served
 
 
 def test_a_template_of_a_megabyte_of_open_sections_is_read_in_one_go() -> None:

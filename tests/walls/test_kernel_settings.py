@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap, outputs
-from engine_support import holdfast, make_repo
 from holdfast.domain.attempt_records import Ending
-from runner_support import Bench
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap, outputs
+from kit.engine import holdfast, make_repo
+from kit.runner import Bench
 
 pytestmark = [needs_bwrap, pytest.mark.skipif(os.geteuid() != 0, reason="only root may write there at all")]
 

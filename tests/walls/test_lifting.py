@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, Resources
 from holdfast.landing import gates
 from holdfast.processes import cgroups, controllers
 from holdfast.storage.records.blobs import Blobs
-from runner_support import LIMITS, Bench
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.runner import LIMITS, Bench
 
 PIDS = 40
 OLD = controllers.old_homes()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap, outputs
-from engine_support import add, holdfast, make_repo, settings, state
 from holdfast.domain.attempt_records import Launch
 from holdfast.domain.task import TaskState
-from runner_support import SCRIPT, Bench
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap, outputs
+from kit.engine import add, holdfast, make_repo, settings, state
+from kit.runner import SCRIPT, Bench
 
 
 @pytest.fixture

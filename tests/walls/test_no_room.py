@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import needs_bwrap
-from engine_support import add, landed, make_repo, sound, state
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.engine import holds
 from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import run_context
+from kit.confined import needs_bwrap
+from kit.engine import add, landed, make_repo, sound, state
 
 FULL = "bwrap: Creating new namespace failed: No space left on device"
 # By a word of its command line, who is started: an agent, a gate, a git of ours; only `listed` lists with -z.

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
 from holdfast.agents.adapters.gemini import Chat
 from holdfast.agents.common import hook
 from holdfast.domain.attempt_records import Ending, Launch
@@ -23,8 +21,10 @@ from holdfast.snapshots import submodule_state
 from holdfast.storage.files import plain
 from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import commit_messages
-from runner_support import Bench
-from support import WAIT_S_MAX
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.disks import WAIT_S_MAX
+from kit.runner import Bench
 
 ANSWER = b'{"id": "1", "type": "gemini", "tokens": {"input": 3, "total": 5}}\n'
 CHAT = "tmp/p/chats/session-x-0123abcd.jsonl"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine_support import add, git, holdfast, landed, layout, make_repo, settings, sound, state
 from holdfast.domain.task import TaskState
+from kit.engine import add, git, holdfast, landed, layout, make_repo, settings, sound, state
 
 # Larger ones cannot even be made: `limits.written_bytes_max`.
 HUGE = "truncate -s 60G huge"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
 from holdfast.domain.attempt_records import Ending, Home, Launch
-from runner_support import Bench
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.runner import Bench
 
 pytestmark = needs_bwrap
 

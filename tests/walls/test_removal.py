@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
 from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.errors import DiskError
 from holdfast.storage.files import disk
 from holdfast.storage.files.kernel import Kernel
 from holdfast.testing.recorder import PowerCut, Recorder
-from runner_support import Bench
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.runner import Bench
 
 
 def victim(folder: Path, names: list[str]) -> Path:

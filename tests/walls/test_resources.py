@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, Resources
 from holdfast.landing import gates
 from holdfast.layout import Layout
 from holdfast.processes import cgroups, controllers, resources
 from holdfast.storage.records.blobs import Blobs
-from runner_support import LIMITS, Bench
+from kit.confined import bench as bench
+from kit.runner import LIMITS, Bench
 
 MB = 1 << 20
 MEMORY, PIDS = 160 * MB, 60

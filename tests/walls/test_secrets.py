@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
-from engine_support import add, holdfast, layout, make_repo, settings
 from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.storage.records import redact
 from holdfast.storage.records.redact import REDACTED, Flow, Scrubber
-from runner_support import Bench, until
-from server.server_support import served
+from kit.confined import bench as bench
+from kit.engine import add, holdfast, layout, make_repo, settings
+from kit.runner import Bench, until
+from kit.server import served
 
 plain = Scrubber(environ={})
 R = "Zq7xK9mW2vB4nR8tY1uP5sD3"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from engine_support import holdfast, layout, make_repo, wait_for
-from server.server_support import served
+from kit.engine import holdfast, layout, make_repo, wait_for
+from kit.server import served
 
 BROWSER = """#!/bin/sh
 cp "$1" {seen}/page

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
 from holdfast.domain.attempt_records import Ending, Launch
-from runner_support import Bench
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.runner import Bench
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p

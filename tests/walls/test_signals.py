@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from confined_support import needs_bwrap
-from engine_support import add, git, holdfast, layout, make_repo, settings, state
 from holdfast.domain.task import TaskState
+from kit.confined import needs_bwrap
+from kit.engine import add, git, holdfast, layout, make_repo, settings, state
 
 pytestmark = needs_bwrap
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap
 from holdfast import identity
 from holdfast.agents.runner.attempt_writer import AttemptWriter
 from holdfast.errors import SandboxFailed
 from holdfast.git import command as our_git
 from holdfast.processes import confined_git, members
 from holdfast.storage.records import attempt_folder
-from runner_support import Bench
-from snapshot_support import git
-from support import wait_for
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap
+from kit.disks import wait_for
+from kit.runner import Bench
+from kit.snapshots import git
 
 
 @needs_bwrap

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from confined_support import needs_bwrap
 from holdfast.processes import bwrap
+from kit.confined import needs_bwrap
 
 pytestmark = needs_bwrap
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from confined_support import bench as bench
 from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.server.access import quotas
 from holdfast.server.operations import Ask, NoQuery, Principal
 from holdfast.server.problems import Problem
 from holdfast.server.routes.work import WORK, Progress
-from runner_support import Bench
+from kit.confined import bench as bench
+from kit.runner import Bench
 
 
 def _result(usd: float, text: str) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import make_repo, settings, wait_for
 from holdfast.domain.path_rules import is_narrower
-from server.server_support import add_asking, served
+from kit.engine import make_repo, settings, wait_for
+from kit.server import add_asking, served
 
 LIMITS = {"turns_per_task": 10, "tokens_per_task": 1000, "seconds_per_task": 600, "usd_per_task": 3}
 

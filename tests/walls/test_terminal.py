@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine_support import add, holdfast, make_repo, settings
+from kit.engine import add, holdfast, make_repo, settings
 
 # A title of the window by ESC and by C1, a bell, a changed direction, an isolate, and a character without width.
 EVIL = "x\x1b]0;owned\x07y\x9b31mz\u202egnp\u2066q\u200br"

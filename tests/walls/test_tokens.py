@@ -6,8 +6,8 @@ import hmac
 from hashlib import sha256
 from pathlib import Path
 
-from engine_support import make_repo
-from server.server_support import served
+from kit.engine import make_repo
+from kit.server import served
 
 NONCE = "0123456789abcdef" * 2
 

@@ -6,15 +6,15 @@ import os
 import stat
 from pathlib import Path
 
-from confined_support import bench as bench
-from confined_support import needs_bwrap, outputs
-from engine_support import add, holdfast, layout, make_repo, state
 from holdfast.domain.attempt_records import Ending
 from holdfast.storage.files import disk
 from holdfast.storage.journal.data_root import create_root, open_root
 from holdfast.storage.records.blobs import Blobs
-from runner_support import Bench
-from snapshot_support import git
+from kit.confined import bench as bench
+from kit.confined import needs_bwrap, outputs
+from kit.engine import add, holdfast, layout, make_repo, state
+from kit.runner import Bench
+from kit.snapshots import git
 
 
 @needs_bwrap

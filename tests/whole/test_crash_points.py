@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from crash_support import (
+from holdfast.domain.entries import CLOSINGS, EFFECTS, PAYLOADS
+from holdfast.engine.effects import POINTS
+from kit.crash import (
     ALL_POINTS,
     BESIDE,
     FINAL,
@@ -28,9 +30,10 @@ from crash_support import (
     expect_sound,
     make_reference,
 )
-from engine_support import add, begin, git, holdfast, layout, make_repo, state, wait_for
-from holdfast.domain.entries import CLOSINGS, EFFECTS, PAYLOADS
-from holdfast.engine.effects import POINTS
+from kit.engine import add, begin, git, holdfast, layout, make_repo, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 # Recovery gives an intent up only when it is old: here every one is.

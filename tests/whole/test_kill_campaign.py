@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from crash_support import STEP, end_of, expect_sound, lost_records
-from engine_support import add, begin, git, holdfast, landed, layout, make_repo, settings, state
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.attempt_folder import read_process
-from one_agent import ticks
+from kit.crash import STEP, end_of, expect_sound, lost_records
+from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, state
+from kit.one_agent import ticks
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 TASKS = 30

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import HOLDFAST, type_in
-from engine_support import add, environment, git, holdfast, landed, layout, make_repo, sound, state
 from holdfast.domain.task import TaskState
 from holdfast.git import command as git_command
 from holdfast.git import objects
@@ -19,22 +17,27 @@ from holdfast.ports import Happened
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.snapshots import WorktreeSnapshots
 from holdfast.snapshots.store import Store
-from landing_support import intent
-from support import require_strace
-from traced_disk import VARIANTS, Moment, Traced, Variant, trace
+from kit.cli import HOLDFAST, type_in
+from kit.disks import require_strace
+from kit.engine import add, environment, git, holdfast, landed, layout, make_repo, sound, state
+from kit.landing import intent
+from kit.traced_disk import VARIANTS, Moment, Traced, Variant, trace
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 require_strace()
 _TAKE = """
 import sys
 from pathlib import Path
-from test_power_traced import snapshots
+from whole.test_power_traced import snapshots
 print(snapshots(Path(sys.argv[1])).take("t.1", "turn-1").commit, flush=True)
 """
 _LAND = """
 import sys
 from pathlib import Path
 from holdfast.landing.branch import Land
-from landing_support import intent
+from kit.landing import intent
 repo, old, new = sys.argv[1:]
 print(Land(Path(repo)).perform(intent("land", branch="refs/heads/main", old=old, new=new)), flush=True)
 """
@@ -54,7 +57,7 @@ def python(program: str, repo: Path, *args: str) -> list[str]:
 
 
 def env(repo: Path) -> dict[str, str]:
-    return environment(repo, PYTHONPATH=str(Path(__file__).parent), PYTHONDONTWRITEBYTECODE="1")
+    return environment(repo, PYTHONPATH=str(Path(__file__).parent.parent), PYTHONDONTWRITEBYTECODE="1")
 
 
 def unreadable(repo: Path, commit: str) -> list[objects.Damaged]:

@@ -38,8 +38,8 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
-from ledger_contract import Clock
-from support import SCRATCH, examples
+from kit.disks import SCRATCH, examples
+from kit.ledger_contract import Clock
 
 # -- the tables, once more --------------------------------------------------------------------------------------------
 

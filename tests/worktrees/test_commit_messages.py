@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import type_in
-from work_support import add, git, make_work
+from kit.cli import type_in
+from kit.work import add, git, make_work
 
 SCRIPT = """write x hi
 run git add x

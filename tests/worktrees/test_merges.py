@@ -21,7 +21,7 @@ from holdfast.layout import Layout
 from holdfast.worktrees import merges as merge
 from holdfast.worktrees.merges import GitAuthor, Merged
 from holdfast.worktrees.worktrees import Worktrees
-from snapshot_support import git, repository, user_state, with_files
+from kit.snapshots import git, repository, user_state, with_files
 
 WHO = GitAuthor("Ada", "ada@example.org")
 

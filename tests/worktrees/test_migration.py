@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from clock_support import SetClock
-from engine_support import begin, git, holdfast, layout, make_repo, settings, sound, state
 from holdfast.worktrees.migration import MIGRATE_POINTS
-from pause_support import files_landed, paused
+from kit.clock import SetClock
+from kit.engine import begin, git, holdfast, layout, make_repo, settings, sound, state
+from kit.pauses import files_landed, paused
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 LATER_S = 3 * 86400.0
 FILES = {"one.txt", "two.txt", "half.txt", "three.txt"}

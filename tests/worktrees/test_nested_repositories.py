@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, landed, layout, make_repo, settings, sound, state
 from holdfast.domain.task import TaskState
-from pause_support import stop_after
+from kit.engine import add, git, holdfast, landed, layout, make_repo, settings, sound, state
+from kit.pauses import stop_after
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 UNBORN = "mkdir nest && cd nest && git init -q && echo hi > f"
 NEST = f"{UNBORN} && git add f && git -c user.name=a -c user.email=b commit -qm n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, git, holdfast, landed, make_repo, sound, state
+from kit.engine import add, git, holdfast, landed, make_repo, sound, state
 
 
 @pytest.fixture

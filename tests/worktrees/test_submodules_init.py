@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from clock_support import SetClock
-from engine_support import (
+from holdfast.worktrees.submodules import SUBMODULE_POINTS
+from holdfast.worktrees.worktrees import Worktrees
+from kit.clock import SetClock
+from kit.engine import (
     add,
     begin,
     environment,
@@ -25,8 +27,9 @@ from engine_support import (
     state,
     wait_for,
 )
-from holdfast.worktrees.submodules import SUBMODULE_POINTS
-from holdfast.worktrees.worktrees import Worktrees
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 AS = ("-c", "user.name=A", "-c", "user.email=a@b")
 FILE = ("-c", "protocol.file.allow=always")

@@ -20,7 +20,7 @@ from holdfast.layout import Layout
 from holdfast.storage.files import disk
 from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import WORKTREE_POINTS, Worktrees
-from snapshot_support import git, repository, tree_of, user_state, with_files
+from kit.snapshots import git, repository, tree_of, user_state, with_files
 
 PROGRAM = """
 import sys

@@ -26,7 +26,7 @@ from holdfast.domain.agent_events import (
 )
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
-from stream_support import heard, kinds, recorded
+from kit.recorded_streams import heard, kinds, recorded
 
 
 def test_aiders_answer_is_a_turn() -> None:

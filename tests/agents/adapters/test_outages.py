@@ -29,8 +29,8 @@ from holdfast.agents.runner.limits import LimitWatch
 from holdfast.agents.runner.start_outcome import judge
 from holdfast.domain.agent_events import QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, ToolStarted
 from holdfast.domain.attempt_records import AttemptLimits, Ending
-from stream_support import FIXTURES, heard, kinds, recorded
-from tls_support import answering, untrusted
+from kit.recorded_streams import FIXTURES, heard, kinds, recorded
+from kit.tls import answering, untrusted
 
 RECORDED = ("a_connection_is_refused", "a_connection_is_reset", "a_server_is_overloaded")
 OUTAGES = sorted(

@@ -30,7 +30,7 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from stream_support import CLIS, RECORDED, heard, kinds, recorded, stream
+from kit.recorded_streams import CLIS, RECORDED, heard, kinds, recorded, stream
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode"])

@@ -11,14 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine_support import add, begin, holdfast, layout, make_repo, settings, state, wait_for
 from holdfast.agents.common import hook
 from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskState
-from runner_support import LIMITS, Bench, until
+from kit.engine import add, begin, holdfast, layout, make_repo, settings, state, wait_for
+from kit.runner import LIMITS, Bench, until
 
-FIXTURES = Path(__file__).parent / "agents" / "fixtures"
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
+
+FIXTURES = Path(__file__).parent.parent.parent / "real_agents" / "fixtures"
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, holdfast, make_repo, state
 from holdfast.agents.adapters.command import Command
 from holdfast.agents.adapters.scripted import Scripted
 from holdfast.agents.common import environment
@@ -22,8 +21,12 @@ from holdfast.domain.definition import Definition
 from holdfast.ports import Work
 from holdfast.processes import cgroups, starts
 from holdfast.storage.records import attempt_folder
-from runner_support import Bench, is_dead
-from snapshot_support import git
+from kit.engine import add, holdfast, make_repo, state
+from kit.runner import Bench, is_dead
+from kit.snapshots import git
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

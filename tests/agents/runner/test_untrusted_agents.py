@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine_support import add, begin, holdfast, layout, make_repo, settings, sound, state, wait_for
+from agents.runner.test_agent_files_and_hooks import BEGIN, END, began, claude, hooked, line, result
 from holdfast.agents.common import hook
 from holdfast.agents.runner import start_outcome
 from holdfast.agents.runner.limits import Stop
 from holdfast.domain.attempt_records import Ending, Exit, Launch
 from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
-from runner_support import LIMITS, Bench
-from test_runner_agents import BEGIN, END, began, claude, hooked, line, result
+from kit.engine import add, begin, holdfast, layout, make_repo, settings, sound, state, wait_for
+from kit.runner import LIMITS, Bench
 
 
 @pytest.fixture

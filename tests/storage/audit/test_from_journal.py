@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import type_in
-from engine_support import add, begin, holdfast, layout, make_repo
 from holdfast.app import App
 from holdfast.errors import StaleEpoch
 from holdfast.identity import user
@@ -24,7 +22,9 @@ from holdfast.storage.audit.verify import AuditRecord as AuditRecord
 from holdfast.storage.audit.verify import read
 from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
-from work_support import wait_for
+from kit.cli import type_in
+from kit.engine import add, begin, holdfast, layout, make_repo
+from kit.work import wait_for
 
 
 @pytest.fixture

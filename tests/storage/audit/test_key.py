@@ -15,7 +15,7 @@ from holdfast.storage.audit import log as audit
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from support import each_disk, record
+from kit.disks import each_disk, record
 
 
 def same(one: AuditKey, two: AuditKey) -> bool:

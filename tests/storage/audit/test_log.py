@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from audit_support import D1, D2, D3, DAY_S, KEY, NOON, Clock, events, fill, found, lines_of
 from holdfast import errors
 from holdfast.storage.audit import log as audit
 from holdfast.storage.audit import seals, verify
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from support import Struck, each_disk, each_fault, examples, record, scratch, striking
+from kit.audit import D1, D2, D3, DAY_S, KEY, NOON, Clock, events, fill, found, lines_of
+from kit.disks import Struck, each_disk, each_fault, examples, record, scratch, striking
 
 
 def test_the_format_on_disk(tmp_path: Path) -> None:

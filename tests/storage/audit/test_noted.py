@@ -8,9 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clock_support import SetClock
-from engine_support import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 from holdfast.storage.audit import from_journal, seals
+from kit.clock import SetClock
+from kit.engine import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+
+# Whole runs, of seconds each.
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from audit_support import D1, D2, KEY, Clock, fill, lines_of
 from holdfast import errors
 from holdfast.storage.audit import log, proofs, seals, verify
-from support import scratch
+from kit.audit import D1, D2, KEY, Clock, fill, lines_of
+from kit.disks import scratch
 
 
 def test_every_sealed_record_proves_to_a_stranger(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from audit_support import D1, D2, D3, D4, DAY_S, KEY, NOON, Clock, fill, found, lines_of
 from holdfast import errors
 from holdfast.storage.audit import log as audit
 from holdfast.storage.audit import seals, verify
@@ -15,7 +14,8 @@ from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.audit.verify import AuditFinding
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from support import each_disk, record, scratch
+from kit.audit import D1, D2, D3, D4, DAY_S, KEY, NOON, Clock, fill, found, lines_of
+from kit.disks import each_disk, record, scratch
 
 # -- tier 3: every byte -----------------------------------------------------------------------------------------------
 

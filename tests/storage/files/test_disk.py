@@ -20,7 +20,7 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.testing.recorder import Call, PowerCut, Recorder
-from support import Struck, each_disk, each_fault, record, striking
+from kit.disks import Struck, each_disk, each_fault, record, striking
 
 
 def test_replace_survives_a_power_cut_at_every_operation(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import add, holdfast, landed, make_repo, sound
 from holdfast.storage.files import disk, filesystems
 from holdfast.storage.files.kernel import Kernel
 from holdfast.storage.records.blobs import Blobs
-from mount_support import mounts
-from support import require_strace
-from traced_disk import VARIANTS, trace
+from kit.disks import require_strace
+from kit.engine import add, holdfast, landed, make_repo, sound
+from kit.mounts import mounts
+from kit.traced_disk import VARIANTS, trace
 
 MOUNTS = r"""22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw
 23 22 0:21 / /mnt rw - tmpfs none rw

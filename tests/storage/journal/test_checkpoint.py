@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_support import build, files, intent, recover, view
 from holdfast import errors
 from holdfast.storage.files import disk
 from holdfast.storage.journal import checkpoint, intents
@@ -17,8 +16,9 @@ from holdfast.storage.journal.intents import Pairing
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal
 from holdfast.testing.recorder import Recorder
-from journal_writer import Counts
-from support import each_disk, each_fault, record, scratch
+from kit.checkpoints import build, files, intent, recover, view
+from kit.disks import each_disk, each_fault, record, scratch
+from kit.journal_writer import Counts
 
 
 class NewerCounts(Counts):

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from checkpoint_support import build, by_scan, files, keyed, recover, save, view
 from holdfast import errors
 from holdfast.storage.journal import checkpoint, intents
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal
 from holdfast.testing.recorder import Recorder
-from support import each_disk, each_fault, record
+from kit.checkpoints import build, by_scan, files, keyed, recover, save, view
+from kit.disks import each_disk, each_fault, record
 
 
 def stored_keys(root: Path) -> list[bytes]:

@@ -19,7 +19,7 @@ from holdfast.storage.journal import data_root
 from holdfast.storage.journal.data_root import create_root, open_root, read_format, read_root
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
-from support import each_disk, each_fault, examples, record, scratch
+from kit.disks import each_disk, each_fault, examples, record, scratch
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:

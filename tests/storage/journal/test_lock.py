@@ -22,10 +22,10 @@ from holdfast.storage.files import disk
 from holdfast.storage.journal import lock
 from holdfast.storage.journal.lock import DataLock, read_holder
 from holdfast.testing.recorder import Recorder
-from lock_support import HOLD, Children, hear, is_alive, name_run, tell
-from lock_support import children as children
-from lock_support import path as path
-from support import WAIT_S_MAX, each_disk, each_fault, examples, record
+from kit.disks import WAIT_S_MAX, each_disk, each_fault, examples, record
+from kit.locks import HOLD, Children, hear, is_alive, name_run, tell
+from kit.locks import children as children
+from kit.locks import path as path
 
 
 @pytest.fixture(autouse=True)

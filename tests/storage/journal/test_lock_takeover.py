@@ -12,10 +12,10 @@ import pytest
 from holdfast import errors, identity
 from holdfast.storage.journal import lock
 from holdfast.storage.journal.lock import DataLock, Holder, read_holder
-from lock_support import RAW, Children, hear, is_alive, name_run, tell
-from lock_support import children as children
-from lock_support import path as path
-from support import wait_for
+from kit.disks import wait_for
+from kit.locks import RAW, Children, hear, is_alive, name_run, tell
+from kit.locks import children as children
+from kit.locks import path as path
 
 
 def forge(path: Path, **fields: object) -> None:

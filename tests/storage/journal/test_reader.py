@@ -16,7 +16,7 @@ from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, decode_s
 from holdfast.storage.journal.reader import Chain, TornEnd
 from holdfast.storage.journal.writer import Journal
 from holdfast.testing.recorder import Recorder
-from support import each_disk, record, scratch
+from kit.disks import each_disk, record, scratch
 
 RUN_A, RUN_B = "000001-a", "000002-b"
 

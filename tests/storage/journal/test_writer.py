@@ -26,8 +26,8 @@ from holdfast.storage.journal.entry import GENESIS, Head, Record, Ref, encode, e
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal, run_id
 from holdfast.testing.recorder import Recorder
-from journal_writer import Counts
-from support import each_disk, each_fault, record, scratch
+from kit.disks import each_disk, each_fault, record, scratch
+from kit.journal_writer import Counts
 
 
 def read(wal: Path) -> list[tuple[str, int, str]]:

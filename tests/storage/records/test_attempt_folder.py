@@ -19,7 +19,7 @@ from holdfast.processes import starts
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import RECOVERY, RUNNER, Liveness, Running
-from runner_support import is_dead, kill, until
+from kit.runner import is_dead, kill, until
 
 # A runner as others see it: it has the lock, then the start, and says so.
 HOLD = """

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blob_support import ONE, PUTS, TWO, damage, file_of, flaws, sha
 from holdfast import errors
 from holdfast.storage.files import disk
 from holdfast.storage.records import blob_meta
 from holdfast.storage.records.blobs import Blobs, NewBlob
 from holdfast.testing.recorder import Recorder
-from support import record, scratch
+from kit.blobs import ONE, PUTS, TWO, damage, file_of, flaws, sha
+from kit.disks import record, scratch
 
 # -- what is put can be got -------------------------------------------------------------------------------------------
 

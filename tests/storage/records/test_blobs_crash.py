@@ -15,16 +15,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from blob_support import ONE, PUTS, THREE, TWO, damage, file_of, flaws, sha
 from holdfast import errors
 from holdfast.storage.files import disk
 from holdfast.storage.records import blob_meta
 from holdfast.storage.records.blobs import Blobs
 from holdfast.testing.powercut import Crash, lay
 from holdfast.testing.recorder import Recorder
-from support import each_disk, each_fault, examples, record, scratch
+from kit.blobs import ONE, PUTS, THREE, TWO, damage, file_of, flaws, sha
+from kit.disks import each_disk, each_fault, examples, record, scratch
 
-WRITER = Path(__file__).parent / "blob_writer.py"
+WRITER = Path(__file__).parent.parent.parent / "kit" / "blob_writer.py"
 
 
 # -- tier 1: power cuts and faults at every operation -----------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from holdfast import errors
 from holdfast.storage.records.ledger import LineLedger, Skip
 from holdfast.storage.records.redact import Scrubber
-from jsonl_support import ledger_in, numbers
+from kit.line_ledgers import ledger_in, numbers
 
 # -- records ----------------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from holdfast import errors
 from holdfast.storage.files import disk
 from holdfast.storage.records.ledger import Skip
 from holdfast.testing.recorder import Recorder
-from jsonl_support import grown, ledger_in, names, numbers
-from support import Struck, each_disk, each_fault, examples, record, scratch, striking
+from kit.disks import Struck, each_disk, each_fault, examples, record, scratch, striking
+from kit.line_ledgers import grown, ledger_in, names, numbers
 
 # -- power cuts and faults --------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from holdfast import errors
 from holdfast.storage.files import disk
 from holdfast.storage.records.ledger import Skip
 from holdfast.testing.recorder import Recorder
-from jsonl_support import grown, ledger_in, names, numbers
+from kit.line_ledgers import grown, ledger_in, names, numbers
 
 
 def test_rotation_by_size_reads_as_one_from_every_cursor(tmp_path: Path) -> None:

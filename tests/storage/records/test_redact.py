@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.storage.records.redact import REDACTED, Scrubber, is_secret_name
-from support import examples
+from kit.disks import examples
 
 plain = Scrubber(environ={})
 
