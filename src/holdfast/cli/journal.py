@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 import msgspec
 
-from holdfast.cli import as_of
 from holdfast.cli.options import as_json, complete_task, find_app
 from holdfast.cli.screen.terminal import Printer, local_time, moment, printing
 from holdfast.domain.entries import PAYLOADS
@@ -31,7 +30,7 @@ from holdfast.storage.journal.entry import Entry, encode
 from holdfast.storage.journal.reader import Chain, TornEnd
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.blobs import Blobs
-from holdfast.views import story
+from holdfast.views import as_of, story
 from holdfast.views.plain_story import fully
 
 POLL_MS = 200
@@ -304,7 +303,7 @@ def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) ->
         if as_json:
             printer.line(msgspec.json.encode(found))
         else:
-            as_of.show(printer, found)
+            _print_rows(printer, found)
 
 
 def _folded(ctx: click.Context, chain: Chain, at: str) -> tuple[State, str, Entry]:
@@ -314,4 +313,19 @@ def _folded(ctx: click.Context, chain: Chain, at: str) -> tuple[State, str, Entr
         return as_of.at_entry(chain, _run_named(chain, run), _number(seq))
     unix_s = moment(ctx, next(option for option in ctx.command.params if option.name == "at"), at)
     assert unix_s is not None
-    return as_of.at_moment(chain, unix_s)
+    found = as_of.at_moment(chain, unix_s)
+    if found is None:
+        raise NoSuchEntry(what=f"entry as old as {local_time(unix_s)}", wal=chain.wal)
+    return found
+
+
+def _print_rows(printer: Printer, found: as_of.AsOf) -> None:
+    printer.text(f"as of {found.run}:{found.seq}, {local_time(found.timestamp)}", "")
+    rows = [["TASK", "STATE", "ATTEMPTS", "SINCE", "DEPENDS ON", "TITLE"]]
+    for row in found.tasks:
+        title = " · ".join(part for part in (row.title, "; ".join(row.waits)) if part)
+        since, needs = local_time(row.changed_at), " ".join(row.depends_on) or "-"
+        rows.append([row.id, f"{row.state}", str(row.attempts), since, needs, title])
+    printer.reserve(*rows)
+    for number, cells in enumerate(rows):
+        printer.columns(cells, ["cyan"] if number else [])

@@ -42,11 +42,6 @@ def waiting_words(paths: Sequence[str]) -> str:
     return f"its landing waits: you have changed {', '.join(paths[:5])} in your checkout"
 
 
-def is_faulted(task: Task | None) -> bool:
-    """Whether a fault of the machine keeps its next step from being done; any run tries that again."""
-    return task is not None and bool(fault_words(task.cause, task.not_before))
-
-
 def next_step(
     task: str,
     state: TaskState,
@@ -83,6 +78,24 @@ def next_step(
     if state is TaskState.FAILED and kind in _FIRST:
         return f"{_FIRST[kind]}, then {_NEXT[state]}".format(task=task)
     return _NEXT.get(state, "holdfast show {task}" if is_held else "holdfast run").format(task=task)
+
+
+def next_step_of(
+    name: str, state: TaskState, task: Task | None, *, stuck: Sequence[Node] = (), is_held: bool = False
+) -> str:
+    """The same for a task of the journal; None: the journal does not know it yet."""
+    if task is None:
+        return next_step(name, state, stuck=stuck, is_held=is_held)
+    return next_step(
+        name,
+        state,
+        task.parked,
+        is_held=is_held,
+        faulted=bool(fault_words(task.cause, task.not_before)),
+        landing_waits=task.landing_waits,
+        stuck=stuck,
+        kind=str(task.outcome.get("kind") or ""),
+    )
 
 
 def _unstick(task: str, node: Node) -> list[str]:

@@ -1,9 +1,12 @@
-"""The tasks as they are on disk, journal and files together. Looking takes no lock and changes nothing."""
+"""The tasks as they are on disk, journal and files together. Reading takes no lock and changes nothing.
+
+`build_row` makes the rows of every list of tasks: of `holdfast list`, of the API, and of the journal as of a moment.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -12,6 +15,7 @@ from holdfast.app import App, View
 from holdfast.backlog.scan_cache import RememberingScanner
 from holdfast.backlog.scanner import FoundFile, Scan
 from holdfast.clock import wall
+from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.moments import moment
@@ -21,10 +25,18 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.wording import fault_words
 from holdfast.errors import HoldfastError, TaskUnknown
 from holdfast.layout import Layout
-from holdfast.views.next_step import is_faulted, next_step, stuck_behind, waiting_words
+from holdfast.views.next_step import next_step_of, stuck_behind, waiting_words
 
 if TYPE_CHECKING:
     from holdfast.checks.doctor import Finding
+
+# What every kind of row that has such a field shows as the journal has it.
+_OF_TASK = (
+    "id", "state", "attempts", "attempt", "agent", "model", "turns", "usd", "tokens", "parked", "progress", "added_at",
+    "changed_at", "cause", "landing_waits", "definition",
+)  # fmt: skip
+
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -131,89 +143,103 @@ def tell_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
         click.echo(plain(f"{layout.backlog}/{problem}"), err=True)
 
 
+# -- one task ---------------------------------------------------------------------------------------------------------
+
+
+def build_row(kind: type[R], task: Task | None, made: Definition, **more: Any) -> R:
+    """A row of any kind: of the task and its definition the fields that this kind has, and `more`, which wins."""
+    words = made.title or made.goal or str(made.command or "")
+    facts = {name: getattr(task, name) for name in _OF_TASK} if task is not None else {"id": made.id, "parked": ""}
+    facts |= {
+        "title": words.strip().partition("\n")[0],
+        "role": made.role or "",
+        "priority": PRIORITY if made.priority is None else made.priority,
+        "labels": made.labels,
+        "parent": made.parent or "",
+        "depends_on": made.depends_on,
+        "not_before": start_time(task, made),
+        **more,
+    }
+    return kind(**{name: facts[name] for name in kind.__struct_fields__ if name in facts})
+
+
+def build_node(task: Task | None, made: Definition, **more: Any) -> Node:
+    """The task in a graph that gives its reasons to wait; `more` are fields of the node."""
+    facts: dict[str, Any] = {"id": (task or made).id, "depends_on": made.depends_on, "parent": made.parent or ""}
+    facts["cancels"] = made.on_dependency_failed == "cancel"
+    if task is not None:
+        facts |= {"state": task.state, "parked": task.parked, "again": task.again}
+    return Node(**(facts | more))
+
+
+def start_time(task: Task | None, made: Definition) -> float:
+    """When its time comes, by its definition and by what it was put off for; 0: it waits for no time."""
+    return max(task.not_before if task else 0.0, made.not_before or 0.0)
+
+
+def fault_of(task: Task | None) -> str:
+    """The fault of the machine that holds a task up, in words."""
+    if task is None or task.state in (TaskState.CLOSED, TaskState.CANCELLED):
+        return ""
+    return fault_words(task.cause, task.not_before)
+
+
+def last_reason(task: Task) -> str:
+    """Why it has failed or was cancelled, or what became of the last attempt of one that is open again."""
+    is_told = task.state in (TaskState.FAILED, TaskState.CANCELLED) or (task.state is TaskState.OPEN and task.attempts)
+    return str(task.outcome.get("detail") or "") if is_told else ""
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
 def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: Sequence[FileProblem]) -> dict[str, Row]:
     # As the next run takes them in: those that were written first come first.
     new = sorted((name for name in files if name not in tasks), key=lambda name: files[name].written_ns)
-    names = [*tasks, *new]
+    found = {name: files[name].definition if name in files else Definition(name) for name in [*tasks, *new]}
+    states = {name: tasks[name].state if name in tasks else _state_of_new(files[name]) for name in found}
     graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
-    for name in names:
-        graph.put(_node(name, tasks.get(name), files.get(name)))
+    for name, made in found.items():
+        # Without the time, which is told with its cause.
+        graph.put(build_node(tasks.get(name), made, state=states[name]))
     rows = {}
-    for name in names:
-        task, file = tasks.get(name), files.get(name)
-        waits = [] if name not in stopped else ["its file has a problem"]
-        if task is not None and file is None and name not in stopped:
-            waits.append("the next run writes its file" if task.unfiled else "its file is gone")
-        waits += [why for why in graph.reasons_to_wait(name, now) if not why.startswith("it is ")]
-        if (start := _not_before(task, file)) > now:
-            cause = f": {task.cause}" if task is not None and task.cause and start == task.not_before else ""
-            waits.append(f"not before {moment(start)}{cause}")
-        elif task is not None and (fault := fault_words(task.cause, task.not_before)):
-            waits.append(fault)
-        if task is not None and task.landing_waits:
-            waits.append(waiting_words(task.landing_waits))
-        rows[name] = _row(name, task, file, waits, now, stuck=stuck_behind(graph, name))
+    for name, made in found.items():
+        task, file, state = tasks.get(name), files.get(name), states[name]
+        waits = _reasons_to_wait(graph, name, task, made, now)
+        if name in stopped:
+            waits.insert(0, "its file has a problem")
+        elif task is not None and file is None:
+            waits.insert(0, "the next run writes its file" if task.unfiled else "its file is gone")
+        more: dict[str, Any] = {"attempts": 0, "added_at": now} if task is None else {}
+        rows[name] = build_row(
+            Row,
+            task,
+            made,
+            **more,
+            state=state,
+            new=task is None,
+            agent=(task.agent if task else "") or made.agent or "",
+            waits=[] if state in (TaskState.CLOSED, TaskState.CANCELLED) else waits,
+            file=str(file) if file else "",
+            next_step=next_step_of(name, state, task, stuck=stuck_behind(graph, name)),
+            reason=last_reason(task) if task is not None and state is TaskState.FAILED else "",
+        )
     return rows
 
 
-def _node(name: str, task: Task | None, file: FoundFile | None) -> Node:
-    """Without the time, which is told with its cause."""
-    made = file.definition if file else None
-    return Node(
-        id=name,
-        depends_on=made.depends_on if made else (),
-        parent=(made.parent or "") if made else "",
-        state=_state(task, file),
-        parked=task.parked if task else "",
-        again=task is not None and task.again,
-        cancels=made is not None and made.on_dependency_failed == "cancel",
-    )
+def _reasons_to_wait(graph: Graph, name: str, task: Task | None, made: Definition, now: float) -> list[str]:
+    waits = [why for why in graph.reasons_to_wait(name, now) if not why.startswith("it is ")]
+    if (start := start_time(task, made)) > now:
+        cause = f": {task.cause}" if task is not None and task.cause and start == task.not_before else ""
+        waits.append(f"not before {moment(start)}{cause}")
+    elif fault := fault_of(task):
+        waits.append(fault)
+    if task is not None and task.landing_waits:
+        waits.append(waiting_words(task.landing_waits))
+    return waits
 
 
-def _row(
-    name: str, task: Task | None, file: FoundFile | None, waits: list[str], now: float, stuck: Sequence[Node]
-) -> Row:
-    made, state = file.definition if file else None, _state(task, file)
-    return Row(
-        id=name,
-        state=state,
-        new=task is None,
-        priority=made.priority if made and made.priority is not None else PRIORITY,
-        attempts=task.attempts if task else 0,
-        agent=(task.agent if task else "") or (made.agent if made else None) or "",
-        parked=task.parked if task else "",
-        waits=[] if state in (TaskState.CLOSED, TaskState.CANCELLED) else waits,
-        title=_title(made.title or made.goal or str(made.command or "")) if made else "",
-        labels=made.labels if made else (),
-        file=str(file) if file else "",
-        added_at=task.added_at if task else now,
-        landing_waits=task.landing_waits if task else (),
-        next_step=next_step(
-            name,
-            state,
-            task.parked if task else "",
-            faulted=is_faulted(task),
-            landing_waits=task.landing_waits if task else (),
-            stuck=stuck,
-            kind=str(task.outcome.get("kind") or "") if task else "",
-        ),
-        reason=str(task.outcome.get("detail") or "") if task and state is TaskState.FAILED else "",
-    )
-
-
-def _state(task: Task | None, file: FoundFile | None) -> TaskState:
-    if task is not None:
-        return task.state
-    if file is None:
-        return TaskState.OPEN
+def _state_of_new(file: FoundFile) -> TaskState:
     from holdfast.backlog.sync import state_of_new
 
     return state_of_new(file)
-
-
-def _not_before(task: Task | None, file: FoundFile | None) -> float:
-    return max(task.not_before if task else 0.0, (file.definition.not_before or 0.0) if file else 0.0)
-
-
-def _title(text: str) -> str:
-    return text.strip().partition("\n")[0]

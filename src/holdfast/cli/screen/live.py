@@ -19,7 +19,7 @@ from holdfast.domain.wording import money, plural
 from holdfast.landing import lost_landings
 from holdfast.landing.gate_results import OUTPUT, output_of_task
 from holdfast.storage.records.at_work import STATES as AT_WORK
-from holdfast.views.next_step import is_faulted, next_step, stuck_behind
+from holdfast.views.next_step import next_step_of, stuck_behind
 
 if TYPE_CHECKING:
     from holdfast.orchestrator.loop import Loop
@@ -112,16 +112,7 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
         if task.state is TaskState.FAILED:
             yield from (f"      | {line}" for line in output_of_task(loop.context.layout, loop.context.blobs, task))
         stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
-        step = next_step(
-            name,
-            task.state,
-            task.parked,
-            is_held=name in loop.holds,
-            faulted=is_faulted(task),
-            landing_waits=task.landing_waits,
-            stuck=stuck,
-            kind=str(task.outcome.get("kind") or ""),
-        )
+        step = next_step_of(name, task.state, task, stuck=stuck, is_held=name in loop.holds)
         # This run ends here: whoever still works is followed by the next one.
         yield f"    next: {'holdfast run' if task.state in AT_WORK else step}"
     if len(told) > LEFT_TOLD_MAX:

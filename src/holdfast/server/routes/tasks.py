@@ -12,16 +12,17 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import from_values
-from holdfast.domain.wording import fault_words
 from holdfast.errors import InputError
 from holdfast.landing.verify import gates_of
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import RUN
+from holdfast.views.rows import build_row, fault_of, last_reason
 
 LIMIT_MAX = 1000
 BATCH_MAX = 1000
 REASON_CHARS_MAX = 1000
+TITLE_CHARS_MAX = 200
 Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 
@@ -158,46 +159,9 @@ class Added(msgspec.Struct, frozen=True):
 
 
 def row(task: Task, made: Definition | None, held: str = "", lost: str = "", step: str = "") -> TaskRow:
-    words = (made.title or made.goal or str(made.command or "")).strip() if made else ""
-    return TaskRow(
-        id=task.id,
-        state=task.state,
-        title=words.partition("\n")[0][:200],
-        role=(made.role or "") if made else "",
-        priority=made.priority if made and made.priority is not None else 5,
-        labels=made.labels if made else (),
-        agent=task.agent,
-        model=task.model,
-        attempt=task.attempt,
-        attempts=task.attempts,
-        turns=task.turns,
-        usd=task.usd,
-        tokens=task.tokens,
-        parked=task.parked,
-        progress=task.progress,
-        added_at=task.added_at,
-        changed_at=task.changed_at,
-        parent=(made.parent or "") if made else "",
-        depends_on=made.depends_on if made else (),
-        not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0),
-        held=held,
-        cause=task.cause,
-        landing_waits=task.landing_waits,
-        fault=_fault(task),
-        lost=lost,
-        next_step=step,
-        reason=_reason(task),
-    )
-
-
-def _reason(task: Task) -> str:
-    tried = task.state is TaskState.OPEN and task.attempts
-    told = tried or task.state in (TaskState.FAILED, TaskState.CANCELLED)
-    return str(task.outcome.get("detail") or "")[:REASON_CHARS_MAX] if told else ""
-
-
-def _fault(task: Task) -> str:
-    return "" if task.state in (TaskState.CLOSED, TaskState.CANCELLED) else fault_words(task.cause, task.not_before)
+    bare = build_row(TaskRow, task, made or Definition(task.id), held=held, lost=lost, next_step=step)
+    reason = last_reason(task)[:REASON_CHARS_MAX]
+    return msgspec.structs.replace(bare, title=bare.title[:TITLE_CHARS_MAX], fault=fault_of(task), reason=reason)
 
 
 def given(new: NewTask) -> dict[str, Any]:
@@ -232,7 +196,7 @@ def row_of(api: Api, task: Task) -> TaskRow:
         held = hold.reason if hold else api.board.graph.stuck(task.id)
     lost = api.repository.lost.get(task.id)
     # A working run tries it again by itself.
-    step = lost.next_step if lost else RUN if _fault(task) and not api.loop.works else ""
+    step = lost.next_step if lost else RUN if fault_of(task) and not api.loop.works else ""
     return row(task, api.definition(task.id), held, lost.why if lost else "", step)
 
 
@@ -261,7 +225,7 @@ def view_of(api: Api, task: Task) -> TaskView:
         graph = api.board.graph
         waits = graph.reasons_to_wait(task.id, api.context.clock()) if task.id in graph else []
         subtasks = graph.subtasks(task.id)
-    waits += [fault] if (fault := _fault(task)) else []
+    waits += [fault] if (fault := fault_of(task)) else []
     gates = len(gates_of(made, api.config)) if made else 0
     return TaskView(
         task=row_of(api, task),
