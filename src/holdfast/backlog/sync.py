@@ -35,7 +35,7 @@ from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.fsm import Reason
 from holdfast.domain.moments import iso
 from holdfast.domain.state import Task
-from holdfast.domain.task import FOLDER_OF, TASK, TaskState, cancel_event
+from holdfast.domain.task import AT_WORK, FOLDER_OF, TASK, TaskState, cancel_event
 from holdfast.errors import (
     AlreadyExists,
     BlobCorrupt,
@@ -63,9 +63,7 @@ STATE_OF_FOLDER = {
     "closed": TaskState.CLOSED,
     "failed": TaskState.FAILED,
 }
-EDITABLE = {TaskState.CLAIMED, TaskState.IN_PROGRESS} | {
-    state for state, folder in FOLDER_OF.items() if folder == "open"
-}
+EDITABLE = AT_WORK | {state for state, folder in FOLDER_OF.items() if folder == "open"}
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from holdfast.checks.gc import is_left_by_cancelling
 from holdfast.config.settings import Config
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State, Task
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.wording import plural, size
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
@@ -45,7 +45,6 @@ DISK_BYTES_MIN = 1 << 30
 CLOCK_S_MAX = 60.0
 _TAIL_BYTES = 1 << 20
 RUN = "holdfast run"
-_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
@@ -168,7 +167,7 @@ def lock_part(layout: Layout) -> Part:
 def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
     """Agents that live without a run, and claims whose agent is gone."""
     is_run = live_owner(layout.lock) is not None
-    current = {task.attempt: task for task in tasks if task.state in _AT_WORK}
+    current = {task.attempt: task for task in tasks if task.state in AT_WORK}
     findings, living = [], 0
     for attempt in sorted(_folders(layout.attempts) | current.keys()):
         files, task = layout.attempt_files(attempt), current.get(attempt)

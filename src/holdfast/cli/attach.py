@@ -18,12 +18,12 @@ from holdfast.cli.screen.agent_output import Records, lines
 from holdfast.cli.screen.terminal import Printer, printing
 from holdfast.domain.printable import plain
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.wording import money
 from holdfast.errors import NeverAttempted
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.at_work import STATES, at_work, clock
+from holdfast.storage.records.at_work import at_work, clock
 from holdfast.storage.records.attempt_folder import Liveness
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ POLL_MS = 100
 # The journal is read so many polls apart: only it can tell that an attempt is over.
 LOOK_EVERY = 5
 # From these an attempt may still be gone on with, while somebody runs.
-_GOES_ON = STATES | {TaskState.ORPHANED}
+_GOES_ON = AT_WORK | {TaskState.ORPHANED}
 
 New = Callable[[], Iterator[Any]]
 Tell = Callable[[Any], None]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent, NoBranch, NoCommit
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHANGED_TOLD_MAX = 3
 # What a run goes on with, whatever agents are there.
-_UNDER_WAY = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
+_UNDER_WAY = AT_WORK | {TaskState.ORPHANED, TaskState.DONE}
 _DOES = {
     "full": "works without asking you ({flags})",
     "edits": "changes files without asking you ({flags}), and runs commands only as its own settings allow",

@@ -13,11 +13,9 @@ from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import after_this, model_for
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, TaskEvent
 from holdfast.engine.context import RunContext
 from holdfast.engine.outcome import unsettled_spend
-
-_TAKEN = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 
 
 class Reassignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +31,7 @@ def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
     assert context is not None
     if not decision.has_begun():
         expect_decided(task, "reassigned")
-        if task.state not in _TAKEN:
+        if task.state not in AT_WORK:
             hint = f"only what somebody works on can be; `holdfast edit {task.id} --agent NAME` names who begins it."
             raise refused(task, "reassigned", hint)
         agent, model = _successor(context, task, asked.agent)

@@ -15,13 +15,12 @@ from holdfast.decisions.tasks import Several
 from holdfast.decisions.turns import settle
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.engine import outcome
 from holdfast.engine.context import RunContext
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.attempt_folder import POLL_S, Liveness
 
-AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 # Beyond its grace period a runner takes a snapshot and writes its ledgers.
 SPARE_S = 30.0
 # So long a run that ends waits for runners that it has just begun.

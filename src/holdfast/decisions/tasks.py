@@ -11,7 +11,7 @@ from holdfast.decisions.context import Answer, DecidedNow, DecisionContext, Late
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
-from holdfast.domain.task import TASK, TaskEvent, TaskState, cancel_event
+from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
 from holdfast.engine import landed_before, leftovers
 from holdfast.engine.turns import Follower
 from holdfast.errors import (
@@ -26,8 +26,7 @@ from holdfast.storage.records import attempt_folder
 _GIVE_UP = (
     TaskEvent.VERIFICATION_REJECTED, TaskEvent.MANUAL_CANCEL, TaskEvent.REJECTED, TaskEvent.UNRECOVERABLE,
 )  # fmt: skip
-_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
-_UNDER_WAY = _AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
+_UNDER_WAY = AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
 
 
 # -- cancel ----------------------------------------------------------------------------------------------------
@@ -73,7 +72,7 @@ def expect_at_rest(decision: DecisionContext, task: Task, verb: str) -> None:
 
 def end_attempt(decision: DecisionContext, task: Task) -> None:
     """Returns when nothing of the task's attempt is alive, and all that it completed is journalled."""
-    if task.state not in _AT_WORK or not task.starts:
+    if task.state not in AT_WORK or not task.starts:
         return
     files = decision.layout.attempt_files(task.attempt)
     # A runner that is on its way to its start finds it taken, and does nothing.

@@ -13,11 +13,10 @@ from holdfast.domain.definition import is_id, render
 from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
 from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.engine import outcome
 from holdfast.engine.attempt_commits import attempt_named, base_of, snapshot_of, snapshots_of
 from holdfast.engine.base_tree import expect_nested, expect_whole
-from holdfast.engine.plan import AT_WORK
 from holdfast.errors import TaskExists, TurnUnknown
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.journal.entry import Record
@@ -97,7 +96,7 @@ def _expect_undoable(decision: DecisionContext, task: Task) -> None:
 def settle(decision: DecisionContext, task: Task) -> None:
     """An attempt that ended, or died, while nobody ran is taken for what it is before anything is put back."""
     context = decision.context
-    if context is None or task.state not in (TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED):
+    if context is None or task.state not in AT_WORK | {TaskState.ORPHANED}:
         return
     if task.remote:
         hint = f"its worker can give it back, and `holdfast cancel {task.id}` gives it up."

@@ -18,7 +18,7 @@ from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
 from holdfast.domain.overlay import Overlay
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
-from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, IllegalTransition
 
 
@@ -143,10 +143,9 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Task).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
 _NOTHING = Spend()
-_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 # Events after which the next claim goes on with the same attempt.
 _GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN}
-_HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
+_HELD = AT_WORK | {TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
 
 
 class _Contradiction(Exception):
@@ -252,7 +251,7 @@ class State:
             attempt_history.claim(task, moved)
         elif target not in _HELD:
             task.agent, task.remote = "", False
-        if target not in _AT_WORK:
+        if target not in AT_WORK:
             outage.fold_move(self.outages, task, moved, entry.timestamp)
             task.reserved, task.began = Caps(), 0.0
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)

@@ -17,7 +17,7 @@ from holdfast.domain.definition import Definition, parse
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.state import Task
-from holdfast.domain.task import FOLDER_OF, TaskState
+from holdfast.domain.task import AT_WORK, FOLDER_OF, TaskState
 from holdfast.errors import (
     BacklogFolderMissing,
     BlobCorrupt,
@@ -31,7 +31,7 @@ from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.blobs import Blobs
 
-_ACTIVE = {TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED, TaskState.DONE}
+_ACTIVE = AT_WORK | {TaskState.ORPHANED, TaskState.DONE}
 
 
 class Board:

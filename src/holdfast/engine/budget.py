@@ -16,10 +16,9 @@ from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.state import DAY_S, State, Task
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK
 
 Scope = Literal["task", "run", "day"]
-_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _WORDS = {"usd": "dollars", "tokens": "tokens", "turns": "turns", "seconds": "seconds"}
 # Sums of floats differ in their last bits, whichever way they were added up.
 _ALIKE = 1e-9
@@ -94,7 +93,7 @@ def _set_aside(tasks: Iterable[Task]) -> Spend:
     """What agents at work may still spend. One without a limit has nothing set aside, and counts as it spends."""
     total = Spend()
     for task in tasks:
-        if task.state in _AT_WORK:
+        if task.state in AT_WORK:
             left = task.reserved.less(task.used)
             total += Spend(left.usd or 0.0, left.tokens or 0, left.turns or 0, left.seconds or 0.0)
     return total

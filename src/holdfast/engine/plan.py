@@ -16,7 +16,7 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.graph import Graph
 from holdfast.domain.state import State, Task
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.storage.records.attempt_folder import Liveness
 
 
@@ -90,9 +90,6 @@ class Lapse(msgspec.Struct, frozen=True, tag=True):
 
 
 Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | Finish | StartTask | Lapse
-
-AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
-_STEPS = AT_WORK | {TaskState.ORPHANED, TaskState.FAILED}
 
 
 def plan(

@@ -25,7 +25,7 @@ from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import Reason
 from holdfast.domain.moments import moment
 from holdfast.domain.state import State, Task
-from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
+from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, verb_of
 from holdfast.errors import (
     ClaimLost,
     ClaimRefused,
@@ -53,7 +53,6 @@ Clock = Callable[[], float]
 CHECKPOINT_EVERY = 5000
 # The state as it was read, the last entry, and what the lock said of its last owner; gives facts for `run_started`.
 Judge = Callable[[State, Ref | None, Holder | None], dict[str, Any]]
-_HELD = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 
 
 def checkpoint_files(layout: Layout) -> Files:
@@ -272,7 +271,7 @@ class FileLedger:
         """Nobody's heartbeat is known after a restart: who holds a task through the API has the time of a lease."""
         with self._mutex:
             for task in self._state.tasks.values():
-                if task.remote and task.state in _HELD:
+                if task.remote and task.state in AT_WORK:
                     token = f"{task.attempt}/{task.claims}"
                     self._leases.grant(Claim(task.id, task.attempt, task.agent, token, 0.0), lease_s)
 
@@ -351,7 +350,7 @@ class FileLedger:
         self._unsaved += 1
         self._observers.tell("folded", self.run, entry)
         name = entry.inputs.get("task", "")
-        if self._leases.of(name) is not None and self._state.tasks[name].state not in _HELD:
+        if self._leases.of(name) is not None and self._state.tasks[name].state not in AT_WORK:
             self._leases.drop(name)
 
     def _move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Ref:

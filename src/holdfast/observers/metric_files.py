@@ -28,7 +28,7 @@ import msgspec
 from holdfast.config.settings import LedgerSettings as Limits
 from holdfast.domain.entries import MOVES
 from holdfast.domain.state import State, Task
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
@@ -42,7 +42,6 @@ PAUSE_S = 1.0
 # A batch is written at once, and never cut in two by a rotation: a line is rarely longer than this.
 _LINE_BYTES = 512
 _BATCH_MAX = 1000
-_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 Say = Callable[[str], None]
@@ -105,7 +104,7 @@ def _lines_of(entry: Entry, task: Task | None, began: float) -> Iterator[tuple[s
     if kind == "turn_completed" and entry.inputs.get("snapshot"):
         names = ("task", "attempt", "turn", "snapshot", "usd", "tokens", "seconds")
         yield "snapshots", {name: entry.inputs.get(name, 0) for name in names}
-    if kind in MOVES and began and task.state not in _AT_WORK:
+    if kind in MOVES and began and task.state not in AT_WORK:
         yield "sessions", {**_sitting(task), "began": began, "ended": entry.timestamp, **_ending(entry, task)}
     if kind in MOVES and (task.state in _OVER or (task.state is TaskState.FAILED and not task.again)):
         yield "tasks", {**_whole(task), **_ending(entry, task)}

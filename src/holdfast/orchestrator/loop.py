@@ -25,14 +25,13 @@ from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.engine import leftovers
 from holdfast.engine.context import RunContext
 from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, take_foreign
 from holdfast.engine.landing import finish, see_to_lost
 from holdfast.engine.landing_thread import LandingThread
 from holdfast.engine.plan import (
-    AT_WORK,
     GIVEN_UP,
     ApplyExit,
     Command,

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.domain.entries import MOVES
 from holdfast.domain.spend import Spend
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.storage.audit.run_ends import RunEnds
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.reader import Chain
@@ -28,7 +28,6 @@ MARKS_MAX = 2_000
 VERDICTS_OF_A_TASK_MAX = 20
 SITTINGS_MAX = 20_000
 RUNS_MAX = 2_000
-_AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 _OVER = {TaskState.FAILED, TaskState.CLOSED, TaskState.CANCELLED}
 # What a time line marks, apart from what was lost and recovered. That a task has reached its end is no mark: there are
 # as many of those as there are tasks, and soon they would be all there is.
@@ -208,7 +207,7 @@ class Chronicle:
         known.outcome = inputs.get("outcome") or known.outcome
         if rest := inputs.get("rest"):
             self._spend(known, msgspec.convert(rest, Spend))
-        if target not in _AT_WORK:
+        if target not in AT_WORK:
             known.ended = known.ended or entry.timestamp
             if (sitting := self._open.pop(known.id, None)) is not None:
                 sitting.ended, sitting.session = entry.timestamp, known.session

@@ -14,11 +14,10 @@ import msgspec
 
 from holdfast.clock import monotonic, wall
 from holdfast.domain.printable import plain, plain_json
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.wording import money, plural
 from holdfast.landing import lost_landings
 from holdfast.landing.gate_results import OUTPUT, output_of_task
-from holdfast.storage.records.at_work import STATES as AT_WORK
 from holdfast.views.next_step import next_step_of, stuck_behind
 
 if TYPE_CHECKING:

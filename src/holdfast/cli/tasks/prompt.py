@@ -13,7 +13,7 @@ from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.printable import plain_lines
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.views.rows import look, unknown
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _prompt(app: App, name: str) -> str:
 
 def _at_rest(task: Task) -> Task:
     """The task as it is when it can be claimed: what is at work goes on, and what has failed is tried again."""
-    if task.state in (TaskState.CLAIMED, TaskState.IN_PROGRESS, TaskState.ORPHANED):
+    if task.state in AT_WORK | {TaskState.ORPHANED}:
         return msgspec.structs.replace(task, continues=True)
     if task.state is TaskState.FAILED and not task.again and seems_lost(task):
         return msgspec.structs.replace(task, session="")

@@ -21,14 +21,13 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.state import State
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK
 from holdfast.layout import Layout
 from holdfast.server.operations import Operation, Principal
 from holdfast.server.problems import Problem
 from holdfast.storage.files import disk
 
 PREFIX = "hf"
-AT_WORK = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 ROLES = {"operator": "o", "reader": "r"}
 
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from holdfast.engine.plan import AT_WORK
+from holdfast.domain.task import AT_WORK
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
 from holdfast.server.event_feed import EventStream

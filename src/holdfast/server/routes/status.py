@@ -12,10 +12,9 @@ from msgspec import Meta
 from holdfast import __version__
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.engine import outages
 from holdfast.engine.outages import OutageRow
-from holdfast.engine.plan import AT_WORK
 from holdfast.errors import HoldfastError
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation

@@ -12,12 +12,11 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.state import Task
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK
 from holdfast.domain.wording import given_words
 from holdfast.layout import Attempt, Layout
 from holdfast.storage.files import plain
 
-STATES = {TaskState.CLAIMED, TaskState.IN_PROGRESS}
 # Enough for the last few events of an agent; one long output may hide the tool before it.
 TAIL_BYTES = 1 << 16
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -45,7 +44,7 @@ class AtWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
-    found = [glance(layout.attempt_files(task.attempt), task) for task in tasks if task.state in STATES]
+    found = [glance(layout.attempt_files(task.attempt), task) for task in tasks if task.state in AT_WORK]
     return sorted(found, key=lambda each: each.task)
 
 
