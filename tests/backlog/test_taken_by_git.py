@@ -210,7 +210,7 @@ def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
 def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known(repo, "a", "b")
     place = layout(repo).backlog_open / "a.yaml"
-    content, real = place.read_bytes(), repository.look_for
+    content, real = place.read_bytes(), repository.find_gone
 
     def popped(*args: Any) -> Any:
         place.write_bytes(content)
@@ -218,7 +218,7 @@ def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monk
 
     with App(repo, load(repo, environ={})).session() as session:
         place.unlink()
-        monkeypatch.setattr(repository, "look_for", popped)
+        monkeypatch.setattr(repository, "find_gone", popped)
         assert take_in(session.ledger, session.backlog, session.blobs).cancelled == []
     assert state(repo).tasks["a"].state is TaskState.OPEN
 

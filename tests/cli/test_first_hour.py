@@ -341,5 +341,5 @@ def test_a_run_in_the_background_beside_another_is_told_who_runs(tmp_path: Path)
     with started(repo, "run", "--plain") as run:
         wait_for(lambda: "in progress" in type_in(repo, "list").stdout, "it works")
         done = type_in(repo, "run", "--detach")
-        assert done.returncode == 7 and "Somebody runs here already" in done.stderr and str(run.pid) in done.stderr
+        assert done.returncode == 7 and "A run is already active here" in done.stderr and str(run.pid) in done.stderr
         assert type_in(repo, "stop", "--agents").returncode == 0

@@ -59,7 +59,7 @@ def test_agents_that_outlived_their_run_are_ended_and_continued(repo: Path) -> N
     assert not alive(repo, "one.1") and not alive(repo, "two.1")
     tasks = state(repo).tasks
     assert all(task.state is TaskState.OPEN and task.continues and not task.parked for task in tasks.values())
-    assert "Nobody runs" in holdfast(repo, "stop", "--agents", code=7)
+    assert "No run is active" in holdfast(repo, "stop", "--agents", code=7)
     sound(repo)
     go.touch()
     holdfast(repo, "run")

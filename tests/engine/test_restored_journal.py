@@ -58,12 +58,12 @@ def test_a_journal_shorter_than_its_witnesses_is_not_worked_on(repo: Path) -> No
     at = with_lost_future(repo)
     out = holdfast(repo, "run", code=4)
     assert git(repo, "rev-parse", "main") == at and git(repo, "show", "main:b.txt") == "b"
-    assert "is older than what lies beside it" in out and "holdfast resolve --journal-restored" in out
+    assert "is older than the files beside it" in out and "holdfast resolve --journal-restored" in out
     assert "runtime/lock" in out and "audit" in out and "metrics/position.json" in out and "t5.1/start-1" in out
     assert "older than" in holdfast(repo, "gc", code=4) and "older than" in holdfast(repo, "retry", "t5", code=4)
     assert "t5.1/start-1" in holdfast(repo, "check", code=4)
     said = holdfast(repo, "doctor", code=None)
-    assert "is older than what lies beside it" in said and "holdfast resolve --journal-restored" in said
+    assert "is older than the files beside it" in said and "holdfast resolve --journal-restored" in said
     holdfast(repo, "resolve", "--journal-restored")
     assert "is older than" not in holdfast(repo, "doctor", code=None)
 
@@ -80,7 +80,7 @@ def test_each_witness_is_enough(repo: Path, witness: str) -> None:
         if folder[0] != witness:
             shutil.rmtree(folder[1])
     runs = sorted(where.wal.iterdir())
-    assert "is older than what lies beside it" in holdfast(repo, "run", code=4)
+    assert "is older than the files beside it" in holdfast(repo, "run", code=4)
     assert sorted(where.wal.iterdir()) == runs
 
 

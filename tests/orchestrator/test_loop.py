@@ -433,7 +433,7 @@ def test_what_cannot_be_gone_on_with_is_given_up(repo: Path) -> None:
     out = holdfast(repo, "run", code=20)
     task = state(repo).tasks["t"]
     assert task.state is TaskState.FAILED and task.outcome["kind"] == "unrecoverable", out
-    assert "Nobody is named as the author" in task.outcome["detail"] and task.turn == 3
+    assert "The author of what lands in" in task.outcome["detail"] and task.turn == 3
 
 
 def test_what_was_undone_is_done_again(repo: Path) -> None:

@@ -80,7 +80,7 @@ def carried_off(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mappin
 
 def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Gone:
     # Asks git, which those who only look do without.
-    from holdfast.git.repository import Gone, look_for
+    from holdfast.git.repository import Gone, find_gone
 
     if not backlog.folder.is_dir():
         # Git took it as a whole, and can be asked nothing there.
@@ -88,7 +88,7 @@ def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mappin
     for tries_left in reversed(range(TRIES)):
         # Somebody's git may drop a stash, delete a ref or take the folder while ours is asked about it.
         try:
-            return look_for(backlog.folder, texts, lambda name: tasks[name].added_at)
+            return find_gone(backlog.folder, texts, lambda name: tasks[name].added_at)
         except GitFailed:
             if not backlog.folder.is_dir():
                 break

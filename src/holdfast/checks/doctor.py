@@ -299,7 +299,7 @@ def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | N
     findings = []
     if found := witnesses.contradictions(layout, state, end, read_holder(layout.lock), repo):
         said = (
-            f"The journal is older than what lies beside it: {witnesses.in_short(found)}. Put the newer journal back."
+            f"The journal is older than the files beside it: {witnesses.in_short(found)}. Put the newer journal back."
         )
         findings.append(Finding(f"{said} If it is lost:", "holdfast resolve --journal-restored"))
     if state.audit is not None and not noted.holds(layout, state.audit):

@@ -1,4 +1,4 @@
-"""What every error has, and the errors of bad input."""
+"""The base class of all errors, and the errors of bad input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HoldfastError(Exception):
         super().__init__(_sentence(type(self), facts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An exception is copied and pickled by its positional arguments, and this one takes none.
+        # copy and pickle pass positional arguments, and this class takes none.
         return functools.partial(type(self), **self.facts), (), self.__dict__
 
     def __getattr__(self, name: str) -> Any:
@@ -32,7 +32,7 @@ class HoldfastError(Exception):
 
 
 def _sentence(kind: type[HoldfastError], facts: dict[str, Any]) -> str:
-    # `python -OO` strips docstrings; the facts alone still tell what happened.
+    # `python -OO` strips docstrings; the facts alone still say what happened.
     template = kind.__doc__ or kind.__name__ + ": " + ", ".join(f"{name} {{{name}}}" for name in facts)
     return " ".join(inspect.cleandoc(template).split("\n")).format(**facts)
 
@@ -76,16 +76,15 @@ class FormatMissing(InputError):
 
 
 class RootOfAnother(InputError):
-    """The data root {path} is of the repository that begins with commit {recorded}, and {repo} does not have it: it
-    {first}. Nothing was changed; name another data root with --data-root, or, if {repo} is that repository with its
-    history rewritten, set `root_commit` in {file} to "" and start again."""
+    """The data root {path} belongs to the repository whose first commit is {recorded}, and {repo} does not have that
+    commit: it {first}. Nothing was changed; name another data root with --data-root, or, if {repo} is that repository
+    with its history rewritten, set `root_commit` in {file} to "" and start again."""
 
 
 class RootTracked(InputError):
-    """The data root {path} is not taken: git tracks {file} in it ({count} such), so it may have been made elsewhere,
-    and would bring what others decided to run. Git may carry only its .gitignore, backlog/ and config/. Nothing was
-    changed; if it is yours, take it out of git with `{command}` and the like, and commit that; else name another with
-    --data-root."""
+    """The data root {path} was refused: git tracks {file} in it ({count} in all), so it may come from somebody else and
+    decide what runs here. Git may carry only its .gitignore, backlog/ and config/. Nothing was changed; if it is yours,
+    take it out of git with `{command}` and the like, and commit that; else name another with --data-root."""
 
 
 class ConfigError(InputError):
@@ -117,11 +116,11 @@ class NotInitialised(InputError):
 
 
 class BacklogAlone(NotInitialised):
-    """There is a backlog in {path}, and no Holdfast yet: git carries what people write, and the rest is made on each
-    machine. Nothing was changed; type `holdfast init`, which makes it and keeps every file as it is."""
+    """There is a backlog in {path}, but no Holdfast yet: git carries what people write, and each machine makes the
+    rest. Nothing was changed; type `holdfast init`, which makes it and keeps every file as it is."""
 
 
 class RepositoryMoved(NotInitialised):
-    """There is no Holdfast in {repo} yet: {path} is missing. But {found} is of a repository with the same first
+    """There is no Holdfast in {repo} yet: {path} is missing. But {found} belongs to a repository with the same first
     commit, which is no longer where it was. Nothing was changed; if you moved it here, type `{command}`, otherwise
     `holdfast init`."""

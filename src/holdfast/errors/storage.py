@@ -32,17 +32,17 @@ class FileMissing(DiskError):
 
 class SyncFailed(DiskError):
     """Could not {operation} {path}: {reason}. Nothing is acknowledged after a failed sync, and a sync is never tried
-    twice; stop, check the disk, and start again to go on from what is really on it."""
+    twice; stop, check the disk, and start again to continue from what is really on it."""
 
 
 class Poisoned(DiskError):
     """{path} takes no more records, because an earlier write or sync of it failed ({reason}). Stop, check the disk,
-    and start again to go on from what is really on it."""
+    and start again to continue from what is really on it."""
 
 
 class OutputFailed(HoldfastError, exit_code=3):
-    """The output could not be written: {reason}. What was done is kept, and only the telling of it is lost; `holdfast
-    list` shows how things stand."""
+    """The output could not be written: {reason}. What was done is kept, and only its output is lost; `holdfast list`
+    shows the tasks and their states."""
 
 
 # -- journal ----------------------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ class JournalCorrupt(HoldfastError, exit_code=4):
 
 
 class JournalShorter(HoldfastError, exit_code=4):
-    """The journal in {wal} is older than what lies beside it: {witnesses}. It seems to have been put back from a
-    backup. Nothing was changed, and nothing is worked on: put the newer journal back into that folder or, where it is
+    """The journal in {wal} is older than the files beside it: {witnesses}. It seems to have been put back from a
+    backup. Nothing was changed, and no task is worked on: put the newer journal back into that folder or, where it is
     lost, type `holdfast resolve --journal-restored`, which moves what the journal does not know to quarantine/."""
 
 
@@ -65,8 +65,8 @@ class EntryUnknown(HoldfastError, exit_code=2):
 
 
 class EntryUnfit(JournalCorrupt):
-    """Entry {seq} of run {run}, a {decision_type}, cannot be: {reason}. Nothing was changed or deleted; look at it
-    with `holdfast log`, or restore runtime/wal from a backup."""
+    """Entry {seq} of run {run}, a {decision_type}, is not valid there: {reason}. Nothing was changed or deleted; look
+    at it with `holdfast log`, or restore runtime/wal from a backup."""
 
 
 class NoSuchEntry(InputError):
@@ -128,7 +128,7 @@ class RecordUnfit(InputError):
 
 class CursorAhead(InputError):
     """The cursor {cursor} lies past the end of {path} ({end}). It belongs to another ledger, or to records that were
-    read before they were durable and lost with the power. Nothing was changed; go on from the end."""
+    read before they were durable and lost with the power. Nothing was changed; continue from the end."""
 
 
 class SegmentDamaged(HoldfastError, exit_code=4):
@@ -153,7 +153,7 @@ class TakeOverRefused(HoldfastError, exit_code=7):
 
 
 class TakeOverFailed(Locked):
-    """{path} was to be taken over from {holder}. That one is gone or was sent SIGKILL, but {reason}. No epoch was
+    """{path} was to be taken over from {holder}. That process is gone or was sent SIGKILL, but {reason}. No epoch was
     taken; start again once the lock is free."""
 
 

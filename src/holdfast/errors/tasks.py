@@ -12,7 +12,7 @@ class IllegalTransition(HoldfastError, exit_code=9):
 
 
 class MoveRefused(IllegalTransition):
-    """{what} cannot be {verb}: it is {state}. It stays as it is, and the refusal is on record; `holdfast show` tells
+    """{what} cannot be {verb}: it is {state}. It stays as it is, and the refusal is on record; `holdfast show` says
     what can be done with it."""
 
 
@@ -21,7 +21,7 @@ class TaskUnknown(InputError):
 
 
 class NothingParked(HoldfastError, exit_code=9):
-    """Nothing of the task {task} waits for a decision: it is {state}. Nothing was changed; `holdfast show {task}` tells
+    """Nothing of the task {task} waits for a decision: it is {state}. Nothing was changed; `holdfast show {task}` says
     what it waits for."""
 
 
@@ -35,19 +35,19 @@ class TurnUnknown(InputError):
 
 
 class TaskIsFinal(HoldfastError, exit_code=9):
-    """The task {task} is {state}, and an edit of its definition would count for nothing. Nothing was written; add a
-    new task."""
+    """The task {task} is {state}, so an edit of its definition would have no effect. Nothing was written; add a new
+    task."""
 
 
 # -- backlog ----------------------------------------------------------------------------------------------------------
 
 
 class DefinitionInvalid(InputError):
-    """The task file {name} cannot be used: {problems}. Nothing was written; mend what is named, then try again."""
+    """The task file {name} cannot be used: {problems}. Nothing was written; correct that, then try again."""
 
 
 class DefinitionLost(HoldfastError, exit_code=4):
-    """The definition that {task} is worked on with cannot be read: {reason} The task waits, and all others go on;
+    """The definition that {task} was claimed with cannot be read: {reason} The task waits, and all others continue;
     restore that file and type `holdfast resolve {task} --retry`, or give the task up with `holdfast resolve {task}
     --abandon`."""
 

@@ -23,7 +23,7 @@ class GitFailed(HoldfastError, exit_code=8):
 
 class GitFault(GitFailed):
     """`git {command}` could not do its work in {path}: {reason}. What was acknowledged before is kept; fix the cause,
-    and it is tried again."""
+    and Holdfast tries again."""
 
 
 class SandboxFailed(HoldfastError, exit_code=8):
@@ -33,7 +33,8 @@ class SandboxFailed(HoldfastError, exit_code=8):
 
 class GitSyncFailed(SyncFailed):
     """`git {command}` could not make its work durable in {path}: {reason}. Nothing is acknowledged after a failed
-    sync, and a sync is never tried twice; stop, check the disk, and start again to go on from what is really on it."""
+    sync, and a sync is never tried twice; stop, check the disk, and start again to continue from what is really on
+    it."""
 
 
 class ObjectsDamaged(HoldfastError, exit_code=8):
@@ -46,7 +47,7 @@ class GitUnusable(HoldfastError, exit_code=8):
 
 
 class GitLocked(HoldfastError, exit_code=8):
-    """{path} is held by {holder}. Nothing was changed; let that git end, then it is tried again by itself."""
+    """{path} is held by {holder}. Nothing was changed; Holdfast tries again by itself once that git has ended."""
 
 
 class LandingLost(HoldfastError, exit_code=8):
@@ -66,19 +67,19 @@ class GateStuck(HoldfastError, exit_code=8):
 
 
 class NotWritable(InputError):
-    """`sandbox_writable` names {path}, which is not there, or is no whole path. Nothing was started; make it, or take
-    it out of config/settings.yaml."""
+    """`sandbox_writable` names {path}, which does not exist or is not an absolute path. Nothing was started; make it,
+    or take it out of config/settings.yaml."""
 
 
 class NoIdentity(InputError):
-    """Nobody is named as the author of what lands in {repo}. The work is kept; type `git config user.name "Your Name"`
-    and `git config user.email you@example.org`, or set `git.author_name` and `git.author_email` in
+    """The author of what lands in {repo} is not set. The work is kept; type `git config user.name "Your Name"` and
+    `git config user.email you@example.org`, or set `git.author_name` and `git.author_email` in
     config/settings.yaml."""
 
 
 class NoTarget(InputError):
-    """There is no branch in {repo} that work could land on: {reason}. Nothing was changed; check out a branch that has
-    a commit, or name one as `git.target_branch` in config/settings.yaml."""
+    """{repo} has no branch for work to land on: {reason}. Nothing was changed; check out a branch that has a commit, or
+    name one as `git.target_branch` in config/settings.yaml."""
 
 
 class NoCommit(NoTarget):
@@ -98,8 +99,8 @@ class BranchDeleted(NoTarget):
 
 
 class DetachedHead(NoTarget):
-    """No branch is checked out in {repo}, so there is none that work could land on. Nothing was changed; type `git
-    switch {branch}`, or name a branch as `git.target_branch` in config/settings.yaml."""
+    """No branch is checked out in {repo}, so work has none to land on. Nothing was changed; type `git switch {branch}`,
+    or name a branch as `git.target_branch` in config/settings.yaml."""
 
 
 class NotAWorktree(InputError):
@@ -112,7 +113,7 @@ class SubmoduleMissing(HoldfastError, exit_code=8):
 
 
 class RestoreIncomplete(HoldfastError, exit_code=8):
-    """{path} was put back to {name}, but these still differ: {paths}. Nothing else was touched; stop what writes
+    """{path} was restored to {name}, but these still differ: {paths}. Nothing else was touched; stop what writes
     there, then restore again."""
 
 
@@ -122,16 +123,16 @@ class SnapshotDamaged(HoldfastError, exit_code=8):
 
 
 class SnapshotLost(HoldfastError, exit_code=8):
-    """Turn {turn} of {attempt} is lost: the journal has it, and its tree, commit {commit}, is not whole in {store}
+    """Turn {turn} of {attempt} is lost: the journal has it, but its tree, commit {commit}, is not whole in {store}
     ({reason}). Nothing was started or changed. Bring it back from a copy of the data root and type `holdfast resolve
-    {task} --retry`; or `--newest` goes on from the newest turn that is there, `--anew` begins anew, and `--abandon`
+    {task} --retry`; or `--newest` continues from the newest turn that is there, `--anew` begins anew, and `--abandon`
     gives the task up."""
 
 
 class NestedLost(SnapshotLost):
     """Turn {turn} of {attempt} is lost: it made a git repository of its own in {folder}, of which a snapshot has at
     most the commit, and that is gone. Nothing was started or changed. Bring the folder back and type `holdfast resolve
-    {task} --retry`; or `--newest` goes on from the newest turn that is there, `--anew` begins anew, and `--abandon`
+    {task} --retry`; or `--newest` continues from the newest turn that is there, `--anew` begins anew, and `--abandon`
     gives the task up."""
 
 
@@ -142,19 +143,19 @@ class NestedRepository(InputError):
 
 
 class ResultLost(SnapshotLost):
-    """The result of {attempt} is lost: the journal has it, and its commit {commit} is not whole in {store} ({reason}).
+    """The result of {attempt} is lost: the journal has it, but its commit {commit} is not whole in {store} ({reason}).
     Nothing was landed or changed. Bring it back from a copy of the data root and type `holdfast resolve {task}
-    --retry`; or `--newest` goes on from the newest turn that is there, `--anew` begins anew, and `--abandon` gives the
-    task up."""
+    --retry`; or `--newest` continues from the newest turn that is there, `--anew` begins anew, and `--abandon` gives
+    the task up."""
 
 
 class SnapshotMissing(HoldfastError, exit_code=8):
-    """There is no snapshot {name} in {store}. List what there is with `holdfast snapshots list TASK`."""
+    """There is no snapshot {name} in {store}. `holdfast snapshots list TASK` lists those that exist."""
 
 
 class SnapshotTooLarge(HoldfastError, exit_code=8):
     """No snapshot of {worktree} was taken: {what}, and {limit} is {most}. All turns before are kept, and the files
-    stand there still. Remove what is too large, list it in .gitignore if it is not to land, or raise {limit} in
+    are still there. Remove what is too large, list it in .gitignore if it is not to land, or raise {limit} in
     config/settings.yaml."""
 
 
@@ -163,21 +164,21 @@ class SpawnFailed(HoldfastError, exit_code=8):
 
 
 class EffectUnclear(HoldfastError, exit_code=8):
-    """Whether the {effect} of {task} took place cannot be told now: {reason}. Nothing was decided; fix the cause, then
+    """It is not known whether the {effect} of {task} took place: {reason}. Nothing was decided; fix the cause, then
     start again: the next start looks first, and repeats nothing."""
 
 
 class DetachFailed(HoldfastError):
-    """The run in the background ended at once, with code {code}, and said: {said} All of it is at the end of {path}."""
+    """The run in the background ended at once, with code {code}. Its output: {said} The end of {path} has all of it."""
 
 
 class NeverAttempted(InputError):
-    """No agent has worked on the task {task} yet: it is {state}. Nothing was changed; `holdfast show {task}` tells what
+    """No agent has worked on the task {task} yet: it is {state}. Nothing was changed; `holdfast show {task}` says what
     it waits for, and `holdfast run` starts what is ready."""
 
 
 class NeverJudged(InputError):
-    """No gate has judged {task} yet: the task is {state}. Nothing was changed; `holdfast show {name}` tells why."""
+    """No gate has judged {task} yet: the task is {state}. Nothing was changed; `holdfast show {name}` says why."""
 
 
 class NoAgent(InputError):
@@ -192,45 +193,45 @@ class GoalKept(NoAgent):
 
 
 class NobodyRuns(HoldfastError, exit_code=7):
-    """Nobody runs in {path}. `holdfast status` tells how the tasks stand."""
+    """No run is active in {path}. `holdfast status` shows the tasks and their states."""
 
 
 class AgentsAlone(NobodyRuns):
-    """Nobody runs in {path}, but agents that an earlier run left are at work: {attempts}. Nothing was changed;
-    `holdfast stop --agents` ends them, and `holdfast run` goes on with them."""
+    """No run is active in {path}, but agents that an earlier run left are at work: {attempts}. Nothing was changed;
+    `holdfast stop --agents` ends them, and `holdfast run` continues with them."""
 
 
 class AgentsNotStopped(HoldfastError, exit_code=7):
-    """These agents were asked to end, and have not within {seconds:g} s: {attempts}. They end when they come to it;
-    what they did is kept, and `holdfast run` takes it."""
+    """These agents were asked to end, and have not within {seconds:g} s: {attempts}. They end as soon as they can; what
+    they did is kept, and `holdfast run` takes it."""
 
 
 class NotStopped(HoldfastError, exit_code=7):
-    """The run with pid {pid} has been asked to end, and has not within {seconds:g} s. It ends when it comes to it;
-    `holdfast run --take-over` ends it at once, and loses nothing."""
+    """The run with pid {pid} was asked to end, and has not within {seconds:g} s. It ends as soon as it can; `holdfast
+    run --take-over` ends it at once, and loses nothing."""
 
 
 class LandingWaits(HoldfastError, exit_code=9):
-    """The landing of {task} waits: it changes {paths}, and so have you, in your checkout. Commit or put away your
-    changes there, and it goes on by itself."""
+    """The landing of {task} waits: it changes {paths}, which you have changed too, in your checkout. Commit or put away
+    your changes there, and it continues by itself."""
 
 
 class TemplateInvalid(InputError):
-    """The template {name} has the placeholder {placeholder!r}, which there is not; known are {known}."""
+    """The template {name} uses the unknown placeholder {placeholder!r}; known placeholders are {known}."""
 
 
 class TemplateUnreadable(InputError):
-    """The template {name} cannot be used: {reason}. Nothing was started; correct it, or delete it to have Holdfast's
-    own words."""
+    """The template {name} cannot be used: {reason}. Nothing was started; correct it, or delete it to use Holdfast's own
+    text."""
 
 
 class RunStopped(HoldfastError, exit_code=7):
-    """The run with pid {pid} was stopped by a signal, and answers nobody. Nothing was changed; let it go on with
-    `kill -CONT {pid}`, or take its place with `holdfast run --take-over`."""
+    """The run with pid {pid} was stopped by a signal, and answers no requests. Nothing was changed; let it continue
+    with `kill -CONT {pid}`, or take its place with `holdfast run --take-over`."""
 
 
 class RunsAlready(HoldfastError, exit_code=7):
-    """Somebody runs here already: {holder}. Nothing was changed; look at it with `holdfast status`, end it with
+    """A run is already active here: {holder}. Nothing was changed; look at it with `holdfast status`, end it with
     `holdfast stop`, or take its place with `holdfast run --take-over`."""
 
 
@@ -238,7 +239,7 @@ class RunsAlready(HoldfastError, exit_code=7):
 
 
 class ListenRefused(InputError):
-    """The server would listen on {host}, where others can listen in on its tokens. Nothing was started; set
+    """The server would listen on {host}, where others can read its tokens on the network. Nothing was started; set
     server.tls_cert and server.tls_key, or, if the network is your own, server.plain_beyond_loopback to true."""
 
 
@@ -258,9 +259,9 @@ class NobodyServes(HoldfastError, exit_code=21):
 
 # -- whose fault it is ------------------------------------------------------------------------------------------------
 
-# Nothing can be written or told with certainty any more: the process ends, and the next start goes on.
+# What is on disk is no longer certain: the process ends, and the next start continues from the disk.
 FATAL = (JournalClosed, JournalCorrupt, StaleEpoch, SyncFailed, Poisoned, EffectUnclear)
-# The machine's fault, not the task's: a full disk, an I/O error, a git that was killed, a program that is missing.
+# Faults of the machine, not of the task: a full disk, an I/O error, a git that was killed, a missing program.
 _ENVIRONMENT = (
     DiskFull,
     DiskFault,
@@ -280,5 +281,5 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def is_environment(error: BaseException) -> bool:
-    """Whether the error says nothing about the task: it waits, costs no attempt, and is tried again."""
+    """Whether the error says nothing about the task. Such a task waits, spends no attempt, and is tried again."""
     return isinstance(error, _ENVIRONMENT) and not is_fatal(error)

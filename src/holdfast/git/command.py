@@ -1,8 +1,8 @@
-"""Running the git command line, with nothing of the caller's environment that could change what it does.
+"""Runs the git command line, without anything of the caller's environment that could change what it does.
 
-Only a few variables are passed on; every `GIT_*` of the caller is dropped, messages are in English, and nothing asks
-on a terminal. Settings travel in `GIT_CONFIG_COUNT` variables, which win over every configuration file and need no
-quoting. Hooks and filesystem monitors never run, no index is written but the one that was named.
+Only a few variables are passed on: every `GIT_*` of the caller is dropped, messages are in English, and git never
+prompts on a terminal. Settings travel in `GIT_CONFIG_COUNT` variables, which win over every configuration file and
+need no quoting. Hooks and filesystem monitors never run, and git writes no index but the one that was named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 from holdfast.errors import GitFailed, GitFault, GitSyncFailed, GitUnusable, NotAWorktree, SandboxFailed
 from holdfast.storage.files.disk import in_memory
 
-# Makes of a command line, to be run in a folder, one that is confined.
+# Wraps a command line that runs in a folder, so that it runs in a sandbox.
 Confine = Callable[[Sequence[str], Path], Sequence[str]]
 # The first with `merge-tree --write-tree`. Older ones without `core.fsync` would take the setting and sync nothing.
 MINIMUM = (2, 38)
@@ -37,41 +37,41 @@ _ALWAYS = {
     "maintenance.auto": "false",
 }
 
-# How git ends its lines on standard error when the machine failed, and not what it was asked for.
+# Lines on git's standard error that mean a fault of the machine, not of the request.
 # As text: compiled only where git has failed.
 _ERRORS_BYTES_MAX = 1 << 16
 _SYNC_FAILED = r"^(?:fatal|error): fsync error on .*$"
 _FAULT = (
     r"^.*: (?:No space left on device|Disk quota exceeded|Input/output error|Read-only file system"
     r"|Cannot allocate memory|Too many open files(?: in system)?|Resource temporarily unavailable)$"
-    # A write that failed, of which git does not say why.
+    # A failed write for which git gives no reason.
     r"|^(?:fatal|error): (?:couldn't write '|unable to write (?:file|new.index|loose|sha1|object)|.* write error).*$"
     r"|^fatal: Out of memory, .*$"
 )
 
 
-# What each git does of itself before it is one: an attempt's runner has it join the attempt's control group.
-_first: Callable[[], None] | None = None
+# Runs in each git process between fork and exec: an attempt's runner has git join the attempt's control group.
+_before_exec: Callable[[], None] | None = None
 
 
-def begin_with(first: Callable[[], None]) -> None:
-    """Every git of this process does this first, between fork and exec: only where there are no threads."""
-    global _first
-    _first = first
+def run_before_exec(before_exec: Callable[[], None]) -> None:
+    """Sets what every git of this process runs between fork and exec: only where there are no threads."""
+    global _before_exec
+    _before_exec = before_exec
 
 
 class GitResult(msgspec.Struct, frozen=True):
     code: int
     out: bytes
     failure: GitFailed | None
-    said: str = ""  # on its standard error, which also has warnings
+    stderr: str = ""  # git's standard error, which also has warnings
 
     @property
     def line(self) -> str:
         return os.fsdecode(self.out).removesuffix("\n")
 
     def fields(self) -> list[str]:
-        """The parts of an answer given with `-z`. A name is bytes to git, and stays itself through `os.fsencode`."""
+        """The parts of output given with `-z`. A name is bytes to git, and stays itself through `os.fsencode`."""
         return os.fsdecode(self.out).split("\0")[:-1]
 
 
@@ -99,9 +99,9 @@ def run(
     inherit: Sequence[int] = (),
     confine: Confine | None = None,
 ) -> GitResult:
-    """Runs git to its end. Any code but `codes` raises; a code other than 0 comes with the error, not raised.
+    """Runs git to its end. Raises for any exit code not in `codes`; a result with another code than 0 has `failure`.
 
-    A fault of the machine (a full disk, a failed sync, a signal that ended git) is no answer, and always raises.
+    A fault of the machine (a full disk, a failed sync, a signal that ended git) always raises.
     """
     import subprocess
 
@@ -115,7 +115,7 @@ def run(
             capture_output=True,
             pass_fds=inherit,
             check=False,
-            preexec_fn=_first,
+            preexec_fn=_before_exec,
         )
     except OSError as error:
         if not cwd.is_dir():
@@ -123,10 +123,10 @@ def run(
         raise GitUnusable(reason=f"`{argv[0]}` cannot be run: {error.strerror}", minimum=_dotted(MINIMUM)) from error
     failure = None
     if ended.returncode:
-        said = ended.stderr.decode(errors="replace").strip()
-        failure = _failure(args, cwd, ended.returncode if confine is None else _unwrapped(ended.returncode), said)
-        if confine is not None and said.startswith(f"{argv[0]}: "):
-            raise SandboxFailed(reason=said.partition("\n")[0])
+        stderr = ended.stderr.decode(errors="replace").strip()
+        failure = _failure(args, cwd, ended.returncode if confine is None else _unwrapped(ended.returncode), stderr)
+        if confine is not None and stderr.startswith(f"{argv[0]}: "):
+            raise SandboxFailed(reason=stderr.partition("\n")[0])
         if ended.returncode not in codes or isinstance(failure, GitFault):
             raise failure
     return GitResult(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
@@ -136,7 +136,7 @@ def run(
 def listed(
     *args: str, cwd: Path, env: Mapping[str, str], inherit: Sequence[int] = (), confine: Confine | None = None
 ) -> Iterator[Iterator[str]]:
-    """The names that git lists with `-z`, as they come: however many there are, they are never held together."""
+    """Yields the names that git lists with `-z` one by one, so memory does not grow with their number."""
     import subprocess
 
     argv = ["git", *args] if confine is None else confine(["git", *args], cwd)
@@ -150,7 +150,7 @@ def listed(
             stdout=subprocess.PIPE,
             stderr=errors,
             pass_fds=inherit,
-            preexec_fn=_first,
+            preexec_fn=_before_exec,
         )
         with asking as asked:
             assert asked.stdout is not None
@@ -160,10 +160,10 @@ def listed(
                 asked.kill()
                 raise
         if asked.returncode:
-            said = os.pread(errors, _ERRORS_BYTES_MAX, 0).decode(errors="replace").strip()
-            if confine is not None and said.startswith(f"{argv[0]}: "):
-                raise SandboxFailed(reason=said.partition("\n")[0])
-            raise _failure(args, cwd, asked.returncode if confine is None else _unwrapped(asked.returncode), said)
+            stderr = os.pread(errors, _ERRORS_BYTES_MAX, 0).decode(errors="replace").strip()
+            if confine is not None and stderr.startswith(f"{argv[0]}: "):
+                raise SandboxFailed(reason=stderr.partition("\n")[0])
+            raise _failure(args, cwd, asked.returncode if confine is None else _unwrapped(asked.returncode), stderr)
     finally:
         os.close(errors)
 
@@ -176,7 +176,7 @@ def _names(listing: IO[bytes]) -> Iterator[str]:
 
 
 def _unwrapped(code: int) -> int:
-    """A sandbox tells as a code which signal has ended git. Git's own codes end with 129."""
+    """Turns the exit code by which a sandbox reports a signal back into the signal. Git's own codes end with 129."""
     return 128 - code if code > 129 else code
 
 
@@ -187,11 +187,11 @@ def _failure(args: Sequence[str], cwd: Path, code: int, stderr: str) -> GitFaile
     if found := re.search(_SYNC_FAILED, stderr, re.MULTILINE):
         raise GitSyncFailed(**facts, operation="sync", reason=found[0])
     if found := re.search(_FAULT, stderr, re.MULTILINE):
-        return GitFault(**facts, reason=f"{found[0]} ({_room(cwd)})")
+        return GitFault(**facts, reason=f"{found[0]} ({_free_space(cwd)})")
     return GitFailed(**facts)
 
 
-def _room(folder: Path) -> str:
+def _free_space(folder: Path) -> str:
     try:
         found = os.statvfs(folder)
     except OSError as error:
@@ -219,7 +219,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """Where the parts of the user's repository are. `stores` are its object folders, alternates included."""
+    """Paths of the user's repository. `stores` are its object folders, alternates included."""
 
     worktree: Path
     git_dir: Path
@@ -231,16 +231,16 @@ class Repository(msgspec.Struct, frozen=True):
     def run(
         self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,), inherit: tuple[int, ...] = ()
     ) -> GitResult:
-        """Runs git on the repository itself: only to ask, or for refs under refs/holdfast/."""
+        """Runs git on the repository itself: only to read, or for refs under refs/holdfast/."""
         return run(*args, cwd=self.worktree, env=self.env, stdin=stdin, codes=codes, inherit=inherit)
 
-    def seeing(self, objects: Path, alternates: str) -> Repository:
-        """The same with another object folder before its own. `alternates`: all, as git's variable names them."""
+    def with_objects(self, objects: Path, alternates: str) -> Repository:
+        """A copy with another object folder before its own. `alternates`: all of them, as git's variable names them."""
         variables = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": alternates}
         return msgspec.structs.replace(self, stores=(objects, *self.stores), env={**self.env, **variables})
 
-    def beginning(self, most: int, *args: str) -> bytes:
-        """The first bytes of what git says, and no more: where there is more, git is ended."""
+    def first_bytes(self, most: int, *args: str) -> bytes:
+        """The first bytes of git's output; git is killed where there is more."""
         import subprocess
 
         asking = subprocess.Popen(
@@ -250,38 +250,38 @@ class Repository(msgspec.Struct, frozen=True):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_first,
+            preexec_fn=_before_exec,
         )
         with asking as asked:
             assert asked.stdout is not None
-            said = asked.stdout.read(most)
+            output = asked.stdout.read(most)
             asked.kill()
-        return said
+        return output
 
 
 def discover(worktree: Path) -> Repository:
-    """Where the parts of the repository are. Git is asked again when a file has changed that its answer rests on."""
+    """Finds the parts of the repository. Asks git again when a file that its answer depends on has changed."""
     require_minimum()
     key = (str(worktree.absolute()), *(os.environ.get(name, "") for name in _PASSED_ON))
-    # Looked at before git looks: what changes meanwhile is another state than the one that is remembered.
-    grounds = _grounds(worktree)
+    # Read before git is asked: a change in between then makes the cached answer stale.
+    inputs = _inputs(worktree)
     known = _discovered.get(key)
-    if known is not None and known[0] == grounds:
+    if known is not None and known[0] == inputs:
         return known[1]
-    found = _ask_where(worktree)
-    if grounds is not None:
+    found = _ask_git(worktree)
+    if inputs is not None:
         if len(_discovered) >= _DISCOVERED_MAX:
             _discovered.clear()
-        _discovered[key] = grounds, found
+        _discovered[key] = inputs, found
     return found
 
 
-_DISCOVERED_MAX, _GROUND_BYTES_MAX = 64, 1 << 16
+_DISCOVERED_MAX, _INPUT_BYTES_MAX = 64, 1 << 16
 _discovered: dict[tuple[str, ...], tuple[tuple[object, ...], Repository]] = {}
 
 
-def _grounds(worktree: Path) -> tuple[object, ...] | None:
-    """What git looks at to find a repository's parts; None where that is more than a look here finds."""
+def _inputs(worktree: Path) -> tuple[object, ...] | None:
+    """Reads what git's answer depends on; None where that cannot be told from these few files."""
     try:
         dot_git = worktree / ".git"
         link = b"" if os.path.isdir(dot_git) else _content(dot_git)
@@ -301,21 +301,21 @@ def _grounds(worktree: Path) -> tuple[object, ...] | None:
 
 
 def _content(path: Path) -> bytes | None:
-    """Of a small file. It may be an agent's: waits for nobody, and what is no such file is an OSError."""
+    """Reads a small file that may be an agent's: never blocks, and raises OSError for anything but a small file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        content = os.read(descriptor, _GROUND_BYTES_MAX)
-        if len(content) == _GROUND_BYTES_MAX or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        content = os.read(descriptor, _INPUT_BYTES_MAX)
+        if len(content) == _INPUT_BYTES_MAX or not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EFBIG, "is no small file", path)
         return content
     finally:
         os.close(descriptor)
 
 
-def _ask_where(worktree: Path) -> Repository:
+def _ask_git(worktree: Path) -> Repository:
     settings = {"core.fsync": "all", "core.filesRefLockTimeout": "500"}
     env = environment(settings)
     asked = [["--show-toplevel"], ["--absolute-git-dir"], ["--git-common-dir"], ["--git-path", "objects"]]

@@ -1,9 +1,9 @@
-"""Git's lock files: whose one is, and removing one that a dead process left. Every git call of ours that takes locks is
-made inside `freed` (refs), `freed_below` (a worktree) or `freed_files`, so that this is the one place that removes any.
+"""Git's lock files: finds the owner of one, and removes those that a dead process left. Every git call of ours that
+takes locks is made inside `freed` (refs), `freed_below` (a worktree) or `freed_files`, so only this module removes any.
 
-Git makes `<file>.lock` exclusively, writes it, closes it and renames it over the file. So a lock is taken for living
-while a process has it open, while a git process is at work in one of the folders named, or while it belongs to somebody
-whose processes we cannot look into. A lock of our own says inside who made it.
+Git makes `<file>.lock` exclusively, writes it, closes it and renames it over the file. So a lock counts as alive while
+a process has it open, while a git process works in one of the folders named, or while it belongs to another user, whose
+processes we cannot inspect. A lock of our own names its maker inside.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ POLL_S = 0.02
 def freed(
     common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]
 ) -> AbstractContextManager[None]:
-    """Around a git call that changes these refs."""
-    locks = _taken_for(common_dir, git_dir, refs)
-    return _freed(folders, lambda: locks, _unneeded(common_dir))
+    """For a git call that changes these refs."""
+    locks = _ref_locks(common_dir, git_dir, refs)
+    return _freed(folders, lambda: locks, _config_lock(common_dir))
 
 
 def freed_below(common_dir: Path, git_dir: Path, worktree: Path) -> AbstractContextManager[None]:
-    """Around a git call that changes a worktree: its index, its HEAD and all else that its own git dir has."""
-    return _freed([worktree, git_dir], lambda: _below(git_dir), _unneeded(common_dir))
+    """For a git call that changes a worktree: its index, its HEAD and all else in its own git dir."""
+    return _freed([worktree, git_dir], lambda: _locks_below(git_dir), _config_lock(common_dir))
 
 
 def freed_files(locks: Sequence[Path], folders: Sequence[Path]) -> AbstractContextManager[None]:
-    """Around a git call that takes just these locks."""
+    """For a git call that takes just these locks."""
     return _freed(folders, lambda: locks, ())
 
 
 @contextlib.contextmanager
 def _freed(folders: Sequence[Path], taken: Callable[[], Sequence[Path]], unneeded: Sequence[Path]) -> Iterator[None]:
-    """What a dead process left locked is free before and after, also where our git was killed. Raises GitLocked where a
-    living process holds a lock; one that our git does not take is left to a living holder."""
+    """Removes what a dead process left locked, before and after, also where our git was killed. Raises GitLocked where
+    a living process holds a lock that our git takes."""
     for lock in taken():
         if os.path.lexists(lock) and (owner := free(lock, folders, WAIT_S_MAX)):
             raise GitLocked(path=lock, holder=owner)
@@ -60,26 +60,26 @@ def _freed(folders: Sequence[Path], taken: Callable[[], Sequence[Path]], unneede
                 free(lock, folders, wait_s=0.0)
 
 
-def _unneeded(common_dir: Path) -> list[Path]:
-    """The lock of the repository's configuration, which no git of ours takes. An agent's does in its worktree, and dies
-    with its agent; the user's own `git config` then fails until it is removed."""
+def _config_lock(common_dir: Path) -> list[Path]:
+    """The lock of the repository's configuration, which no git of ours takes. An agent's git takes it in its worktree
+    and may die with its agent; the user's own `git config` then fails until the lock is removed."""
     return [common_dir / "config.lock"]
 
 
-def _below(git_dir: Path) -> list[Path]:
+def _locks_below(git_dir: Path) -> list[Path]:
     return [*git_dir.glob("*.lock"), *(lock for name in ("refs", "logs") for lock in (git_dir / name).rglob("*.lock"))]
 
 
-def _taken_for(common_dir: Path, git_dir: Path, refs: Iterable[str]) -> list[Path]:
-    """The files that git makes while it changes these refs, and that stand in the way of the next git."""
+def _ref_locks(common_dir: Path, git_dir: Path, refs: Iterable[str]) -> list[Path]:
+    """The files that git makes while it changes these refs, and that block the next git."""
     found = [common_dir / f"{ref}.lock" for ref in refs]
-    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is somebody's.
+    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is in use.
     shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
     return [*found, git_dir / "HEAD.lock", *(common_dir / name for name in shared)]
 
 
 def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
-    """Waits until the lock is gone, and removes it where nobody alive can have it. Otherwise says who has it."""
+    """Waits until the lock is gone, and removes it if no living process can hold it. Otherwise names the holder."""
     deadline = monotonic() + wait_s
     while (found := _stamp(lock)) is not None:
         owner = holder(lock, folders)
@@ -93,20 +93,20 @@ def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str
 
 
 def free_own(lock: Path) -> None:
-    """Removes a lock that says it was made by a process of ours that is dead."""
+    """Removes a lock that a dead process of ours made."""
     if is_left_by_us(lock):
         disk.unlink(lock, missing_ok=True)
 
 
 def is_left_by_us(lock: Path) -> bool:
-    """Whether the lock says that a process of ours made it, which is dead."""
+    """Whether a process of ours made the lock, and is dead."""
     with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
         return not msgspec.json.decode(lock.read_bytes()[:4096], type=identity.Identity).is_alive()
     return False
 
 
 def left_on_indexes(repo: Path) -> list[Path]:
-    """The locks that dead processes of ours left on the indexes of the repository's checkouts."""
+    """Finds locks that dead processes of ours left on the indexes of the repository's checkouts."""
     common = repo / ".git"
     if not common.is_dir():
         from holdfast.git import command as git
@@ -115,8 +115,8 @@ def left_on_indexes(repo: Path) -> list[Path]:
     return list(filter(is_left_by_us, (common / "index.lock", *common.glob("worktrees/*/index.lock"))))
 
 
-def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
-    """Makes the lock ours, as git would; otherwise says who has it."""
+def acquire(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
+    """Makes the lock, as git would; returns "", or the holder in words."""
     me = msgspec.json.encode(identity.current())
     deadline = monotonic() + wait_s
     while True:
@@ -130,11 +130,11 @@ def take(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str
 
 
 def holder(lock: Path, folders: Sequence[Path]) -> str:
-    """Who may have the lock, in words; empty when nobody alive can."""
+    """The possible holder of the lock in words; empty when no living process can hold it."""
     try:
         content, owner = lock.read_bytes()[:4096], lock.stat()
     except OSError:
-        return "" if not os.path.lexists(lock) else "a process that cannot be looked at"
+        return "" if not os.path.lexists(lock) else "a process that cannot be inspected"
     try:
         return "another Holdfast" if msgspec.json.decode(content, type=identity.Identity).is_alive() else ""
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -144,7 +144,7 @@ def holder(lock: Path, folders: Sequence[Path]) -> str:
     tops = [os.path.realpath(folder) for folder in folders]
     for pid, stat in identity.processes().items():
         is_git = stat.name.startswith("git") and not stat.is_dead
-        is_at_work = is_git and (_works_in(pid, tops) or _is_told_of(pid, tops))
+        is_at_work = is_git and (_works_in(pid, tops) or _is_pointed_at(pid, tops))
         if pid != os.getpid() and (is_at_work or identity.has_open(pid, owner)):
             return f"process {pid}"
     return ""
@@ -166,7 +166,7 @@ def _works_in(pid: int, tops: Sequence[str]) -> bool:
     return any(where == top or where.startswith(top + "/") for top in tops)
 
 
-def _is_told_of(pid: int, tops: Sequence[str]) -> bool:
+def _is_pointed_at(pid: int, tops: Sequence[str]) -> bool:
     """Whether a git that works elsewhere was pointed to one of the folders, by its arguments or its environment."""
     for name in ("cmdline", "environ"):
         with contextlib.suppress(OSError):

@@ -1,11 +1,11 @@
 """Reads git's objects, to tell those that are whole from those that a power cut left empty or torn.
 
-Git gives a loose object its name before it is synced, unless it is told otherwise; an agent's own `git commit` does so.
-After a power cut such a file may be empty. Git takes it for there and never writes it again, so every later commit with
-the same content names an object that cannot be read.
+Git gives a loose object its name before it is synced, unless configured otherwise; an agent's own `git commit` does so.
+After a power cut such a file may be empty. Git takes it for present and never writes it again, so every later commit
+with the same content names an object that cannot be read.
 
-`damaged` looks through whole object folders, at the first start after another boot. `unreadable` looks at what some
-commits name and others do not, which is little: for every step that takes a commit.
+`damaged` reads whole object folders, at the first start after another boot. `unreadable` reads only what some commits
+name and others do not, which is little: every step that takes a commit calls it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _REST = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
 _PACKED = (".pack", ".idx", ".rev")
 _CHUNK = 1 << 16
 _HEADER_BYTES_MAX = 64
-TOLD_MAX = 3
+_SHOWN_MAX = 3
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """An object that cannot be read. `path`: its file, where it has one; `is_kept`: another store has it whole."""
+    """An object that cannot be read. `path`: its file, if it has one; `is_kept`: another store has it whole."""
 
     name: str
     reason: str
@@ -42,8 +42,8 @@ class Damaged(msgspec.Struct, frozen=True):
 
 
 def damaged(folder: Path, hash_name: str, since: float = 0.0) -> Iterator[Damaged]:
-    """Every loose object of a store that is empty, and of those written since then every one that is not what its name
-    says; and packs that are empty."""
+    """Yields loose objects that are empty, those written since then whose content does not match their name, and empty
+    packs."""
     for path in _loose(folder):
         try:
             found = path.stat()
@@ -74,7 +74,7 @@ def _loose(folder: Path) -> Iterator[Path]:
 
 
 def flaw(path: Path, name: str, hash_name: str) -> str:
-    """What is wrong with a loose object, read to its end; empty where it is what its name says."""
+    """Reads a loose object to its end and says what is wrong with it; empty where it matches its name."""
     digest, inflate, head = hashlib.new(hash_name), zlib.decompressobj(), b""
     try:
         with open(path, "rb") as file:
@@ -94,7 +94,7 @@ def flaw(path: Path, name: str, hash_name: str) -> str:
 
 
 def kept_in(folders: Iterable[Path], names: Collection[str], hash_name: str) -> Iterator[tuple[str, bytes]]:
-    """Those of the objects whose content a file or a link below the folders has, byte for byte, as a loose object."""
+    """Yields, as loose objects, those whose exact content a file or a link below the folders holds."""
     wanted = set(names)
     for folder in folders:
         for parent, folders_below, files in os.walk(folder):
@@ -109,7 +109,7 @@ def kept_in(folders: Iterable[Path], names: Collection[str], hash_name: str) -> 
 
 
 def _named(path: str, hash_name: str) -> str:
-    """The name that git has for what a file holds, unfiltered; empty for what is neither a file nor a link."""
+    """The name that git gives to a file's content, unfiltered; empty for what is neither a file nor a link."""
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
             target = os.readlink(os.fsencode(path))
@@ -134,18 +134,18 @@ def _content(path: str) -> bytes | None:
 
 
 def present(repository: git.Repository, commits: Iterable[str]) -> set[str]:
-    """Those of the commits that are there."""
+    """Those of the commits that exist."""
     text = "".join(f"{commit}\n" for commit in sorted(commits)).encode()
     answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
     return {answer.removesuffix(" commit") for answer in answers if answer.endswith(" commit")}
 
 
 def unreadable(repository: git.Repository, commits: Iterable[str], known: Iterable[str] = ()) -> list[Damaged]:
-    """What the commits name and `known` do not, and cannot be read in one of the stores: commits, trees and files."""
+    """Commits, trees and files that the commits name and `known` do not, and that cannot be read in any store."""
     wanted = list(dict.fromkeys(commits))
     if not wanted:
         return []
-    # The trees by themselves, too: a snapshot's history does not lead to its base.
+    # The trees by themselves, too: the history of a snapshot does not include its base.
     known_names = [word for name in known for word in (f"^{name}", f"^{name}^{{tree}}")]
     text = "".join(f"{name}\n" for name in (*wanted, *known_names)).encode()
     asked = ("rev-list", "--objects", "--no-object-names", "--missing=print", "--stdin")
@@ -153,7 +153,7 @@ def unreadable(repository: git.Repository, commits: Iterable[str], known: Iterab
     names = listed.line.split("\n") if listed.line else []
     found = [Damaged(name.removeprefix("?"), "it is not there") for name in names if name.startswith("?")]
     if listed.failure is not None:
-        # Git stops at the first that it cannot follow, and names it.
+        # Git stops at the first object that it cannot follow, and names it.
         found.append(Damaged(wanted[0], f"git cannot follow what it leads to: {listed.failure.stderr}"))
     there = [name for name in names if not name.startswith("?")]
     return found + _unreadable_files(repository, there)
@@ -162,17 +162,17 @@ def unreadable(repository: git.Repository, commits: Iterable[str], known: Iterab
 def require_whole(repository: git.Repository, commit: str, known: Sequence[str] = ()) -> None:
     """Raises ObjectsDamaged unless all that the commit names, and `known` do not, can be read."""
     if found := unreadable(repository, [commit], known):
-        told = "; ".join(f"{each.name}: {each.reason}" for each in found[:TOLD_MAX])
-        more = f" and {len(found) - TOLD_MAX} more" if len(found) > TOLD_MAX else ""
-        raise ObjectsDamaged(commit=commit, path=repository.stores[0], reason=told + more)
+        shown = "; ".join(f"{each.name}: {each.reason}" for each in found[:_SHOWN_MAX])
+        more = f" and {len(found) - _SHOWN_MAX} more" if len(found) > _SHOWN_MAX else ""
+        raise ObjectsDamaged(commit=commit, path=repository.stores[0], reason=shown + more)
 
 
 def _unreadable_files(repository: git.Repository, names: Collection[str]) -> list[Damaged]:
-    """Loose objects are read to their end by us; git is asked for the others, which are in packs."""
+    """Reads loose objects to their end ourselves, and asks git for the others, which are in packs."""
     found, packed = [], []
     for name in names:
         paths = [path for store in repository.stores if (path := store / name[:2] / name[2:]).is_file()]
-        # Git reads the first that it finds, and no other where that one is damaged; which that is differs.
+        # Git reads the first copy that it finds, and no other where that one is damaged; which that is differs.
         flaws = [(reason, path) for path in paths if (reason := flaw(path, name, repository.hash_name))]
         found += [Damaged(name, reason, path, len(flaws) < len(paths)) for reason, path in flaws[:1]]
         if not paths:

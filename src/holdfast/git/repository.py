@@ -1,6 +1,6 @@
-"""What the git repository around a folder knows: its first commit, and files that a checkout carried off.
+"""Asks the git repository around a folder: its first commit, and files that a checkout carried off.
 
-It only asks, with nothing of the caller's environment.
+Read-only, and without anything of the caller's environment.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import msgspec
 from holdfast.git.command import GitResult, environment, run
 
 _RAW = ("--raw", "-z", "--no-abbrev", "--no-renames", "--relative")
-# A `git gc` may take the commit of a worktree of ours that is only being made.
+# A `git gc` may remove the commit of a worktree of ours that is still being made.
 _IN_LOG = ("--format=%H %ct", "-m", "--ignore-missing")
-# All that a checkout can have come from: branches, stashes, and where they were. Our own snapshots hold no backlog.
+# All that a checkout can have come from: branches, stashes and their reflogs. Our own snapshots hold no backlog.
 _EVERYWHERE = (*_IN_LOG, "--exclude=refs/holdfast/*", "--all", "--reflog")
 
 
@@ -30,8 +30,8 @@ def _ask(folder: Path, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = 
 
 
 def first_commit(repo: Path) -> str:
-    """The oldest commit of HEAD that has no parent; empty where there is none yet, or a shallow clone left it out."""
-    # 128: HEAD is not born yet.
+    """The oldest commit of HEAD without a parent; empty where there is none yet, or a shallow clone left it out."""
+    # 128: HEAD has no commit yet.
     first = _ask(repo, "rev-list", "--max-parents=0", "HEAD", codes=(0, 128)).line.rpartition("\n")[2]
     return "" if first and is_shallow(repo) else first
 
@@ -45,12 +45,12 @@ def commits_here(repo: Path, commits: Iterable[str]) -> set[str]:
     asked = list(commits)
     stdin = "".join(f"{name}\n" for name in asked).encode()
     # A partial clone would ask its origin for a commit of another repository.
-    told = _ask(repo, "cat-file", "--batch-check=%(objecttype)", stdin=stdin, GIT_NO_LAZY_FETCH="1")
-    return {name for name, kind in zip(asked, told.line.split("\n"), strict=True) if kind == "commit"}
+    answer = _ask(repo, "cat-file", "--batch-check=%(objecttype)", stdin=stdin, GIT_NO_LAZY_FETCH="1")
+    return {name for name, kind in zip(asked, answer.line.split("\n"), strict=True) if kind == "commit"}
 
 
 def is_in_a_branch(folder: Path, file: Path) -> bool:
-    """Whether a branch has, or had, the file. `folder` is where git is asked, and is there."""
+    """Whether a branch has, or had, the file. `folder` is where git runs, and exists."""
     if not _is_in_repository(folder):
         return False
     asked = ("rev-list", "--ignore-missing", "--exclude=refs/stash", "--all", "--max-count=1", "--", str(file))
@@ -61,35 +61,35 @@ def is_in_a_branch(folder: Path, file: Path) -> bool:
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """What git knows of files that are not there. Of any other it never heard, or its index still has it.
+    """What git knows about files that are gone. A file in none of these sets is unknown to git, or still in its index.
 
-    `carried_off`: it has them in other commits, and a checkout, reset or stash took them away; each with the command
-    that brings it back. `removed`: deleted with git's knowledge, in the index or by a commit of HEAD's own history
-    that is newer than the file is known for. An older one was undone elsewhere: the file was there after it.
+    `carried_off`: other commits have them, and a checkout, reset or stash took them away; each with the command that
+    brings it back. `removed`: deleted with git's knowledge, in the index or by a commit of HEAD's own history that is
+    newer than our first sight of the file. An older one was undone elsewhere: the file was there after it.
     """
 
     carried_off: dict[str, str] = {}
     removed: set[str] = set()
     # Not in the history of any branch, but in a stash: `git stash` took them.
     stashed: set[str] = set()
-    # Neither tracked nor ignored: what `git stash -u` and `git clean` take.
+    # Neither tracked nor ignored, so `git stash -u` and `git clean` remove them.
     unprotected: set[str] = set()
 
 
-def look_for(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[str], float]) -> Gone:
-    """Looks below `folder` for files given by name and text. A file may have another name: then its content tells."""
+def find_gone(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[str], float]) -> Gone:
+    """Asks git for missing files below `folder`, given by name and text. A renamed file is found by its content."""
     if not texts or not _is_in_repository(folder):
         return Gone()
     names = _names_by_blob(folder, texts)
 
     def named(found: Iterable[_Change], *, is_newer: bool = False) -> dict[str, _Change]:
-        """The first change of each that was asked for: the newest. `is_newer`: than the file is known for."""
+        """The newest change of each file. `is_newer`: only changes newer than our first sight of the file."""
         changes: dict[str, _Change] = {}
         for change in found:
             stem = PurePosixPath(change.path).stem
             known = [stem] if stem in texts else [names[blob] for blob in change.blobs if blob in names]
             for name in known:
-                # Git counts whole seconds. Within the same one the order cannot be told, and waiting loses nothing.
+                # Git counts whole seconds. Within the same one the order is unknown, and waiting loses nothing.
                 if not is_newer or change.time > known_since(name):
                     changes.setdefault(name, change)
         return changes
@@ -112,13 +112,13 @@ def look_for(folder: Path, texts: Mapping[str, bytes], known_since: Callable[[st
 def _ignored(folder: Path, names: Collection[str]) -> set[str]:
     paths = {f"open/{name}.yaml": name for name in names}
     stdin = "".join(f"{path}\0" for path in paths).encode()
-    # Code 1: none of them is. 128: `open` is a link, and git follows none.
-    told = _ask(folder, "check-ignore", "-z", "--stdin", stdin=stdin, codes=(0, 1, 128)) if paths else None
-    return {paths[path] for path in told.fields()} if told is not None else set()
+    # Code 1: none of them is ignored. 128: `open` is a link, which git does not follow.
+    answer = _ask(folder, "check-ignore", "-z", "--stdin", stdin=stdin, codes=(0, 1, 128)) if paths else None
+    return {paths[path] for path in answer.fields()} if answer is not None else set()
 
 
 def _stashed(folder: Path, named: Callable[[Iterable[_Change]], Mapping[str, _Change]]) -> set[str]:
-    """What stashes hold, tracked or not, and no branch does."""
+    """Files that stashes hold, tracked or not, and no branch does."""
     if _ask(folder, "rev-parse", "--quiet", "--verify", "refs/stash", codes=(0, 1)).code:
         return set()
     commits = _ask(folder, "log", "--walk-reflogs", "--format=%H %P", "refs/stash").line.split()
@@ -154,7 +154,7 @@ class _Change(msgspec.Struct, frozen=True):
 
 
 def _changes(folder: Path, *command: str) -> Iterator[_Change]:
-    """What a command of git tells about the files below `folder`, the newest first."""
+    """Parses what a git command prints about the files below `folder`, newest first."""
     fields = iter(_ask(folder, *command, *_RAW, "--", ".").fields())
     commit, time = "", 0.0
     for field in fields:
@@ -175,7 +175,7 @@ def _is_in_repository(folder: Path) -> bool:
 
 
 def _names_by_blob(folder: Path, texts: Mapping[str, bytes]) -> dict[str, str]:
-    """By what git calls each text, as it is and as it is kept where line ends are converted."""
+    """Maps the blob id of each text to its name, as it is and as git stores it where line ends are converted."""
     hash_name = _ask(folder, "rev-parse", "--show-object-format").line
 
     def blob(text: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Finds locks of git in the user's repository that no living process can have."""
+"""Finds git locks in the user's repository that no living process can hold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "
 
 
 def stale_locks(repo: Path) -> list[Path]:
-    """Locks in the repository that no living process can have: left by a dead process of ours, or old and open nowhere.
-    For `doctor`, and for people."""
+    """Locks in the repository that no living process can hold: made by a dead process of ours, or old and not open in
+    any process. `doctor` shows them."""
     repository = git.discover(repo)
     top = repository.common_dir
     found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))

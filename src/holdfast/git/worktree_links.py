@@ -1,11 +1,11 @@
-"""How a worktree and its repository know each other: two files, each with the other's path.
+"""How a worktree and its repository refer to each other: two files, each with the other's path.
 
     <worktree>/.git                       gitdir: <git dir>/worktrees/<name>
     <git dir>/worktrees/<name>/gitdir     <worktree>/.git
 
-After a repository was moved or copied, both still name the old place. `git worktree repair` is of no use then: it
-follows every such path, and in a copy rewrites the worktrees of the original. So they are tied together here, and
-nothing outside this worktree and this repository is written.
+After a repository was moved or copied, both still name the old place. `git worktree repair` does not help: it follows
+every such path, and in a copy rewrites the worktrees of the original. So they are linked here, and nothing outside this
+worktree and this repository is written.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def admin_of(path: Path) -> Path | None:
 
 
 def place_of(admin: Path) -> Path | None:
-    """Where the worktree stands that a git dir is of."""
+    """The folder of the worktree that a git dir belongs to."""
     try:
         return Path(os.fsdecode(plain.read(admin / "gitdir", PATH_BYTES_MAX)).removesuffix("\n")).parent
     except OSError:
         return None
 
 
-def tie(path: Path, admin: Path) -> None:
+def link(path: Path, admin: Path) -> None:
     disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"), COMMON_FILE)
     disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"), COMMON_FILE)
 
 
-def tie_again(path: Path, common: Path) -> bool:
-    """Ties a worktree to the git dir of its old name in this repository; False where there is none that it could be."""
+def relink(path: Path, common: Path) -> bool:
+    """Links a worktree to the git dir of its old name in this repository; False where none fits."""
     old = admin_of(path)
     if old is None:
         return False
@@ -54,12 +54,12 @@ def tie_again(path: Path, common: Path) -> bool:
     if holder is not None and os.path.realpath(holder) == os.path.realpath(admin):
         # Another worktree of this repository has it.
         return False
-    tie(path, admin)
+    link(path, admin)
     return True
 
 
 def is_ours(admin: Path, gone: Path, worktrees: Path) -> bool:
-    """The git dir of the worktree that is to go, or of one of ours whose place is empty; never of another."""
+    """Whether this is the git dir of the worktree to remove, or of one of ours whose folder is empty."""
     place = place_of(admin)
     if place is None or place.parent.resolve() != worktrees.resolve():
         return False

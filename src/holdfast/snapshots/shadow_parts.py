@@ -26,7 +26,7 @@ class Excluded(msgspec.Struct, frozen=True):
 def unopened(added: git.GitResult) -> list[Excluded]:
     """The folders that git could not look into, of which it only warns."""
     reason = "it cannot be opened, so what is new in it is not seen"
-    return [Excluded(found[1].rstrip("/"), reason) for found in _UNOPENED.finditer(added.said)]
+    return [Excluded(found[1].rstrip("/"), reason) for found in _UNOPENED.finditer(added.stderr)]
 
 
 def file_stamp(path: Path) -> Stamp:

@@ -114,7 +114,7 @@ class Store:
         Git reads the first copy of an object that it finds. After a power cut a copy in the user's repository may be
         empty, one of ours is not.
         """
-        return self.repository.seeing(self.objects, self.alternates()) if self.exists else self.repository
+        return self.repository.with_objects(self.objects, self.alternates()) if self.exists else self.repository
 
     # -- refs ---------------------------------------------------------------------------------------------------------
 

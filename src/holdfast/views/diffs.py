@@ -75,7 +75,7 @@ class Diffs(msgspec.Struct, frozen=True):
 
     def beginning(self, old: str, new: str, most: int, *options: str) -> bytes:
         """Like `patch`, but no more than so many bytes of it: git is ended when it has more to say."""
-        return self._store.seen.beginning(most, *self._command(old, new, *(options or PATCH)))
+        return self._store.seen.first_bytes(most, *self._command(old, new, *(options or PATCH)))
 
     def counts(self, old: str, new: str) -> list[dict[str, Any]]:
         return counted(self.patch(old, new, "--numstat", "-z").decode(errors="backslashreplace"))

@@ -155,7 +155,7 @@ class Checkout:
     def locked(self) -> Iterator[None]:
         """Holds the index against every other git. Raises GitLocked where another has it, and keeps it."""
         lock = self.repository.git_dir / "index.lock"
-        if owner := lock_files.take(lock, [self.top, self.repository.git_dir]):
+        if owner := lock_files.acquire(lock, [self.top, self.repository.git_dir]):
             raise GitLocked(path=lock, holder=owner)
         try:
             yield

@@ -151,7 +151,7 @@ def _command(store: Store, path: str) -> str:
 
 def differing(store: Store, module: Path, commit: str, files: str) -> list[str]:
     """The paths in which a tree differs from a submodule's commit; none where that cannot be told."""
-    seen = store.repository.seeing(store.objects, store.alternates(module / "objects"))
+    seen = store.repository.with_objects(store.objects, store.alternates(module / "objects"))
     asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", f"{commit}^{{tree}}", files)
     answer = seen.run(*asked, codes=(0, 128))
     return [] if answer.failure else answer.fields()

@@ -26,7 +26,7 @@ from holdfast.crashpoints import point
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.git import command as git
 from holdfast.git import lock_files
-from holdfast.git.worktree_links import admin_of, is_ours, place_of, tie, tie_again
+from holdfast.git.worktree_links import admin_of, is_ours, link, place_of, relink
 from holdfast.layout import Layout
 from holdfast.processes import confined_git
 from holdfast.snapshots.size_limits import Bounds
@@ -247,7 +247,7 @@ class Worktrees:
     def _tell_git(self, path: Path, base: str) -> None:
         """Git has forgotten the worktree: it is registered again under its old place, with its files as they stand."""
         beside = self._gone(path.name)
-        if tie_again(path, git.discover(self._repo).common_dir) and self._is_known(path):
+        if relink(path, git.discover(self._repo).common_dir) and self._is_known(path):
             return
         self._git(self._repo, "worktree", "add", "--detach", "--no-checkout", "-q", str(beside), base)
         old = admin_of(path)
@@ -257,17 +257,17 @@ class Worktrees:
             # A power cut has left it so that git cannot read it.
             disk.remove_tree(old)
         if (admin := admin_of(path)) is not None:
-            tie(path, admin)
+            link(path, admin)
         self._git(path, "read-tree", base)
 
-    def tie_again(self) -> None:
+    def relink(self) -> None:
         """Ties every worktree to this repository, of which both were moved or copied together."""
         common = git.discover(self._repo).common_dir.resolve()
         with self._locked():
             for path in self._layout.worktrees.glob("*/.git"):
                 admin = admin_of(path.parent)
                 if admin is not None and admin.parent.parent.resolve() != common:
-                    tie_again(path.parent, common)
+                    relink(path.parent, common)
 
     # -- removing -----------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Runner:
             self._verdict = Stop(Ending.NOT_STARTED, told)
             return
         self._room.open()
-        git.begin_with(self._room.join_as_git)
+        git.run_before_exec(self._room.join_as_git)
         self._record = AttemptWriter(self._files, order)
         self._record.begin()
         argv = order.launch.argv
