@@ -129,15 +129,15 @@ def test_damaged_objects_are_set_aside_once_in_a_boot_and_written_anew(repo: Pat
     # Git believes that it has the object, and writes nothing.
     git(repo, "hash-object", "-w", "one")
     assert loose(repo, blob).stat().st_size == 0
-    [told] = after_boot.look(layout(repo), repo, 0.0)
+    [told] = after_boot.set_damaged_aside(layout(repo), repo, 0.0)
     assert "1 objects" in told and not loose(repo, blob).exists()
     assert (layout(repo).quarantine / "objects-1" / blob).exists()
     assert blob[2:] in (layout(repo).quarantine / "objects-1.reason.txt").read_text()
     git(repo, "hash-object", "-w", "one")
     assert git(repo, "cat-file", "blob", blob) == "content"
-    assert after_boot.look(layout(repo), repo, 0.0) == []
+    assert after_boot.set_damaged_aside(layout(repo), repo, 0.0) == []
     another_boot(repo)
-    assert after_boot.look(layout(repo), repo, 0.0) == []
+    assert after_boot.set_damaged_aside(layout(repo), repo, 0.0) == []
 
 
 def test_objects_of_the_last_turn_are_made_anew_from_the_worktree(repo: Path) -> None:
@@ -149,7 +149,7 @@ def test_objects_of_the_last_turn_are_made_anew_from_the_worktree(repo: Path) ->
     assert empty(store, *blobs) == 2
     (layout(repo).worktree("a") / "half.txt").write_text("changed since\n")
     another_boot(repo)
-    [told] = after_boot.look(layout(repo), repo, time.time())
+    [told] = after_boot.set_damaged_aside(layout(repo), repo, time.time())
     assert "1 more" in told and "stored anew" in told
     assert git(store, "cat-file", "blob", blobs[0]) == "2"
     assert (layout(repo).quarantine / "objects-1" / blobs[1]).exists(), "what no worktree has is set aside"

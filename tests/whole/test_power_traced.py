@@ -84,7 +84,7 @@ def expect_snapshots(traced: Traced, repo: Path, most: int) -> int:
             lost += sum(map(is_object, traced.build(moment, variant)))
             if moment.acknowledged:
                 assert unreadable(repo, commit) == [], (variant, moment.call)
-            after_boot.look(layout(repo), repo, 0.0)
+            after_boot.set_damaged_aside(layout(repo), repo, 0.0)
             again = snapshots(repo).take("t.1", "turn-2").commit
             assert unreadable(repo, again) == [], (variant, moment.call)
             assert git(repo / ".sdd" / "snapshots.git", "show", f"{again}:new.txt") == "new"
@@ -107,7 +107,7 @@ def test_what_an_agents_own_commit_lost_is_stored_anew_by_the_next_snapshot(repo
     for moment in some(traced.moments, 3):
         lost = [path for path in traced.build(moment, "lost") if is_object(path)]
         emptied += len(lost)
-        told = after_boot.look(layout(repo), repo, 0.0)
+        told = after_boot.set_damaged_aside(layout(repo), repo, 0.0)
         assert bool(told) is bool(lost), moment.call
         saved = snapshots(repo).take("t.1", "turn-1").commit
         assert unreadable(repo, saved) == [], moment.call

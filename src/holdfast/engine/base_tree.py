@@ -40,7 +40,7 @@ def tree_of(layout: Layout, task: Task) -> str:
 
 def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) -> None:
     """Before anything is begun with it: what the journal acknowledged and is gone is for a person to decide."""
-    reason = store.whole(commit) if store.exists else "the store is missing"
+    reason = store.flaw_of(commit) if store.exists else "the store is missing"
     if reason:
         raise SnapshotLost(task=task, attempt=attempt, turn=turn, commit=commit, store=store.path, reason=reason)
 

@@ -1,12 +1,12 @@
-"""At the first start after another boot: objects of git that a power cut left empty or torn are found and set aside.
+"""Finds git objects that a power cut left empty or torn, at the first start after another boot, and sets them aside.
 
-    runtime/objects-read       the boot in which the stores were last looked through
+    runtime/objects-read       the boot in which the stores were last read through
     quarantine/objects-<n>/    what was set aside, by store and name
 
-What a worktree's file still holds, byte for byte, is made anew in the damaged object's place. The rest is set aside:
-once it is out of the way, git writes it anew where something has that content. What cannot be made anew is found by
-whoever takes the commit, and by `check`. Holdfast's own objects are synced before they have their name; those of an
-agent's or a person's git are not.
+A damaged object whose content a worktree's file still has, byte for byte, is replaced by a good one. The rest is set
+aside: once it is out of the way, git writes the object again when something has that content. An object that cannot be
+made again is found by the step that takes its commit, and by `check`. Holdfast's own objects are synced before they
+have their name; those of an agent's or a person's git are not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from holdfast import identity
+from holdfast.domain.wording import plural
 from holdfast.git import command as git
 from holdfast.git import objects
 from holdfast.git.objects import Damaged
@@ -25,34 +26,34 @@ from holdfast.snapshots.store import publish, staging_in
 from holdfast.storage.files import disk
 from holdfast.storage.files.modes import COMMON_FILE, COMMON_FOLDER
 
-# Without a note of the last time, no object that is older than this is read to its end.
+# Without a record of the last time, objects older than this are not read to their end.
 DAYS_READ = 7
-# A filesystem keeps what was written in memory for a while; far less than this.
+# The kernel writes dirty pages back after far less than this.
 WRITTEN_S_MAX = 600.0
 
 
-def look(layout: Layout, repo: Path, now: float) -> list[str]:
-    """Sets aside what a power cut left of objects; says what it did. Does nothing twice in one boot."""
+def set_damaged_aside(layout: Layout, repo: Path, now: float) -> list[str]:
+    """Sets aside the objects that a power cut damaged and returns what it did, as sentences. Once per boot."""
     if not is_due(layout):
         return []
     repository = git.discover(repo)
-    since = _last_looked(layout, now) - WRITTEN_S_MAX
-    told = []
+    since = _last_read_at(layout, now) - WRITTEN_S_MAX
+    sentences = []
     for store in stores(layout, repository):
         if found := list(objects.damaged(store, repository.hash_name, since)):
-            anew = _make_anew(layout, store, {each.name for each in found}, repository.hash_name)
-            told.append(_set_aside(layout, store, [each for each in found if each.name not in anew], len(anew)))
+            anew = _replace_damaged(layout, store, {each.name for each in found}, repository.hash_name)
+            sentences.append(_set_aside(layout, store, [each for each in found if each.name not in anew], len(anew)))
     disk.replace(layout.objects_read, f"{identity.boot_id()}\n".encode())
-    return told
+    return sentences
 
 
 def is_due(layout: Layout) -> bool:
-    """Whether the next start looks through the stores."""
+    """Whether the next start reads through the stores."""
     return _read_in(layout) != identity.boot_id()
 
 
 def stores(layout: Layout, repository: git.Repository) -> Iterator[Path]:
-    """Every object folder that a git of ours or of an agent's writes into."""
+    """Every object folder that a git of ours or of an agent writes to."""
     yield repository.stores[0]
     own = [layout.snapshots / "objects", *layout.root.glob("cache/snapshots/*/own/*/objects")]
     yield from sorted(own)
@@ -65,15 +66,15 @@ def _read_in(layout: Layout) -> str:
         return ""
 
 
-def _last_looked(layout: Layout, now: float) -> float:
+def _last_read_at(layout: Layout, now: float) -> float:
     try:
         return layout.objects_read.stat().st_mtime
     except FileNotFoundError:
         return now - DAYS_READ * 86_400
 
 
-def _make_anew(layout: Layout, store: Path, names: Collection[str], hash_name: str) -> set[str]:
-    """In the place of what is damaged, so that a crash leaves either; returns the names."""
+def _replace_damaged(layout: Layout, store: Path, names: Collection[str], hash_name: str) -> set[str]:
+    """Replaces damaged objects by rename, so that a crash leaves either one; returns their names."""
     worktrees = sorted(path for path in layout.worktrees.glob("*") if path.is_dir())
     made = set()
     with staging_in(store) as staging:
@@ -86,8 +87,9 @@ def _make_anew(layout: Layout, store: Path, names: Collection[str], hash_name: s
 
 
 def _set_aside(layout: Layout, store: Path, found: Sequence[Damaged], anew: int) -> str:
-    """The reason is written first; the damaged file goes by a rename, and nothing of it is lost."""
-    mended = f"{anew} objects in {store} were empty or torn after a power cut, and were stored anew from a worktree"
+    """Writes the reason first, then moves the damaged files by rename, so that none is lost."""
+    mended = f"{plural(anew, 'object')} in {store} {_were(anew)} empty or torn after a power cut"
+    mended += f", and {_were(anew)} stored anew from a worktree"
     if not found:
         return mended
     disk.mkdir(layout.quarantine)
@@ -102,7 +104,12 @@ def _set_aside(layout: Layout, store: Path, found: Sequence[Damaged], anew: int)
     disk.create(top / f"{folder.name}.reason.txt", f"{text}\n".encode())
     disk.mkdir(folder)
     disk.rename_together({one.path: folder / one.name for one in each if one.path is not None})
-    told = f"{len(each)} objects in {store} were empty or torn after a power cut, and are set aside in {folder}"
+    sentence = f"{plural(len(each), 'object')} in {store} {_were(len(each))} empty or torn after a power cut"
+    sentence += f", and {'is' if len(each) == 1 else 'are'} set aside in {folder}"
     if anew:
-        told += f"; {anew} more were stored anew from a worktree"
-    return f"{told}; `holdfast check` names what is lost"
+        sentence += f"; {anew} more {_were(anew)} stored anew from a worktree"
+    return f"{sentence}; `holdfast check` names what is lost"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

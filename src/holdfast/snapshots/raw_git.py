@@ -1,4 +1,4 @@
-"""A git dir of our own in which nothing is converted: what is stored is what stands on disk, byte for byte.
+"""A git dir of our own that converts nothing: what is stored is what is on disk, byte for byte.
 
 `info/attributes` wins over any `.gitattributes`, and turns off line ends, filters, `ident` and encodings.
 """
@@ -15,16 +15,16 @@ _ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\
 
 
 _OBJECTS_ONLY = {"cat-file", "commit-tree", "diff-tree", "ls-tree", "rev-list", "write-tree"}
-_LOOKING = {"-i", "-m", "-o"}
+_READING_OPTIONS = {"-i", "-m", "-o"}
 
 
 def reads_files(args: Sequence[str]) -> bool:
-    """Whether git looks at the worktree, and not at objects and the index alone."""
-    return args[0] not in _OBJECTS_ONLY and (args[0] != "ls-files" or bool(_LOOKING & set(args)))
+    """Whether the git command reads the worktree, and not just objects and the index."""
+    return args[0] not in _OBJECTS_ONLY and (args[0] != "ls-files" or bool(_READING_OPTIONS & set(args)))
 
 
 def make(folder: Path, hash_name: str, exclude: Path | None = None) -> None:
-    """Makes the git dir, or what is missing of it. `exclude`: a file with rules of what is ignored, to copy."""
+    """Makes the git dir, or what is missing of it. `exclude`: a file of ignore rules to copy."""
     for name in ("refs", "objects", "info"):
         disk.mkdir(folder / name)
     version, name = (0, "") if hash_name == "sha1" else (1, hash_name)

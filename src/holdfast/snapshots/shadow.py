@@ -1,25 +1,25 @@
-"""The shadow: a git dir of our own that looks at somebody else's worktree, and writes into the store of snapshots.
+"""The shadow: a git dir of our own that reads an attempt's worktree and writes into the store of snapshots.
 
     <private>/lock               flocked during every operation; inherited by each git process that it starts
     <private>/git/               HEAD, config, refs/ (empty), info/attributes, info/exclude (the repository's, copied)
     <private>/index-<boot id>    the private index
-    <private>/staging-<boot id>  what git has written and the store does not have yet
+    <private>/staging-<boot id>  objects that git has written and the store does not have yet
 
 All of it can be deleted and is made again. The repository's own HEAD, index, configuration and hooks are never
 touched: git runs with GIT_DIR = the shadow, GIT_OBJECT_DIRECTORY = the staging folder, and sees the objects of the
 store and of the repository. `info/attributes`, which wins over any `.gitattributes`, turns off every conversion, so
-that what is stored is what stands on disk, byte for byte.
+that what is stored is what is on disk, byte for byte.
 
-- The lock is free only when the operation *and* its git processes have ended: a lock of git's then is a leftover.
+- The lock is free only when the operation *and* its git processes have ended, so a lock of git's is then a leftover.
 - The index and the staging folder are not synced, and belong to one boot: after a power cut the index could name
   objects that never reached the disk, so another boot starts from new ones.
 - An index that git refuses, or that names an object which is gone, is built again from the last snapshot.
-- Before git looks at the worktree, the index loses what must not be in it: excluded paths, files that are ignored by
-  now and neither tracked by the user nor on the include list, and every gitlink: with one in the index, git would run
-  inside that repository, with the settings that it finds there. Each is found anew, by its HEAD alone; one without a
+- Before git reads the worktree, the index loses what must not be in it: excluded paths, files that are ignored by now
+  and neither tracked by the user nor on the include list, and every gitlink: with one in the index, git would run
+  inside that repository, with the settings that it finds there. Each is found again, by its HEAD alone; one without a
   commit, which git refuses to add, is noted as `unborn`, so that it is missed like any other when it is gone.
 - Files that a sparse checkout keeps out of the worktree are held as the user's index has them while they are absent.
-  In a partial clone their content may not be here; then they are left out.
+  In a partial clone their content may be absent, too; then they are left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from holdfast.storage.journal.lock import flock_within
 
 LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
-# What git writes is synced by us, before it has its name in the store.
+# We sync what git writes, before it has its name in the store.
 _SETTINGS = {
     "core.fsync": "none",
     "core.protectHFS": "false",
@@ -64,7 +64,7 @@ Large = Literal["refuse", "leave_out", "take"]
 
 
 class StagedTree(msgspec.Struct, frozen=True):
-    """`is_whole`: nothing is left out because it is too large."""
+    """`is_whole`: no file was left out for its size."""
 
     tree: str
     excluded: list[Excluded]
@@ -84,12 +84,12 @@ class Shadow:
         confine: git.Confine | None = None,
         bounds: size_limits.Bounds | None = None,
     ) -> None:
-        """`index`: of whoever works there, where it is not the worktree's own; what cannot be read says nothing.
-        `modules`: where git dirs of submodules are looked for first, before the place beside that index. `confine`: of
-        git that looks at the files. `bounds`: how much it may take."""
-        self._confine, self._bulk = confine, size_limits.Bulk(bounds or size_limits.Bounds(), self.run)
+        """`index`: the index of the agent that works there, if it is not the worktree's own; ignored if unreadable.
+        `modules`: where git dirs of submodules are searched first, before the place beside that index. `confine`: the
+        sandbox of git processes that read the files. `bounds`: how much a snapshot may hold."""
+        self._confine, self._size_check = confine, size_limits.SizeCheck(bounds or size_limits.Bounds(), self.run)
         self._large: dict[str, int] = {}  # for the snapshot that is being taken
-        self._how: Large = "refuse"
+        self._large_mode: Large = "refuse"
         self.repository = git.discover(worktree)
         self._their_index = index or self.repository.git_dir / "index"
         self._is_trusted = index is None
@@ -117,10 +117,10 @@ class Shadow:
 
     def _forget(self) -> None:
         self._written: tuple[Stamp, str] | None = None
-        # Of the private index, as it was when it had the stamp: gitlinks, and what is held though absent.
+        # Of the private index, as it was when it had the stamp: gitlinks, and absent files that are held.
         self._listed: Stamp = None
         self._links: dict[str, str] = {}
-        # Submodules that stand in the worktree: they are read by themselves, and brought in at the end.
+        # Submodules that are set up in the worktree: they are read by themselves, and added at the end.
         self._apart: list[str] = []
         self._held: dict[str, str] = {}
         self._ignored: set[str] = set()
@@ -148,9 +148,9 @@ class Shadow:
         return git.run(*args, cwd=at, env=env, stdin=stdin, codes=codes, inherit=inherit, confine=confine)
 
     def _too_large(self, variables: Mapping[str, str], base: str, *wanted: str) -> dict[str, int]:
-        """Of the files that git would add: those that are left out. `base`: what may be there, however large; `wanted`:
+        """Finds the files too large to add. `base`: a commit whose files may have any size; `wanted`:
         names that are added though ignored."""
-        if self._how == "take" or not self._bulk.bounds.are_any:
+        if self._large_mode == "take" or not self._size_check.bounds.are_any:
             return {}
         env = {**self._env, **variables}
         at = Path(env["GIT_WORK_TREE"])
@@ -158,21 +158,21 @@ class Shadow:
         more = itertools.chain.from_iterable(size_limits.below(at, name) for name in wanted)
         with git.listed(*asked, cwd=at, env=env, inherit=self._inherited(), confine=self._confine) as names:
             every = itertools.chain(names, more)
-            return self._bulk.too_large(every, at, base, variables, leaves_out=self._how == "leave_out")
+            return self._size_check.too_large(every, at, base, variables, leaves_out=self._large_mode == "leave_out")
 
     def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.GitResult:
         return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
 
     def _run_user(self, *args: str) -> git.GitResult:
-        """Asks the user's index. A confined agent's is read as data alone: no other file of its git dir is. One that a
-        power cut tore says nothing."""
+        """Reads the user's index. A confined agent's is read as data only, and no other file of its git dir is. A torn
+        one counts as empty."""
         if not self._is_trusted and (self._their_index.is_symlink() or not self._their_index.is_file()):
             return git.GitResult(0, b"", None)
         env, inherit = {**self.repository.env, "GIT_INDEX_FILE": str(self._their_index)}, self._inherited()
         return git.run(*args, cwd=self.worktree, env=env, codes=(0, 128), inherit=inherit, confine=self._confine)
 
     def _inherited(self) -> tuple[int, ...]:
-        """The lock, for git processes of the operation that holds it: another thread may only be looking."""
+        """The lock, for git processes of the operation that holds it: another thread may only be reading."""
         return (self._lock_fd,) if self._holder == threading.get_ident() else ()
 
     def scratch_index(self) -> Path:
@@ -180,7 +180,7 @@ class Shadow:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Waits until no other thread or process, and no git process of a killed one, is at work here."""
+        """Waits until no other thread or process, and no git process of a killed one, works here."""
         path = self._private / "lock"
         with self._mutex:
             fd = disk.open_lock_file(path)
@@ -199,8 +199,8 @@ class Shadow:
     def stage(self, seed: str | None, large: Large = "take", began: str = "") -> StagedTree:
         """Makes the private index equal to the worktree. A new index starts from the tree `seed`, or from HEAD.
 
-        `large`: what is done about files that are too large, beside those of the commit `began`."""
-        self._how, self._began = large, began
+        `large`: how to treat files that are too large; those of the commit `began` may have any size."""
+        self._large_mode, self._began = large, began
         if self._index.exists():
             try:
                 return self._stage()
@@ -209,13 +209,13 @@ class Shadow:
         self._seed(seed)
         return self._stage()
 
-    def take_large(self) -> None:
-        """Has the index know what was left out, as if it were empty: then `read-tree --reset -u` removes it."""
+    def index_large(self) -> None:
+        """Adds to the index what was left out for its size, as empty files: `read-tree --reset -u` then removes it."""
         empty = self.run("hash-object", "--stdin").line
         self._put(f"100644 {empty} 0\t{name}" for name in self._large)
 
     def forget_index(self) -> None:
-        """With it goes what is not in the store yet: the next index has it written again."""
+        """Removes the index and the objects that are not in the store yet: the next index has them written again."""
         self._forget()
         disk.unlink(self._index, missing_ok=True)
         disk.remove_tree(self.staging)
@@ -227,7 +227,7 @@ class Shadow:
         return self.run("ls-files", "-z", "-m", "-o", *which, "--", *self._everything()).fields()
 
     def without_excluded(self, tree: str) -> tuple[str, list[Excluded]]:
-        """The tree but for what is excluded here, and for what could not stand without removing that."""
+        """The tree without what is excluded here, and without what could not be written without removing that."""
         exclude = [*self._exclude, *self._apart]
         if not exclude:
             return tree, []
@@ -260,8 +260,8 @@ class Shadow:
         return StagedTree(tree, list(dict.fromkeys(excluded + self._unfetched)), not self._large)
 
     def _tidy(self) -> dict[str, str]:
-        """Takes from the index what must not be in it, so that git sees what stands in the worktree instead. Returns
-        the gitlinks among that."""
+        """Removes from the index what must not be in it, so that git sees what is in the worktree instead. Returns the
+        gitlinks among that."""
         dropped: list[str] = []
         stamp, before = file_stamp(self._index), self._apart
         self._apart = [module.path for module in self.submodules.standing()]
@@ -288,7 +288,7 @@ class Shadow:
         return [name for name in self._ignored if not is_below(name, wanted)]
 
     def _hold_absent(self) -> None:
-        """Tells git not to look for what a sparse checkout keeps out of the worktree, as long as it is not there."""
+        """Has git ignore the absence of files that a sparse checkout keeps out of the worktree."""
         absent = {name: facts for name, facts in self._sparse.items() if not os.path.lexists(self.worktree / name)}
         if back := [name for name in self._held if name not in absent]:
             self.run("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=joined(back))
@@ -298,7 +298,7 @@ class Shadow:
         self._held = absent
 
     def _stage_ignored(self) -> list[Excluded]:
-        """Adds what is ignored and wanted all the same: the include list, and what the user tracks."""
+        """Adds ignored files that are wanted all the same: the include list, and what the user tracks."""
         excluded, wanted = [], []
         for name in sorted({*self._include, *(self._tracked - self._ignored)}):
             path = self.worktree / name
@@ -315,7 +315,7 @@ class Shadow:
         return excluded
 
     def _read_user_index(self) -> None:
-        """Asked again only when the user's index has changed."""
+        """Reads the user's index again when it has changed."""
         stamp = file_stamp(self._their_index)
         if stamp == self._user_index:
             return
@@ -337,7 +337,7 @@ class Shadow:
         return {answer.split(" ")[0] for answer in answers if answer.endswith(" missing")}
 
     def _explain(self, added: git.GitResult, names: list[str]) -> list[Excluded]:
-        """Says why git could not add these, and takes them from the index; raises where no good reason is found."""
+        """Says why git could not add these, and removes them from the index; raises where no good reason is found."""
         excluded, links = [], unborn_links(self.worktree, names, self.repository.hash_name)
         for name in names:
             path = self.worktree / name
@@ -360,7 +360,7 @@ class Shadow:
     def _seed(self, tree: str | None) -> None:
         tree = tree or self.run_real("rev-parse", "-q", "--verify", "HEAD^{tree}", codes=(0, 1)).line
         if not tree or self.run("read-tree", tree, codes=(0, 128)).failure:
-            self.forget_index()  # A power cut took a part of it; all that stands in the worktree is stored anew.
+            self.forget_index()  # A power cut took a part of it; everything in the worktree is stored again.
 
     def _put(self, entries: Iterable[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
         if lines := list(entries):

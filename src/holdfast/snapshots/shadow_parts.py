@@ -1,4 +1,4 @@
-"""Small parts of the shadow: names, stamps, and what is left out."""
+"""Parts of the shadow: path names, file stamps, and records of what a snapshot leaves out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from holdfast.errors import PathEscapes
 from holdfast.git import command as git
 
-# Of a file that git writes, which it always does by renaming a new one over it; None where there is none.
+# Identifies a version of a file that git writes, always by renaming a new one over it; None where there is none.
 Stamp = tuple[int, ...] | None
 _UNOPENED = re.compile(r"^warning: could not open directory '(.*)': [^']*$", re.MULTILINE)
 
@@ -24,7 +24,7 @@ class Excluded(msgspec.Struct, frozen=True):
 
 
 def unopened(added: git.GitResult) -> list[Excluded]:
-    """The folders that git could not look into, of which it only warns."""
+    """The folders that git could not open, for which it only warns."""
     reason = "it cannot be opened, so what is new in it is not seen"
     return [Excluded(found[1].rstrip("/"), reason) for found in _UNOPENED.finditer(added.stderr)]
 

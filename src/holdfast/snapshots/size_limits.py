@@ -1,8 +1,8 @@
-"""How much of a worktree a snapshot may take: looked at before git reads a byte of it.
+"""Limits how much of a worktree a snapshot may hold, before git reads a byte of it.
 
-Only sizes are asked, of the files that git would take. What the attempt began with is not held against it: a file that
-the base has at that size is fine, however large, and the sums are of what was added. Names come one after the other, so
-that what is held here does not grow with their number.
+Only the sizes of the files that git would add are read. What the attempt began with does not count: a file that the
+base has at that size is fine, however large, and the sums are of what was added. Names are read one by one, so memory
+does not grow with their number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.snapshots.shadow_parts import Excluded
 FILE_LIMIT, ALL_LIMIT, COUNT_LIMIT = (
     "limits.file_bytes_max", "limits.snapshot_bytes_max", "limits.snapshot_files_max",
 )  # fmt: skip
-# Each is named to git on its command line.
+# Git gets each of them on its command line.
 LEFT_OUT_MAX = 1000
 
 
@@ -44,8 +44,8 @@ class Bounds(msgspec.Struct, frozen=True):
         return any(bound is not None for bound in (self.file_bytes, self.all_bytes, self.files))
 
 
-class Bulk:
-    """`run` runs git where it sees the objects of the base, with variables on top of its environment."""
+class SizeCheck:
+    """Finds files that are too large. `run` runs git where it sees the base's objects, with additional variables."""
 
     def __init__(self, bounds: Bounds, run: Callable[..., git.GitResult]) -> None:
         self.bounds, self._run = bounds, run
@@ -54,9 +54,9 @@ class Bulk:
     def too_large(
         self, names: Iterable[str], folder: Path, base: str, variables: Mapping[str, str], *, leaves_out: bool
     ) -> dict[str, int]:
-        """The files that are too large each by itself, with their sizes. What the commit `base` has is asked only where
-        something seems too large. Raises for the sum and the number of all others; and for one file, too, unless they
-        are to be left out."""
+        """The files that are each too large, with their sizes. Reads the commit `base` only where something seems too
+        large. Raises where the sum or the number of all others is too large; and for one file, too, unless
+        `leaves_out`."""
         files_max, bytes_max, file_max = (
             math.inf if bound is None else bound
             for bound in (self.bounds.files, self.bounds.all_bytes, self.bounds.file_bytes)
@@ -84,7 +84,7 @@ class Bulk:
         return large
 
     def _of(self, base: str, variables: Mapping[str, str]) -> dict[str, int]:
-        """The sizes of its files, by name."""
+        """The sizes of the files of `base`, by name."""
         if base not in self._sizes:
             found = self._run("ls-tree", "-r", "-l", "-z", base, variables=variables).fields() if base else []
             entries = (entry.split("\t", 1) for entry in found)
@@ -93,7 +93,7 @@ class Bulk:
 
 
 def _size_of(folder: Path, name: str) -> int | None:
-    """None of what is no file."""
+    """The size of a regular file, else None."""
     try:
         found = os.lstat(os.path.join(folder, name))
     except OSError:
@@ -111,7 +111,7 @@ def left_out(name: str, number: int) -> Excluded:
 
 
 def below(folder: Path, name: str) -> Iterable[str]:
-    """The file itself, or all files in the folder of that name; no link is followed."""
+    """The file itself, or all files in the folder of that name; follows no link."""
     top = folder / name
     if top.is_symlink() or not top.is_dir():
         yield name

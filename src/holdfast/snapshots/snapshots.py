@@ -5,19 +5,19 @@ snapshot before it. `<name>` is `turn-<n>`, `orphan-<n>`, or `start-<n>` and `en
 changed, the new ref names the commit before it. Any git reads them:
 `git --git-dir .sdd/snapshots.git diff attempts/T-1.1/turn-3 attempts/T-1.1/turn-4`.
 
-- What `take` returned from is on disk, in the store: every object of the tree that the attempt's base has not, whoever
-  wrote it (git leaves the loose objects of an agent's own commits unsynced, and `git gc` may take them), then its name,
-  only then the ref. Of the user's repository nothing is needed but the base.
+- When `take` returns, the snapshot is on disk in the store: first every object of the tree that the attempt's base does
+  not have, whichever process wrote it (git leaves the loose objects of an agent's own commits unsynced, and `git gc`
+  may remove them), then its name, only then the ref. Of the user's repository only the base is needed.
 - Not held: files that are ignored at the time (but those tracked by the user and those on the include list), the
   contents of submodules and of nested repositories, of which at most the commit is noted, empty folders, devices, pipes
   and sockets, and of a file's mode all but the right to execute. Plain files in the folder of a submodule are held.
 - What a sparse checkout keeps out of the worktree is held as the user's index has it; a restore writes it only where
   the snapshot differs from that.
 - Names in records are text: a byte that is not UTF-8 is shown as `\\xff`.
-- Not seen: a file rewritten in place to the same size within one second, whose time of change was then set back.
+- Not noticed: a file rewritten in place to the same size within one second, whose time of change was then set back.
 - One operation at a time, of all threads and processes: the others wait. A kill at any moment leaves at worst garbage
-  objects, which `holdfast gc` takes.
-- After a failed sync this object refuses everything: what was not on disk then must not be taken for durable later.
+  objects, which `holdfast gc` removes.
+- After a failed sync this object refuses everything: what was not on disk then must not count as durable later.
 """
 
 from __future__ import annotations
@@ -89,12 +89,13 @@ class _Saved(msgspec.Struct, frozen=True):
 
 class WorktreeSnapshots:
     """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds. `store` is
-    where they are kept. `base`: a commit that the user's repository keeps: what it has need not be in the store.
+    where they are kept. `base`: a commit that the user's repository keeps, so the store need not have its objects.
 
-    `include`: ignored paths to take all the same. `exclude`: paths that never get in, as the data root. `private` and
-    `store` never get in either. Both are relative to the worktree. `index`: that of who works there, where it is
-    another than git's. `modules`: where git dirs of its submodules are looked for first. `confine`: the sandbox for
-    git that looks at files which a confined agent writes. `bounds`: how much they may hold beyond the base.
+    `include`: ignored paths to take all the same. `exclude`: paths that are never taken, such as the data root. Both
+    are relative to the worktree. `private` and `store` are never taken either. `index`: the index of the agent that
+    works there, if it is not git's. `modules`: where git dirs of its submodules are searched first. `confine`: the
+    sandbox of git processes that read files which a confined agent writes. `bounds`: how much a snapshot may hold
+    beyond the base.
     """
 
     def __init__(
@@ -121,9 +122,9 @@ class WorktreeSnapshots:
         self._forget()
 
     def _forget(self) -> None:
-        """The next `take` looks at everything again."""
+        """Clears the caches, so that the next `take` reads everything again."""
         self._last: dict[str, tuple[Stamp, _Saved]] = {}
-        # The tree whose objects are known to be kept, either here or by the base; unknown before the first look.
+        # The tree whose objects are known to be kept, here or by the base; empty before the first use.
         self._kept_tree = ""
         self._gitlinks: dict[str, str] = {}
         self._of_base: frozenset[str] = frozenset()
@@ -133,15 +134,15 @@ class WorktreeSnapshots:
     def take(self, attempt: str, name: str, message: str = "", *, large: Large = "refuse") -> Snapshot:
         """Saves the worktree as it stands. A snapshot that has this name already is replaced.
 
-        `large`: what is done about a file that is too large. Refused, it is an error, and nothing is taken; left out,
-        it stays as it stands, and the snapshot has what it held when the one before was taken.
+        `large`: how to treat a file that is too large. `refuse` raises, and nothing is taken; `leave_out` leaves it in
+        the worktree, and the snapshot has its content as of the snapshot before.
         """
         ref = reference(attempt, name)
         with self._at_work():
             try:
                 return self._take(attempt, ref, message or f"{attempt} {name}", large)
             except GitFailed:
-                # What is remembered may be gone: another process pruned the attempt, and git collected its objects.
+                # The caches may be stale: another process pruned the attempt, and git collected its objects.
                 self._forget()
                 self._shadow.forget_index()
                 return self._take(attempt, ref, message or f"{attempt} {name}", large)
@@ -161,24 +162,24 @@ class WorktreeSnapshots:
         return Snapshot(ref, saved.commit, saved.tree, saved is not before, _public(links + staged.excluded))
 
     def _began(self, attempt: str) -> str:
-        """What the attempt began with, which may be any size. Its files are not the base's where a filter made them."""
+        """The commit that the attempt began with, which may be any size. Filters may make its files differ from it."""
         first = self._store.path / ROOT / attempt / "start-1"
         return first.read_text().strip() if attempt and first.exists() else self._base
 
     def _newest(self, attempt: str) -> _Saved | None:
-        """The end of the attempt's chain. Neither clocks nor names are asked: each snapshot leads to all before it."""
+        """The end of the attempt's chain. Independent of clocks and names: each snapshot leads to all before it."""
         if attempt in self._last:
             stamp, saved = self._last[attempt]
             if stamp is not None and stamp == self._refs_stamp(attempt):
                 return saved
-            # Somebody else has been at the refs, so what was durable may be gone by now.
+            # Another process changed the refs, so what was durable may be gone by now.
             self._forget()
         asked = ("--topo-order", "--max-count=1", "--no-commit-header", "--format=%H %T")
         found = self._store.run("rev-list", *asked, f"--glob={ROOT}/{attempt}").line.split()
         return _Saved(*found) if found else None
 
     def _refs_stamp(self, attempt: str) -> Stamp:
-        """Of the folder, which changes with each ref that is written or removed."""
+        """The stamp of the refs' folder, which changes with each ref that is written or removed."""
         return file_stamp(self._store.path / ROOT / attempt)
 
     def _commit(self, tree: str, parent: _Saved | None, message: str) -> _Saved:
@@ -194,8 +195,8 @@ class WorktreeSnapshots:
         return _Saved(made.line, tree)
 
     def _keep_objects(self, saved: _Saved) -> None:
-        """Brings into the store what `saved` has and the last tree that is kept has not, whoever wrote it."""
-        self._look_at_base()
+        """Brings into the store the objects of `saved` that the last kept tree does not have, whoever wrote them."""
+        self._read_base()
         new = {saved.commit, saved.tree}
         found = self._shadow.run("diff-tree", "-r", "-t", "--no-renames", "-z", self._kept_tree, saved.tree)
         for entry in _raw(found.fields()):
@@ -208,17 +209,17 @@ class WorktreeSnapshots:
         staging = self._shadow.staging
         unwritten = (name for name in new - self._of_base if not (staging / name[:2] / name[2:]).exists())
         if borrowed := self._store.missing(unwritten):
-            # Very large files are packed at once: those git has written, too.
+            # Git packs very large files at once, so these are borrowed as well.
             self._store.borrow(borrowed, staging)
         self._store.publish(staging)
         self._kept_tree = saved.tree
 
-    def _look_at_base(self) -> None:
-        """Once: what the base has is kept by its pin in the user's repository; without one, all is brought here."""
+    def _read_base(self) -> None:
+        """Once: a pin in the user's repository keeps the base's objects; without a pin, all are copied here."""
         if self._kept_tree:
             return
         self._kept_tree = self._no_tree
-        if not self._base or self._store.whole(self._base):
+        if not self._base or self._store.flaw_of(self._base):
             return
         tree = self._store.run("rev-parse", "-q", "--verify", f"{self._base}^{{tree}}").line
         listed = [entry.split("\t", 1) for entry in self._shadow.run("ls-tree", "-r", "-t", "-z", tree).fields()]
@@ -259,18 +260,18 @@ class WorktreeSnapshots:
     # -- going back ---------------------------------------------------------------------------------------------------
 
     def restore(self, name: str) -> list[Excluded]:
-        """Makes the worktree exactly the snapshot's; ignored files stay. Returns what stands there and is not of it.
+        """Makes the worktree exactly the snapshot's; ignored files stay. Returns what is there and not part of it.
 
-        What stood there before is lost, unless it was taken. Excluded paths are never touched, also where the snapshot
-        holds them. Done half by a crash, it is done whole by doing it again.
+        What was there before is lost, unless a snapshot has it. Excluded paths are never touched, not even where the
+        snapshot holds them. A crash may leave it half done; calling it again completes it.
         """
         target = self._resolve(name)
         with self._at_work():
             self._require_whole(name, target)
             self._forget()
-            # Only what the index knows is removed, so it has to know everything first.
+            # Git removes only what the index knows, so the index has to know everything first.
             self._shadow.stage(target.tree, "leave_out", self._base)
-            self._shadow.take_large()
+            self._shadow.index_large()
             tree, excluded = self._shadow.without_excluded(target.tree)
             self._shadow.run("read-tree", "--reset", "-u", tree)
             left = self._shadow.left_out("--exclude-standard")
@@ -283,7 +284,7 @@ class WorktreeSnapshots:
             return _public(nested + excluded)
 
     def _require_whole(self, name: str, target: _Saved) -> None:
-        """Before anything is changed: what is missing would otherwise be found when half is done."""
+        """Checks before anything is changed: a missing object would otherwise be found when half is done."""
         found = self._shadow.run("rev-list", "--objects", "--no-object-names", "--quiet", target.tree, codes=(0, 128))
         if found.failure:
             raise SnapshotDamaged(name=name, path=self._store.path, reason=found.failure.stderr)
@@ -292,7 +293,7 @@ class WorktreeSnapshots:
             raise SnapshotDamaged(name=name, path=self._store.path, reason=reason)
 
     def export(self, name: str, folder: Path) -> None:
-        """Writes the snapshot into `folder`, which must be absent or empty, and which appears whole or not at all."""
+        """Writes the snapshot into `folder`, which must be absent or empty, and appears whole or not at all."""
         target, folder = self._resolve(name), folder.absolute()
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
             raise AlreadyExists(operation="export to", path=folder, reason="it is not an empty folder")
@@ -317,13 +318,13 @@ class WorktreeSnapshots:
                 raise
 
     def standing(self, attempt: str = "") -> str:
-        """The tree as the worktree stands, kept nowhere; empty where something is too large for a snapshot."""
+        """The tree of the worktree as it is, kept nowhere; empty where a file is too large for a snapshot."""
         with self._at_work():
             staged = self._shadow.stage(None, "leave_out", self._began(attempt))
             return staged.tree if staged.is_whole else ""
 
     def submodules(self) -> dict[str, ModuleState]:
-        """What stands in each submodule that is set up in the worktree, by its path."""
+        """The state of each submodule that is set up in the worktree, by its path."""
         with self._at_work():
             return self._shadow.submodules.states()
 
@@ -351,7 +352,7 @@ class WorktreeSnapshots:
             except (GitFailed, DiskError) as failure:
                 if isinstance(failure, SyncFailed):
                     self._failure = failure
-                # What is remembered would vouch for objects that are gone, or that may never have reached the disk.
+                # The caches would vouch for objects that are gone, or that may never have reached the disk.
                 self._forget()
                 with contextlib.suppress(DiskError):
                     self._shadow.forget_index()
@@ -379,7 +380,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def _raw(fields: list[str]) -> Iterator[_Entry]:
-    """Reads `diff-tree --raw -z`: `:mode mode id id status`, the path, and for a rename the new path."""
+    """Parses `diff-tree --raw -z`: `:mode mode id id status`, the path, and for a rename the new path."""
     rest = iter(fields)
     for facts in rest:
         old_mode, new_mode, _, new_id, status = facts.removeprefix(":").split(" ")

@@ -1,20 +1,20 @@
 """The store of snapshots: a bare git repository in the data root, `snapshots.git`.
 
-    objects/                        what no other repository has to keep for us
+    objects/                        objects that no other repository has to keep for us
     objects/info/alternates         the user's repository, which has the rest
     refs/attempts/<attempt>/<name>  keeps a snapshot alive, and lets people find it
     refs/candidates/<attempt>       a candidate, and `refs/merged/<attempt>` the commit that was judged
-    work/                           folders of operations that are under way
+    work/                           folders of running operations
 
 - An object has its name only once it is on disk. Git writes into a folder of the operation's own; `publish` syncs
-  what it wrote and only then gives it its name here. After a power cut nothing is half there.
-- Git leaves out what any store that it sees has, such as an agent's own commit in the user's repository. `borrowed`
-  finds what is not here, and `copy` brings it, so that a snapshot needs nothing of the user's repository but the commit
-  that its attempt began with, which is pinned there (`refs/holdfast/base/<root>/<attempt>`).
+  what it wrote and only then gives it its name here. After a power cut no object is half there.
+- Git leaves out objects that any store it sees has, such as those of an agent's own commit in the user's repository.
+  `missing` finds what is not here, and `borrow` copies it, so that a snapshot needs nothing of the user's repository
+  but the commit that its attempt began with, which is pinned there (`refs/holdfast/base/<root>/<attempt>`).
 - Refs are plain files, written by us. The program takes commits from the journal, never from a ref.
 
 A copy of the data root beside another clone works there: the alternates are relative where the root lies in the
-repository, and otherwise written anew by the next owner. What we run ourselves is told where the objects are.
+repository, and otherwise written again by the next owner. Our own git processes get the object folders as variables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from holdfast.storage.files import disk
 
 ATTEMPTS, CANDIDATES, MERGED = "refs/attempts", "refs/candidates", "refs/merged"
 WORK = "work"
-# From so many objects on a pack is copied as such.
+# From this many objects on, a pack is copied as such.
 LOOSE_MAX = 100
 _LOOSE = re.compile(r"[0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})")
 _PACK = re.compile(r"pack/pack-[0-9a-f]+\.(pack|rev|mtimes|bitmap|idx)")
@@ -41,28 +41,28 @@ _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 class Store:
-    """`repository` is the user's. Nothing is written before `prepare`."""
+    """The store of one data root. `repository` is the user's. Nothing is written before `prepare`."""
 
     def __init__(self, path: Path, repository: git.Repository) -> None:
         self.path = path.absolute()
         self.repository = repository
         self.objects, self.work = self.path / "objects", self.path / WORK
         self._packed: dict[Path, frozenset[str]] = {}
-        # Descriptors that each git process of the operation under way has to hold.
+        # Descriptors that each git process of the current operation has to hold.
         self.inherited: Callable[[], tuple[int, ...]] = tuple
-        # The sandbox for a git in a folder of `working` that runs filters over files of a confined agent.
+        # The sandbox for git processes in a folder of `working` that run filters over files of a confined agent.
         self.confine: Callable[[Path], git.Confine | None] = lambda folder: None
 
     # -- setting up ---------------------------------------------------------------------------------------------------
 
     def prepare(self) -> Store:
-        """Makes what is missing, and names the user's repository where it is now."""
+        """Makes what is missing, and records where the user's repository is now."""
         for folder in (self.objects / "info", self.objects / "pack", self.path / "refs", self.work):
             disk.mkdir(folder)
         name = self.repository.hash_name
         extension = "" if name == "sha1" else f"[extensions]\n\tobjectFormat = {name}\n"
         config = f"[core]\n\trepositoryFormatVersion = {int(bool(extension))}\n\tbare = true\n{extension}"
-        # Nothing goes by itself: what no ref leads to may be an operation's that is under way.
+        # Git never collects by itself: an object without a ref may belong to a running operation.
         config += "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
         keep(self.path / "HEAD", b"ref: refs/heads/none\n")
         keep(self.path / "config", config.encode())
@@ -88,7 +88,7 @@ class Store:
     # -- running git --------------------------------------------------------------------------------------------------
 
     def alternates(self, *more: Path) -> str:
-        """The value of GIT_ALTERNATE_OBJECT_DIRECTORIES for who has to see everything."""
+        """The value of GIT_ALTERNATE_OBJECT_DIRECTORIES for a git process that has to see every object."""
         places = (*more, self.objects, *self.repository.stores)
         return os.fsdecode(b":".join(quoted(os.fsencode(place)) for place in places))
 
@@ -99,7 +99,7 @@ class Store:
         codes: Collection[int] = (0,),
         variables: Mapping[str, str] = _NO_VARIABLES,
     ) -> git.GitResult:
-        """Runs git in the store, to ask or to write into the folder that `variables` name."""
+        """Runs git in the store, to read, or to write into the folder that `variables` name."""
         env = {**self._env(), **variables}
         return git.run(*args, cwd=self.path, env=env, stdin=stdin, codes=codes, inherit=self.inherited())
 
@@ -109,7 +109,7 @@ class Store:
 
     @property
     def seen(self) -> git.Repository:
-        """The user's repository with our objects before its own: to ask, not to write.
+        """The user's repository with our objects before its own: to read, not to write.
 
         Git reads the first copy of an object that it finds. After a power cut a copy in the user's repository may be
         empty, one of ours is not.
@@ -127,17 +127,17 @@ class Store:
         return dict(line.split(" ", 1) for line in lines)
 
     def trees(self, pattern: str) -> set[str]:
-        """The trees of all refs that a pattern of git's matches."""
+        """The trees of all refs that match a pattern of git's."""
         return set(self.run("for-each-ref", "--format=%(tree)", pattern).line.split()) if self.exists else set()
 
     def name(self, ref: str, commit: str) -> None:
-        """Lets a ref lead to a commit whose objects are on disk."""
+        """Points a ref at a commit whose objects are on disk."""
         path = self.path / ref
         disk.mkdir(path.parent)
         disk.replace(path, f"{commit}\n".encode())
 
     def forget(self, refs: Mapping[str, str]) -> None:
-        """Removes refs; an attempt's folder of which nothing is left goes, too."""
+        """Removes refs, and an attempt's folder when it is empty."""
         for ref in refs:
             disk.unlink(self.path / ref, missing_ok=True)
         packed = self.path / "packed-refs"
@@ -150,13 +150,13 @@ class Store:
                 disk.rmdir(folder)
 
     def collect(self) -> None:
-        """Removes the objects that no ref leads to, but for those of the last day: they may be about to be named."""
+        """Removes the objects without a ref, but for those of the last day, which may still get one."""
         self.run("prune", "--expire=1.day.ago")
 
-    # -- what is there ------------------------------------------------------------------------------------------------
+    # -- which objects exist ------------------------------------------------------------------------------------------
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of the objects that the store itself does not hold, whatever the user's repository has."""
+        """The objects that the store itself does not hold, whatever the user's repository has."""
         return self._missing_in(self.objects, names)
 
     def _missing_in(self, objects: Path, names: Iterable[str]) -> list[str]:
@@ -174,7 +174,7 @@ class Store:
                     self._packed[index] = frozenset(line.split(" ")[1] for line in lines)
         return [self._packed[index] for index in indexes if index in self._packed]
 
-    def whole(self, commit: str) -> str:
+    def flaw_of(self, commit: str) -> str:
         """Why the tree of a commit cannot be read whole; empty where it can."""
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", f"{commit}^{{tree}}")
         failure = self._asked_of()(*asked, codes=(0, 128)).failure
@@ -184,9 +184,9 @@ class Store:
         return self.run if self.exists else self.repository.run
 
     def incomplete(self, commits: Collection[str], *, is_older: bool = False) -> dict[str, str]:
-        """Those of the commits whose tree cannot be read whole, and why. Asked at once: most share most objects.
+        """The commits whose tree cannot be read whole, and why. Asks for all at once, as most share most objects.
 
-        `is_older`: the root is of the format that had no store, and the user's repository may have all.
+        `is_older`: the root is of the format without a store, and the user's repository may have all objects.
         """
         if not self.exists and not is_older:
             return dict.fromkeys(commits, f"{self.path} is missing")
@@ -194,7 +194,7 @@ class Store:
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", "--stdin")
         if not commits or not self._asked_of()(*asked, stdin=text, codes=(0, 128)).failure:
             return {}
-        return {commit: why for commit in commits if (why := self.whole(commit))}
+        return {commit: why for commit in commits if (why := self.flaw_of(commit))}
 
     def descends(self, commit: str, ancestor: str) -> bool:
         """Whether a snapshot was taken after another of its attempt; no where one of them is gone."""
@@ -204,7 +204,7 @@ class Store:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[Path]:
-        """A folder of an operation's own, with `objects` in it for git to write into. It goes afterwards."""
+        """A folder for one operation, with `objects` in it for git to write into. Removed afterwards."""
         self.prepare()
         top = self.work
         for name in os.listdir(top):
@@ -226,14 +226,14 @@ class Store:
         publish(staging, self.objects)
 
     def complete(self, tree: str, known: str, staging: Path) -> None:
-        """Copies into `staging` what `tree` has, `known` has not, and only the user's repository holds."""
+        """Copies into `staging` the objects of `tree` that `known` lacks and only the user's repository holds."""
         asked = ("rev-list", "--objects", "--no-object-names", tree, f"^{known}^{{tree}}")
         names = self.run(*asked, variables=self.writing(staging)).line.split()
         if borrowed := self.missing(self._missing_in(staging, names)):
             self.borrow(borrowed, staging)
 
     def hand_over(self, commit: str, target: str) -> None:
-        """Brings a commit on top of `target` into the user's repository, with all that it lacks of it."""
+        """Copies a commit on top of `target` into the user's repository, with all objects that are missing there."""
         names = self.run("rev-list", "--objects", "--no-object-names", commit, f"^{target}").line.split()
         asked = "".join(f"{name}\n" for name in names).encode()
         answers = self.repository.run("cat-file", "--batch-check", stdin=asked).line.split("\n")
@@ -246,7 +246,7 @@ class Store:
             publish(staging, objects)
 
     def borrow(self, names: Collection[str], staging: Path) -> None:
-        """Copies objects that another store has into `staging`: a few by themselves, more as a pack."""
+        """Copies objects of another store into `staging`: a few as loose objects, more as a pack."""
         env = self.writing(staging)
         asked = "".join(f"{name}\n" for name in names).encode()
         if len(names) > LOOSE_MAX:
@@ -254,14 +254,14 @@ class Store:
             self.run("pack-objects", "-q", str(staging / "pack" / "pack"), stdin=asked, variables=env)
             return
         packed = self.run("pack-objects", "-q", "--stdout", stdin=asked, variables=env).out
-        # Alone: git leaves out what it finds elsewhere.
+        # Without alternates: git leaves out what it finds elsewhere.
         alone = {"GIT_OBJECT_DIRECTORY": str(staging), "GIT_ALTERNATE_OBJECT_DIRECTORIES": ""}
         self.run("unpack-objects", "-q", stdin=packed, variables=alone)
 
 
 @contextlib.contextmanager
 def staging_in(objects: Path) -> Iterator[Path]:
-    """A folder among the objects themselves: then it is certainly on their filesystem. It goes afterwards."""
+    """A temporary folder among the objects, so certainly on their filesystem. Removed afterwards."""
     for name in os.listdir(objects):
         if disk.is_leftover(name):
             disk.remove_tree(objects / name)
@@ -277,7 +277,7 @@ def publish(staging: Path, objects: Path) -> None:
     """Moves whole objects and packs from one object folder into another, each on disk before it has its name there."""
     found = [str(path.relative_to(staging)) for path in _files(staging)]
     loose = [name for name in found if _LOOSE.fullmatch(name)]
-    # Git believes in a pack once it sees its index.
+    # Git uses a pack once it sees its index.
     packs = sorted((name for name in found if _PACK.fullmatch(name)), key=lambda name: name.endswith(".idx"))
     packs = [name for name in packs if f"{name.rpartition('.')[0]}.idx" in packs]
     if loose or packs:
@@ -285,7 +285,7 @@ def publish(staging: Path, objects: Path) -> None:
 
 
 def clear(staging: Path) -> None:
-    """Removes what a killed git has left half written."""
+    """Removes what a killed git left half written."""
     for path in _files(staging):
         if path.name.startswith("tmp_"):
             with contextlib.suppress(FileMissing):
@@ -297,7 +297,7 @@ def _files(staging: Path) -> list[Path]:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Writes only what differs: nearly always nothing."""
+    """Writes the file only if its content differs: nearly always it does not."""
     try:
         if path.read_bytes() == content:
             return
@@ -307,7 +307,7 @@ def keep(path: Path, content: bytes) -> None:
 
 
 def quoted(path: bytes) -> bytes:
-    """As git reads a path among others: in quotes where it has anything but plain characters."""
+    """The path as git reads it in a list: in quotes unless all its characters are plain."""
     if re.fullmatch(rb"[A-Za-z0-9_./+@%=,~-]+", path):
         return path
     return b'"' + b"".join(b"\\%03o" % byte for byte in path) + b'"'

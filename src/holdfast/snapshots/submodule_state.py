@@ -1,15 +1,15 @@
-"""Submodules that are set up in a worktree: which there are, and what stands in them.
+"""Submodules that are set up in a worktree: which ones, and their state.
 
     <private>/submodules.json             the submodules of the worktree, as they were set up
-    <private>/modules-<boot id>/<hash>    of each an index and a git dir of our own, with which its files are read
+    <private>/modules-<boot id>/<hash>    for each an index and a git dir of our own, with which its files are read
 
 An agent writes the files of a submodule and its git dir: a git that ran inside would take settings, filters and hooks
-from there. So no git of ours does. The commit that is checked out is read from `HEAD` as a file; the files are read by
-a git dir of our own, as those of the worktree are; what is known of a commit comes from the repository's own git dir of
-the submodule (`.git/modules/<name>`).
+from there. So no git of ours does. The checked-out commit is read from `HEAD` as a file; the files are read with a git
+dir of our own, as those of the worktree are; facts about a commit come from the repository's own git dir of the
+submodule (`.git/modules/<name>`).
 
 A submodule whose files are exactly those of its commit, and whose commit the repository has, is a gitlink in a
-snapshot, as in git. Any other is held as plain files: so what was done there is kept byte for byte.
+snapshot, as in git. Any other is held as plain files, so that the work in it is kept byte for byte.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Module(msgspec.Struct, frozen=True):
 
 
 class ModuleState(msgspec.Struct, frozen=True):
-    """What stands in a submodule: exactly `commit` or, where `tree` is not empty, these files."""
+    """The content of a submodule: exactly `commit` or, where `tree` is not empty, these files."""
 
     commit: str
     tree: str = ""
@@ -70,7 +70,7 @@ def record(private: Path, modules: Sequence[Module]) -> None:
 
 
 def head_of(git_dir: Path) -> str:
-    """The commit that is checked out; empty where that cannot be told. Files are read, and nothing is run."""
+    """The commit that is checked out; empty where that is unknown. Reads files, and runs nothing."""
     head = _text(git_dir, "HEAD")
     if found := _REF.fullmatch(head):
         loose = _text(git_dir, found[1])
@@ -109,12 +109,12 @@ def is_real(path: Path, top: Path) -> bool:
 
 
 def joined(lines: Iterable[str]) -> bytes:
-    """As git takes names and entries with `-z`."""
+    """Names or entries as git reads them with `-z`."""
     return b"".join(os.fsencode(line) + b"\0" for line in lines)
 
 
 def links_in(lines: Sequence[str]) -> dict[str, str]:
-    """The gitlinks of what `ls-files -s -z` says, each with its facts."""
+    """The gitlinks in the output of `ls-files -s -z`, each with its facts."""
     listed = (line.split("\t", 1) for line in lines)
     return {name: facts for facts, name in listed if facts.startswith(GITLINK)}
 
@@ -128,8 +128,8 @@ def is_empty(path: Path) -> bool:
 
 
 class Submodules:
-    """Those of one worktree. `places`: where their git dirs are; the first that has one counts. `run` runs git with
-    variables on top of the shadow's; `staging` takes the objects of what is held as files."""
+    """The submodules of one worktree. `places`: folders to search for their git dirs; the first match counts. `run`
+    runs git with variables on top of the shadow's; `staging` takes the objects of submodules that are held as files."""
 
     def __init__(
         self,
@@ -143,11 +143,11 @@ class Submodules:
         self._worktree, self._private, self._places = worktree, private, places
         self.store, self.run, self.staging = store, run, staging
         self._made: dict[tuple[str, str], str] = {}
-        # Says which files of one are too large, given git's variables and the commit that it may have them of.
+        # Returns which files of a submodule are too large, given git's variables and its commit.
         self.large: Callable[[Mapping[str, str], str], Iterable[str]] = lambda variables, commit: ()
 
     def standing(self) -> list[Module]:
-        """Those that were set up and are still there, as a folder with a `.git`."""
+        """Those that were set up and still exist, as a folder with a `.git`."""
         found = recorded(self._private)
         return [module for module in found if self._is_standing(self._worktree / module.path)]
 
@@ -155,14 +155,14 @@ class Submodules:
         return is_real(path, self._worktree) and path.is_dir() and os.path.lexists(path / ".git")
 
     def states(self) -> dict[str, ModuleState]:
-        """What stands in each, by path; what is inside another is part of that one."""
+        """The state of each, by path; one inside another is part of that one."""
         modules = self.standing()
         self._sweep()
         outer = [each for each in modules if not any(each.is_inside(other) for other in modules)]
         return {module.path: self._state(module, modules) for module in outer}
 
     def put_into(self, tree: str, index: Path) -> str:
-        """The tree with what stands in them: a gitlink, or the files of one with work of its own."""
+        """The tree with the submodules in it: a gitlink, or the files of one with work of its own."""
         states = self.states()
         if not states:
             return tree
@@ -176,13 +176,13 @@ class Submodules:
         return self.run("write-tree", variables=here).line
 
     def _sweep(self) -> None:
-        """What was remembered is of one boot; a lock is a killed git's, for nobody else is at work here."""
+        """Removes caches of another boot, and locks: each is a killed git's, as no other process works here."""
         here = f"{MODULES}-{identity.boot_id()}"
         _clear(*(folder for folder in self._private.glob(f"{MODULES}-*") if folder.name != here))
         _clear(*self._private.glob(f"{here}/*/index-*.lock"))
 
     def forget(self) -> None:
-        """Removes what is remembered of their files."""
+        """Removes the cached state of their files."""
         for folder in self._private.glob(f"{MODULES}-*"):
             disk.remove_tree(folder)
 
@@ -199,27 +199,27 @@ class Submodules:
         )
         raw_git.make(folder / "git", self.store.repository.hash_name, store / "info" / "exclude")
         known = head if has_commit(store, head) else ""
-        look = _Look(self, module, folder, self._worktree / module.path, nested)
-        tree = look.tree(known)
-        if known and tree in (self._tree_of(store, known), self._tree_made(look, known)):
+        reader = _ModuleReader(self, module, folder, self._worktree / module.path, nested)
+        tree = reader.tree(known)
+        if known and tree in (self._tree_of(store, known), self._tree_made(reader, known)):
             return ModuleState(known)
-        return ModuleState(head, look.held(known))
+        return ModuleState(head, reader.held(known))
 
     def _tree_of(self, store: Path, commit: str) -> str:
         return git.run("rev-parse", f"{commit}^{{tree}}", cwd=store, env=trusted(store)).line
 
-    def _tree_made(self, look: _Look, commit: str) -> str:
+    def _tree_made(self, reader: _ModuleReader, commit: str) -> str:
         """The tree of the files as a checkout makes them, with line ends and filters."""
-        key = look.module.name, commit
+        key = reader.module.name, commit
         if key not in self._made:
-            files, index = look.folder / "made", look.folder / "index-made"
-            _clear(files, index, look.folder / "other")
+            files, index = reader.folder / "made", reader.folder / "index-made"
+            _clear(files, index, reader.folder / "other")
             disk.mkdir(files)
-            check_out(Path(look.module.store), commit, files, index)
-            other = _Look(self, look.module, look.folder / "other", files, {})
-            raw_git.make(look.folder / "other" / "git", self.store.repository.hash_name)
+            check_out(Path(reader.module.store), commit, files, index)
+            other = _ModuleReader(self, reader.module, reader.folder / "other", files, {})
+            raw_git.make(reader.folder / "other" / "git", self.store.repository.hash_name)
             self._made[key] = other.tree(commit)
-            _clear(files, index, look.folder / "other")
+            _clear(files, index, reader.folder / "other")
         return self._made[key]
 
 
@@ -231,17 +231,17 @@ def check_out(store: Path, commit: str, files: Path, index: Path) -> None:
 
 
 def unborn(hash_name: str) -> str:
-    """What a nested repository without a commit is noted as: the id of an empty commit object, which is never valid."""
+    """The id that marks a nested repository without a commit: an empty commit object, which is never valid."""
     return hashlib.new(hash_name, b"commit 0\0").hexdigest()
 
 
 def unborn_links(files: Path, names: Iterable[str], hash_name: str) -> dict[str, str]:
-    """Of names that git could not add, the nested repositories without a commit, each with its line for the index."""
+    """The nested repositories without a commit among names that git could not add, each with its index line."""
     tops = [name for name in names if not (files / name).is_symlink() and os.path.lexists(files / name / ".git")]
     return {name: f"{GITLINK} {unborn(hash_name)} 0\t{name.rstrip('/')}" for name in tops}
 
 
-class _Look:
+class _ModuleReader:
     """Reads the files of one submodule, with an index and a git dir of our own in `folder`."""
 
     def __init__(
@@ -252,7 +252,7 @@ class _Look:
         self._run, self._staging, self._store, self._large = home.run, home.staging, home.store, home.large
 
     def tree(self, known: str) -> str:
-        """The tree of the files. Its objects are kept nowhere."""
+        """The tree of the files. Its objects are not kept."""
         objects = self.folder / "objects"
         _clear(objects)
         disk.mkdir(objects)
@@ -267,14 +267,14 @@ class _Look:
         return found
 
     def held(self, known: str) -> str:
-        """The same tree, all of whose objects are where they are taken from into the store of snapshots."""
+        """The same tree, with all of its objects in the staging folder of the store of snapshots."""
         index = self.folder / "index-held"
         disk.unlink(index, missing_ok=True)
         see = self._variables(self.folder / f"index-{known or 'none'}", self._staging)
         listed = self._run("ls-files", "-s", "-z", variables=see).fields()
         files = [line for line in listed if not line.startswith(GITLINK) and not self._is_nested(line)]
         see |= {"GIT_INDEX_FILE": str(index)}
-        # Without the times of the files: so each of them is read, and written to where it is kept.
+        # Without the files' times, so that git reads each of them and writes its object.
         self._run("update-index", "--add", "-z", "--index-info", stdin=joined(files), variables=see)
         self._add(see, known, links_in(listed))
         return self._run("write-tree", variables=see).line
@@ -284,7 +284,7 @@ class _Look:
         return any(name.startswith(f"{path}/") for path in self._nested)
 
     def _add(self, see: Mapping[str, str], known: str, links: Mapping[str, str] | None = None) -> None:
-        """Makes the index equal to the files. A gitlink in it would have git look inside: they leave it before."""
+        """Makes the index equal to the files. Removes gitlinks first: with one in the index, git would run inside."""
         listed = self._run("ls-files", "-s", "-z", variables=see).fields()
         found = links_in(listed)
         leaving = [*found, *(line.split("\t", 1)[1] for line in listed if self._is_nested(line))]

@@ -1,8 +1,8 @@
-"""A checkout of the user's: what stands in it, and changing single paths of it. Only git's plumbing is used.
+"""Reads a checkout of the user's, and changes single paths of it. Uses git's plumbing only.
 
-Files are made by git in a folder of our own, with the filters and attributes of the commit that they come from, and get
-to their place by a rename. The index is changed in a copy that replaces it whole, under git's own `index.lock`: so a
-path is always the old one or the new one, and a kill leaves at worst a lock that says whose it was, and that folder.
+Git makes the files in a folder of our own, with the filters and attributes of the commit that they come from; a rename
+puts each in its place. The index is changed in a copy that replaces it whole, under git's own `index.lock`. So a path
+is always the old one or the new one, and a kill leaves at worst that folder and a lock that names its owner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Stamp = tuple[int, ...] | None
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """What a tree or the index says of one path."""
+    """The entry of one path in a tree or the index."""
 
     mode: str
     object: str
@@ -38,7 +38,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class PathChange(msgspec.Struct, frozen=True):
-    """One path that differs between two commits; None: it is not in that one."""
+    """One path that differs between two commits; None: that commit does not have it."""
 
     path: str
     old: Slot | None
@@ -46,7 +46,7 @@ class PathChange(msgspec.Struct, frozen=True):
 
 
 class Indexed(msgspec.Struct, frozen=True):
-    """`skipped`: kept out of the checkout (sparse). `assumed`: the user told git not to look."""
+    """`skipped`: kept out of the checkout (sparse). `assumed`: the user told git to take it for unchanged."""
 
     slot: Slot
     skipped: bool
@@ -79,11 +79,11 @@ class Checkout:
         return changes(self.repository, old, new)
 
     def head_has(self, commit: str) -> bool:
-        """Whether what is checked out builds on this commit."""
+        """Whether HEAD is this commit or builds on it."""
         return not self.repository.run("merge-base", "--is-ancestor", commit, "HEAD", codes=(0, 1, 128)).failure
 
     def index(self) -> dict[str, Indexed]:
-        """A path with a conflict is there with a slot that no commit has."""
+        """The entries of the index. A path with a conflict has a slot that equals no commit's."""
         found: dict[str, Indexed] = {}
         listed = self._run("ls-files", "-z", "-s", "-v", index=self.index_path)
         for line in listed.split("\0")[:-1]:
@@ -98,11 +98,11 @@ class Checkout:
         return self.repository.git_dir / "index"
 
     def stands(self, path: str) -> bool:
-        """Whether anything is there. What is reached through a link is elsewhere."""
+        """Whether a file, link or folder exists there, not reached through a link."""
         return os.path.lexists(self.top / path) and not self.obstacle(path)
 
     def obstacle(self, path: str) -> str:
-        """The first folder of the path that is none: a file or a link."""
+        """The first parent of the path that is a file or a link instead of a folder."""
         for parent in reversed(list(Path(path).parents)[:-1]):
             place = self.top / parent
             if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
@@ -110,7 +110,7 @@ class Checkout:
         return ""
 
     def stamp(self, path: str) -> Stamp:
-        """Changes whenever the file at `path` does; None where no file and no link stands."""
+        """Changes whenever the file at `path` does; None where there is neither file nor link."""
         if not self.stands(path):
             return None
         found = (self.top / path).lstat()
@@ -119,7 +119,7 @@ class Checkout:
         return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def same(self, private: Path, slots: Mapping[str, Slot]) -> set[str]:
-        """The paths whose file git would call unchanged if its index said this: filters, modes and links are git's."""
+        """The paths whose file git would call unchanged if its index had these slots; git applies filters and modes."""
         if not slots:
             return set()
         index = private / disk.temp_name()
@@ -137,7 +137,7 @@ class Checkout:
         return {path for path in paths if _alike(made / path, self.top / path)}
 
     def outside(self, private: Path, slots: Mapping[str, Slot]) -> set[str]:
-        """The paths that a sparse checkout keeps out."""
+        """The paths that a sparse checkout leaves out."""
         if self.repository.run("config", "--bool", "core.sparseCheckout", codes=(0, 1)).line != "true" or not slots:
             return set()
         index, fresh = private / disk.temp_name(), private / disk.temp_name()
@@ -153,7 +153,7 @@ class Checkout:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the index against every other git. Raises GitLocked where another has it, and keeps it."""
+        """Holds the index against every other git. Raises GitLocked where another process holds it."""
         lock = self.repository.git_dir / "index.lock"
         if owner := lock_files.acquire(lock, [self.top, self.repository.git_dir]):
             raise GitLocked(path=lock, holder=owner)
@@ -164,12 +164,12 @@ class Checkout:
 
     @contextlib.contextmanager
     def private(self, *, for_files: bool = False) -> Iterator[Path]:
-        """A folder of our own beside the index, or where files can be renamed from to their place."""
+        """A folder of our own beside the index, or on the filesystem of the files, to rename from."""
         git_dir = self.repository.git_dir
         elsewhere = for_files and git_dir.stat().st_dev != self.top.stat().st_dev
         home = self.top if elsewhere else git_dir
         for name in filter(disk.is_leftover, os.listdir(home)):
-            # A git that a killed process had started may still be at work there; the next one removes it.
+            # A git that a killed process had started may still be writing there; the next call removes it.
             with contextlib.suppress(DiskError):
                 disk.remove_tree(home / name) if (home / name).is_dir() else disk.unlink(home / name)
         folder = home / disk.temp_name()
@@ -186,12 +186,12 @@ class Checkout:
         disk.mkdir(top)
         self._run("read-tree", commit, index=index)
         names = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        # A path that this commit does not have is no error here.
+        # Paths that this commit does not have are no error here.
         self._run("checkout-index", "-q", "-z", "--stdin", index=index, stdin=names, fails=True, top=top)
         return top
 
     def put(self, made: Path, path: str) -> None:
-        """Moves a file that was made to its place, where a file, a link, an empty folder or nothing stands."""
+        """Moves a file that was made to its place, over a file, a link, an empty folder or nothing."""
         target = self.top / path
         if not made.is_symlink():
             disk.sync_file(made)
@@ -201,7 +201,7 @@ class Checkout:
         disk.rename(made, target)
 
     def put_folder(self, path: str) -> None:
-        """The empty folder of a submodule that was not fetched; what stands there stays."""
+        """Makes the empty folder of a submodule that was not fetched; anything already there stays."""
         if not os.path.lexists(self.top / path):
             disk.mkdir(self.top / path, COMMON_FOLDER)
 
@@ -210,14 +210,14 @@ class Checkout:
         disk.unlink(self.top / path, missing_ok=True)
 
     def prune(self, path: str) -> None:
-        """Removes the folders of a path that are empty."""
+        """Removes the parent folders of a path that are empty."""
         for folder in (self.top / path).parents:
             if folder == self.top or folder.is_symlink() or not folder.is_dir() or any(folder.iterdir()):
                 break
             disk.rmdir(folder)
 
     def settle(self, paths: Collection[str]) -> None:
-        """Makes the entries of these paths and of the index durable, whoever died before doing so."""
+        """Makes the directory entries of these paths and of the index durable; a crash may have prevented it before."""
         folders = {folder for path in paths for folder in Path(path).parents}
         for folder in sorted((self.top / folder for folder in folders), reverse=True):
             if folder.is_dir():

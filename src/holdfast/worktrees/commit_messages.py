@@ -1,6 +1,6 @@
-"""Commit messages of what lands: the agent's own words, the task's goal, or a template; and always our trailers.
+"""Commit messages of what lands: the agent's own text, the task's goal, or a template; and always our trailers.
 
-The agent's words are read from the files that `git commit` leaves in the worktree's git folder, `logs/HEAD` and
+The agent's text is read from the files that `git commit` leaves in the worktree's git folder, `logs/HEAD` and
 `COMMIT_EDITMSG`: no git of ours runs over a folder that an agent may have written to.
 """
 
@@ -24,13 +24,13 @@ FIELDS = ("title", "goal", "message", "task", "attempt", "agent")
 SETTING = "git.commit_template"
 BYTES_MAX = 1 << 16
 WORDS_MAX = 20_000
-# A line of a log of HEAD that tells of a commit: old, new, who, when; and the subject.
+# A line in the log of HEAD about a commit: old, new, author, time; and the subject.
 _COMMIT = re.compile(r"^[0-9a-f]{40,64} [0-9a-f]{40,64} .*\tcommit(?: \((?:initial|amend|merge)\))?: (.*)$")
 _OURS = re.compile(r"^Holdfast-[A-Za-z]+:.*$\n?", re.MULTILINE)
 
 
 class Site(Protocol):
-    """Where the work is done: a run, or a decision."""
+    """What messages need of their caller: a run, or a decision."""
 
     @property
     def repo(self) -> Path: ...
@@ -41,22 +41,22 @@ class Site(Protocol):
 
 
 def of_candidate(site: Site, task: Task, made: Definition) -> str:
-    """For what the attempt has just made."""
+    """For the candidate that the attempt has just made."""
     return _compose(site.config, task, made, agent_words(site, task))
 
 
 def of_landing(site: Site, task: Task, made: Definition) -> str:
-    """For the candidate on top of the target: as the candidate says it, with our trailers."""
+    """For the candidate on top of the target: the candidate's own message, with our trailers."""
     asked = site.worktrees.store.seen.run("cat-file", "commit", task.candidate, codes=(0, 128))
     words = asked.out.decode(errors="replace").partition("\n\n")[2] if not asked.code else ""
     if words and f"Holdfast-Attempt: {task.attempt}" in words:
         return words
-    # A commit that a worker from elsewhere made.
+    # A commit that a remote worker made.
     return _compose(site.config, task, made, _cleaned(words))
 
 
 def agent_words(site: Site, task: Task) -> str:
-    """What the agent wrote as the message of its own commits; empty where it made none."""
+    """The message of the agent's own commits; empty where it made none."""
     for folder in _git_folders(site, task):
         subjects = [
             found[1].strip() for line in _read(folder / "logs" / "HEAD", folder) if (found := _COMMIT.match(line))
@@ -88,12 +88,12 @@ def _compose(config: Config, task: Task, made: Definition, own: str) -> str:
 
 
 def _cleaned(words: str) -> str:
-    """Without lines that only we write, and not longer than a message should be."""
+    """Removes lines that only we write, and cuts the rest to the length limit."""
     return _OURS.sub("", words.replace("\0", "").replace("\r\n", "\n"))[:WORDS_MAX].strip()
 
 
 def _git_folders(site: Site, task: Task) -> list[Path]:
-    """Where the agent's git keeps its own files: in a sandbox a folder of its own, else the worktree's."""
+    """The folders in which the agent's git keeps its files: its own one in a sandbox, and the worktree's."""
     own = site.worktrees.private(task.id) / "own" / task.attempt / "git"
     found = [own] if own.is_dir() and not own.is_symlink() else []
     worktree = site.worktrees.path(task.id)
@@ -105,7 +105,7 @@ def _git_folders(site: Site, task: Task) -> list[Path]:
 
 
 def _read(path: Path, top: Path) -> list[str]:
-    """The end of a plain file, by lines; nothing where it is not there, or a link is on the way from `top`."""
+    """The last lines of a plain file; none where it is missing, or a link is on the way from `top`."""
     try:
         with plain.opened(path, top) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - BYTES_MAX))

@@ -1,4 +1,4 @@
-"""The worktrees as the settings have them: whoever asks for them has them confined in the same way."""
+"""Builds `Worktrees` from the settings, so that every caller has them confined in the same way."""
 
 from __future__ import annotations
 

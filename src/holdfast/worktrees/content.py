@@ -1,4 +1,4 @@
-"""What a worktree holds, told without running anything that an agent put there."""
+"""Reads what a worktree holds, without running anything that an agent put there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.storage.files import disk
 
 
 class OrphanedTree(msgspec.Struct, frozen=True):
-    """A worktree that no task has use for, and why it is still there."""
+    """A worktree that no task needs, and why it still exists."""
 
     task: str
     path: Path
@@ -38,8 +38,8 @@ def is_tree(
     states: Mapping[str, ModuleState],
     confine: git.Confine | None = None,
 ) -> bool:
-    """Whether the worktree, as `git add` would take it, is this tree. `which`: the paths that are asked. `states`: what
-    stands in the submodules that are set up in it."""
+    """Whether the worktree, as `git add` would take it, is this tree. `which`: the paths to compare. `states`: the
+    submodules that are set up in it."""
     path, index = repository.worktree, repository.git_dir / "holdfast-index"
     env = git.environment(without_own_filters(path), GIT_DIR=str(repository.git_dir), GIT_WORK_TREE=str(path))
     env["GIT_INDEX_FILE"] = str(index)
@@ -48,15 +48,15 @@ def is_tree(
         return git.run(*args, cwd=path, env=env, stdin=stdin, confine=confine)
 
     try:
-        # What is compared is written nowhere that lasts.
+        # The objects of the comparison are discarded.
         locks = [index.with_name(f"{index.name}.lock")]
         with store.working() as folder, lock_files.freed_files(locks, [path, repository.git_dir]):
             env |= store.writing(folder / "objects")
             run("read-tree", wanted)
-            # A gitlink in the index would have git look inside, with the settings that it finds there.
+            # With a gitlink in the index, git would run inside, with the settings that it finds there.
             links = links_in(run("ls-files", "-s", "-z").fields())
             run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(links))
-            # A new file makes it another tree, however large: that one is not read.
+            # A new file makes it another tree, however large, so it is not read.
             new = run("ls-files", "-z", "-o", "--exclude-standard", "--", *which).fields()
             if not all(name.endswith("/") for name in new):
                 return False
@@ -72,8 +72,8 @@ def is_tree(
 
 
 def without_own_filters(folder: Path) -> dict[str, str]:
-    """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, to be
-    run by us. Those of the repository and of the user are theirs, and stay."""
+    """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, so that
+    we run them. Those of the repository and of the user stay."""
     admin = admin_of(folder)
     if admin is None or not os.path.lexists(admin / "config.worktree"):
         return {}
@@ -86,7 +86,7 @@ def without_own_filters(folder: Path) -> dict[str, str]:
 
 
 def rescue(repository: git.Repository, task: str, path: Path, base: str, quarantine: Path) -> None:
-    """What stands in the way of a worktree and is not of the commit goes to the quarantine: it is somebody's."""
+    """Moves a folder in the place of a worktree to the quarantine if it has files that the commit has not."""
     if not os.path.lexists(path):
         return
     tracked = set(repository.run("ls-tree", "-r", "-z", "--name-only", base).fields())
@@ -97,8 +97,9 @@ def rescue(repository: git.Repository, task: str, path: Path, base: str, quarant
 
 
 def mend(repository: git.Repository, base: str, run: Callable[..., git.GitResult]) -> None:
-    """An agent's own git syncs nothing: after a power cut its locks are left, its index may be torn, and its last
-    commits may not be there. Then HEAD goes back to the base; its files stay as they stand. `run`: git in there."""
+    """Repairs the git dir of a worktree. An agent's own git syncs nothing: after a power cut its locks are left, its
+    index may be torn, and its last commits may be lost. Then HEAD goes back to the base; the files stay. `run`: git in
+    there."""
     index = repository.git_dir / "index"
     at = run("rev-parse", "-q", "--verify", "HEAD", codes=(0, 1, 128)).line
     if at != base and not (at and objects.is_whole(repository, at, [base])):
@@ -110,19 +111,19 @@ def mend(repository: git.Repository, base: str, run: Callable[..., git.GitResult
 
 
 def scratch_mark(*, is_confined: bool) -> bytes:
-    """Says of the worktree to judge in that it was made whole in this boot, and whether its users are confined."""
+    """The mark of the worktree for gates: the boot in which it was made whole, and whether its users are confined."""
     return f"{identity.boot_id()}{' confined' if is_confined else ''}\n".encode()
 
 
 def store_of(layout: Layout, repo: Path, audit_key: str) -> Store:
-    """The snapshots' store. Once an agent was confined here, filters over files of any run in a sandbox."""
+    """The store of snapshots. Once an agent was confined here, filters over files run in a sandbox."""
     store = Store.of(layout.snapshots, repo)
 
     def confine(folder: Path) -> git.Confine | None:
         if next(layout.inside("cache", "snapshots").glob("*/own/*/git"), None) is None:
             return None
         at = msgspec.structs.replace(store.repository, worktree=folder / "files")
-        # Git LFS keeps what a file holds there, and lands a pointer to it.
+        # Git LFS keeps a file's content there, and lands a pointer to it.
         kept = [path for path in [store.repository.common_dir / "lfs"] if path.is_dir()]
         return confined_git.over(at, layout.root, audit_key, [store.path], [folder, *kept])
 

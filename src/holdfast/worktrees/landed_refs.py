@@ -1,9 +1,10 @@
-"""What a landing leaves in the user's repository: `refs/holdfast/landed/<data root>/<run>.<seq>.<hash of its intent>`.
+"""The ref that a landing leaves in the user's repository: `refs/holdfast/landed/<data root>/<run>.<seq>.<hash of its
+intent>`.
 
-The ref leads to the commit that landed, and moves with the branch in one transaction, so it bears witness to how far
-the journal once reached, also where the whole data root was put back from a backup. The trailers of a commit could not:
-they come with every `git pull` from a colleague. The id of the data root is the random one of `runtime/root.json`. Only
-the newest landing has a ref.
+The ref points to the commit that landed, and moves with the branch in one transaction, so it proves how far the journal
+once reached, also where the whole data root was restored from a backup. The trailers of a commit could not: they come
+with every `git pull` from a colleague. The id of the data root is the random one of `runtime/root.json`. Only the
+newest landing has a ref.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ LANDED = "refs/holdfast/landed"
 
 
 def ref_for(layout: Layout, intent: Ref) -> str:
-    """Empty where the data root has no id yet."""
+    """The name of the ref; empty where the data root has no id yet."""
     root = root_place.id_of(layout)
     return f"{LANDED}/{root}/{intent.run}.{intent.seq}.{intent.entry_hash}" if root else ""
 
 
 def found(repo: Path, layout: Layout) -> dict[str, Ref]:
-    """The refs of this data root, each with the intent that it names. A copy has none of its own yet."""
+    """The refs of this data root, each with the intent that it names. A copied root has none of its own yet."""
     root = root_place.id_of(layout)
     if not root or root_place.original_of(layout) is not None:
         return {}

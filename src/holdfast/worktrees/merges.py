@@ -1,15 +1,15 @@
 """Candidates and merges, made of git objects alone: nothing is checked out, no branch moves.
 
-A *candidate* is one commit on top of the commit that its attempt began with. It is made of the attempt's last snapshot,
-which holds the tree byte for byte, as `git add` would have made it: line ends and filters are those that the
-repository's attributes ask for. Whatever the snapshot says of the data root, the candidate has what its base has.
+A *candidate* is one commit on top of the commit that its attempt began with. It is made from the attempt's last
+snapshot, which holds the tree byte for byte, as `git add` would have made it: with the line ends and filters of the
+repository's attributes. The candidate always has the data root as its base has it, whatever the snapshot holds.
 
-A *merge* brings what the candidate changes, and nothing else, onto the newest target: one commit with the target as its
-only parent, also where the user has rewritten the history below it. A conflict is an answer, not an error.
+A *merge* applies the candidate's changes, and nothing else, to the newest target: one commit with the target as its
+only parent, also where the user has rewritten the history below it. A conflict is a result, not an error.
 
-What a function here returned is on disk in the store of snapshots, where a ref keeps it if an attempt is named. Only
-`Store.hand_over` brings a commit into the user's repository. The files git needs on the way stand in the store's
-`work/`, and are gone afterwards.
+What a function here returns is on disk in the store of snapshots, where a ref keeps it if an attempt is named. Only
+`Store.hand_over` brings a commit into the user's repository. Temporary files of git are in the store's `work/`, and are
+removed afterwards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.storage.files import disk
 from holdfast.worktrees import submodules
 
 TITLE_MAX = 72
-# The data root's place unless it is configured.
+# The default place of the data root.
 DATA_ROOT = (".sdd",)
 _LINK = "120000"
 
@@ -48,8 +48,8 @@ class GitAuthor(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """`commit` is empty where there are `conflicts`; then `tree` has the files with the marks of the conflict in, and
-    `marked` is a commit of it."""
+    """`commit` is empty where there are `conflicts`; then `tree` has the files with the conflict markers, and `marked`
+    is a commit of it."""
 
     commit: str
     tree: str
@@ -59,7 +59,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 MARKER = ": leftover conflict marker"
 
-# -- asking -----------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def target_branch(repo: Path, config: Config) -> str:
@@ -88,12 +88,12 @@ def newest(repo: Path, branch: str) -> str:
 
 
 def identity(repo: Path, config: Config) -> GitAuthor:
-    """Who commits: the settings, else git. A name that git would make up of the machine's is not taken."""
+    """The author: from the settings, else from git. A name that git would derive from the machine's is refused."""
     name, email = config.git.author_name, config.git.author_email
     if name is not None and email is not None:
         return GitAuthor(name, email)
     given = {key: os.environ[key] for key in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL") if key in os.environ}
-    # What the settings have need not be known to git.
+    # Git need not know what the settings have.
     given |= {"GIT_AUTHOR_NAME": name} if name is not None else {}
     given |= {"GIT_AUTHOR_EMAIL": email} if email is not None else {}
     env = git.environment({"user.useConfigOnly": "true"}, **given)
@@ -110,14 +110,14 @@ def changed(repository: git.Repository, old: str, new: str) -> list[str]:
 
 
 def conflict_markers(repository: git.Repository, old: str, new: str) -> list[str]:
-    """The files in which `new` has the beginning of a conflict that `old` has not.
+    """The files in which `new` has the beginning of a conflict that `old` does not have.
 
     A line of `=======` alone is no sign of one: it underlines a heading just as well.
     """
     only_markers = "core.whitespace=-blank-at-eol,-blank-at-eof,-space-before-tab,-indent-with-non-tab,-tab-in-indent"
     asked = ("-c", only_markers, "-c", "core.quotePath=false", "diff-tree", "-r", "--check", old, new)
-    told = repository.run(*asked, codes=(0, 2)).line.split("\n")
-    places = [place.rpartition(":") for line in told if (place := line.removesuffix(MARKER)) != line]
+    lines_of_check = repository.run(*asked, codes=(0, 2)).line.split("\n")
+    places = [place.rpartition(":") for line in lines_of_check if (place := line.removesuffix(MARKER)) != line]
     found = []
     for path in dict.fromkeys(path for path, _, _ in places):
         lines = repository.run("cat-file", "blob", f"{new}:{path}", codes=(0, 128)).out.split(b"\n")
@@ -158,12 +158,12 @@ def candidate(
     attempt: str = "",
     leaves_nested: bool = False,
 ) -> str | None:
-    """The snapshot as a commit on top of `base`; None when nothing has changed.
+    """Makes a commit of the snapshot on top of `base`; None when nothing has changed.
 
-    `exclude`: paths that stay as `base` has them, as the data root. Submodules do, unless `.gitmodules` drops them, or
-    the snapshot has another commit that the submodule's own git dir below `modules` has, too.
-    `attempt`: whose ref is to keep the commit. `leaves_nested`: nested repositories stay where they stand; without it,
-    one is refused, because its files are in no snapshot.
+    `exclude`: paths that stay as `base` has them, such as the data root. Submodules stay, too, unless `.gitmodules`
+    drops them, or the snapshot has another commit that the submodule's own git dir below `modules` has as well.
+    `attempt`: its ref is to keep the commit. `leaves_nested`: leaves nested repositories out; without it, one is
+    refused, because no snapshot has its files.
     """
     repository = store.seen
     objects.require_whole(repository, snapshot_commit, [base])
@@ -186,10 +186,10 @@ def candidate(
 
 
 def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Path | None) -> dict[str, list[str]]:
-    """What the snapshot changes at or below each submodule of `base` and cannot land: its commits lie elsewhere."""
+    """What the snapshot changes at or below each submodule of `base` and cannot land, as its commits lie elsewhere."""
     changed = _changes(store.seen, base, snapshot_commit)
     kept = _submodules(store.seen, snapshot_commit, changed, modules)
-    # A folder that is only gone, as where submodules are not set up, changes nothing.
+    # A missing folder, as where submodules are not set up, changes nothing.
     found = {top: [path for entry, path in changed if entry.mode and _below(path, [top])] for top in kept}
     if modules is not None:
         listed, was = submodules.names(store.seen.run, snapshot_commit), {path: entry.old for entry, path in changed}
@@ -200,7 +200,7 @@ def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Pat
 
 
 def nested(store: Store, base: str, snapshot_commit: str, exclude: Sequence[str]) -> list[str]:
-    """The repositories that stand in the snapshot and are no submodules: their files are in the worktree alone."""
+    """The repositories in the snapshot that are no submodules: only the worktree has their files."""
     return _nested(store.seen, snapshot_commit, _changes(store.seen, base, snapshot_commit), exclude)
 
 
@@ -209,7 +209,7 @@ def _nested(
 ) -> list[str]:
     found = [path for entry, path in changed if entry.mode == GITLINK and not _below(path, exclude)]
     listed = submodules.names(repository.run, snapshot) if found else {}
-    # What is below a submodule is for that to say.
+    # Whatever is below a submodule belongs to that one.
     return [path for path in found if not _below(path, list(listed))]
 
 
@@ -223,21 +223,21 @@ def _submodules(
 
 
 def _is_moved(entry: _Entry, name: str, modules: Path | None) -> bool:
-    """Whether a submodule is at another commit that the repository has, and nothing else has changed in it."""
+    """Whether a submodule is at another commit that the repository has, with nothing else changed in it."""
     return modules is not None and entry.mode == GITLINK and has_commit(modules / name, entry.object)
 
 
 def merge(store: Store, target: str, candidate: str, message: str, who: GitAuthor, *, attempt: str = "") -> Merged:
-    """What the candidate changes, on top of `target`."""
+    """Applies the candidate's changes to `target`."""
     repository = store.seen
     if not repository.run("merge-base", "--is-ancestor", candidate, target, codes=(0, 1)).code:
-        # All of it is there already: it has landed, or there was nothing to land.
+        # The target has all of it: it has landed, or there was nothing to land.
         return Merged(target, _tree(repository, target))
     base = repository.run("rev-parse", "-q", "--verify", f"{candidate}^").line
     if base == target:
         return Merged(candidate, _tree(repository, candidate))
     with _private(store, target) as run:
-        # With a history of our own, git takes the candidate's own base for the merge, wherever the target comes from.
+        # With a history made here, git uses the candidate's own base for the merge, wherever the target comes from.
         side = run.commit(_tree(repository, target), base, "target", who)
         asked = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", side, candidate)
         answer = run(*asked, codes=(0, 1))
@@ -252,18 +252,18 @@ def merge(store: Store, target: str, candidate: str, message: str, who: GitAutho
 
 
 def keep(store: Store, kind: str, attempt: str, commit: str) -> None:
-    """Lets a ref lead to the commit, so that it is there while somebody may need it."""
+    """Points a ref at the commit, so that it stays while it may be needed."""
     store.prepare().name(f"{kind}/{attempt}", commit)
 
 
 def make_durable(repo: Path) -> None:
-    """Puts every object that git has written, and the folders that name them, on disk."""
+    """Syncs every object that git has written, and the folders that name them."""
     for store in git.discover(repo).stores:
         disk.sync_filesystem(store, files_below(store))
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One side of a difference: empty mode where the path is gone."""
+    """One side of a difference; the mode is empty where the path is gone."""
 
     mode: str
     object: str
@@ -281,13 +281,13 @@ def _changes(repository: git.Repository, old: str, new: str) -> list[tuple[_Entr
 
 
 class _Run:
-    """Git with an index and an empty work tree of our own, so that no checkout of the user's has a say."""
+    """Git with an index and an empty work tree of our own, independent of the user's checkouts."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._folder, self._store = folder, store
         self._hash = store.repository.hash_name
         self.files = folder / "files"
-        # `safecrlf` is for people at work, to look again; here it would refuse the work.
+        # `safecrlf` asks people at work to look again; here it would refuse the work.
         self._env = git.environment(
             {"core.fsync": "none", "core.safecrlf": "false"},
             GIT_DIR=str(store.repository.common_dir),
@@ -297,7 +297,7 @@ class _Run:
         )
 
     def raw(self) -> dict[str, str]:
-        """Variables for a git that converts nothing: what it writes are the bytes of the object."""
+        """Variables for a git that converts nothing: it writes the bytes of the object."""
         top = self._folder / "git"
         raw_git.make(top, self._hash)
         return {"GIT_DIR": str(top), "GIT_INDEX_FILE": str(self._folder / "raw")}
@@ -311,14 +311,14 @@ class _Run:
         return self(*asked, stdin=text, variables=variables).line
 
     def publish(self, tree: str, known: str) -> None:
-        """What was made becomes part of the store, with all that `known` has not and only the repository holds."""
+        """Adds what was made to the store, with the objects that `known` lacks and only the repository holds."""
         self._store.complete(tree, known, self._folder / "objects")
         self._store.publish(self._folder / "objects")
 
     def filtering(self, *args: str, stdin: bytes) -> None:
-        """Runs filters of the repository, which may be programs of the very files: confined as their agent was."""
+        """Runs filters of the repository, which may be programs among the same files: confined as their agent was."""
         git.run(*args, cwd=self.files, env=self._env, stdin=stdin, confine=self._store.confine(self._folder))
-        # Who writes the index next, as `write-tree` does, looks at files that are as new as it, by filters, too.
+        # The next command that writes the index, such as `write-tree`, would filter files that are as new as it again.
         disk.remove_tree(self.files)
         disk.mkdir(self.files)
         planted = [path for path in self._folder.rglob("*") if path.is_symlink()]
@@ -333,7 +333,7 @@ class _Run:
 
 @contextlib.contextmanager
 def _private(store: Store, tree: str) -> Iterator[_Run]:
-    """The index begins as `tree`."""
+    """A `_Run` whose index begins as `tree`."""
     with store.working() as folder:
         disk.mkdir(folder / "files")
         run = _Run(store, folder)
@@ -342,12 +342,12 @@ def _private(store: Store, tree: str) -> Iterator[_Run]:
 
 
 def _apply(run: _Run, found: Sequence[tuple[_Entry, str]]) -> None:
-    """Brings the differences into the index, each file as `git add` would."""
+    """Applies the differences to the index, each file as `git add` would."""
     gone = [path for entry, path in found if not entry.mode]
     links = [(entry, path) for entry, path in found if entry.mode == GITLINK]
     files = [(entry, path) for entry, path in found if entry.mode not in ("", GITLINK)]
     run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(gone))
-    # Rules of attributes count as the snapshot has them, before the first file is looked at.
+    # The attributes of the snapshot apply, before the first file is read.
     rules = [(entry, path) for entry, path in files if path.rpartition("/")[2] == ".gitattributes"]
     _put(run, [*links, *rules])
     asked = ("check-attr", "-z", "--stdin", "--cached", "text", "crlf", "eol", "ident", "filter")
@@ -374,7 +374,7 @@ def _put(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
 
 
 def _convert(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
-    """Writes the files byte for byte, and lets git add them under the repository's own rules."""
+    """Writes the files byte for byte, and has git add them under the repository's own rules."""
     raw = run.raw()
     lines = [f"{entry.mode} {entry.object}\t{path}" for entry, path in entries]
     run("update-index", "--add", "-z", "--index-info", stdin=_joined(lines), variables=raw)

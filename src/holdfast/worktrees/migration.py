@@ -1,10 +1,10 @@
-"""Data roots of format 1 kept their snapshots in the user's repository, below `refs/holdfast/`: they move to the store.
+"""Moves the snapshots of data roots of format 1 from the user's repository, below `refs/holdfast/`, to the store.
 
-The order makes every step one that can be done again: the objects, the refs in the store, then `format.json`, which an
-older Holdfast refuses from then on, and last the old refs go. Killed anywhere, the next owner does what is missing.
+Every step can be repeated, in this order: the objects, the refs in the store, then `format.json`, which an older
+Holdfast refuses from then on, and last the removal of the old refs. After a kill, the next owner does what is missing.
 
-Only what the journal knows is taken. Two data roots on one repository wrote the same names: where an old ref is not at
-the commit that this journal has for that turn, it is another's, and stays; what the journal names is taken.
+Only commits that the journal knows are taken. Two data roots on one repository wrote the same names: an old ref that is
+not at this journal's commit for that turn belongs to the other root, and stays.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class _Known(msgspec.Struct):
 
 
 def migrate_older(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[str], None]) -> None:
-    """Where the root says that it is of an older format; `migrate` asks git, too."""
+    """Migrates a root whose format file says that it is of an older format, without asking git first."""
     if read_format(layout).format < FORMAT:
         migrate(repo, layout, tasks, say)
 
 
 def migrate(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[str], None]) -> None:
-    """Only for the owner of the root."""
+    """Migrates what is left to migrate. Only for the owner of the root."""
     repository = git.discover(repo)
     asked = ("for-each-ref", "--format=%(refname) %(objectname)", *(f"{OLD}/{kind}/" for kind in _KINDS))
     old = dict(line.split(" ", 1) for line in repository.run(*asked).line.splitlines())
@@ -78,7 +78,7 @@ def _read(layout: Layout) -> _Known:
 
 
 def _own(known: _Known, old: dict[str, str]) -> set[str]:
-    """The attempts whose old refs are this journal's."""
+    """The attempts whose old refs belong to this journal."""
     foreign = {
         attempt
         for attempt, turns in known.turns.items()
@@ -88,7 +88,7 @@ def _own(known: _Known, old: dict[str, str]) -> set[str]:
 
 
 def _attempt(ref: str) -> str:
-    """Of `refs/holdfast/attempts/<attempt>/<name>` or `refs/holdfast/candidates/<attempt>[-turn-<n>]`."""
+    """The attempt in `refs/holdfast/attempts/<attempt>/<name>` or `refs/holdfast/candidates/<attempt>[-turn-<n>]`."""
     return ref.split("/")[3].partition("-turn-")[0]
 
 

@@ -1,8 +1,8 @@
-"""Refs of ours in the user's repository: `refs/holdfast/base/<data root>/<attempt>`. `landed_refs` has the only others.
+"""Our refs in the user's repository: `refs/holdfast/base/<data root>/<attempt>`. `landed_refs` has the only others.
 
-Each leads to the commit that an attempt began with, so that `git gc --prune=now` after a rewritten history cannot take
-what the attempt's snapshots are on top of. The data root's own id is part of the name: two roots on one repository have
-nothing in common. A pin goes when its task has ended.
+Each points to the commit that an attempt began with, so that `git gc --prune=now` after a rewritten history cannot
+remove the base of the attempt's snapshots. The data root's own id is part of the name: two roots on one repository have
+nothing in common. A pin is removed when its task has ended.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
 def pin(repo: Path, layout: Layout, attempt: str, base: str) -> None:
-    """On disk when this returns: a snapshot may then leave to the repository what the base has."""
+    """Pins the base, durably: from then on a snapshot may leave the base's objects to the repository."""
     repository, ref = git.discover(repo), f"{_folder(layout)}/{attempt}"
     if _pins(repository, layout).get(ref) != base:
         change(repository, [f"update {ref} {base}"], [ref])
 
 
 def release(repo: Path, layout: Layout, tasks: Iterable[Task]) -> None:
-    """Of those that have ended, once that is journalled. What cannot be released now, the next run releases."""
+    """Removes the pins of tasks that have ended, once that is journalled. The next run retries what fails now."""
     ended = {task.id for task in tasks if task.state in ENDED and task.claims}
     if not ended:
         return
@@ -42,7 +42,7 @@ def release(repo: Path, layout: Layout, tasks: Iterable[Task]) -> None:
 
 
 def tidy(repo: Path, layout: Layout, tasks: Mapping[str, Task]) -> None:
-    """Every attempt that may go on is pinned, and none of a task that has ended, or that nobody knows."""
+    """Pins every attempt that may continue, and removes the pins of tasks that have ended or are unknown."""
     repository = git.discover(repo)
     found, live = _pins(repository, layout), [task for task in tasks.values() if task.state not in ENDED]
     wanted = {task.attempt: task.base for task in live if task.attempt and task.base}

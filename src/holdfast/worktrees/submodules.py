@@ -1,13 +1,13 @@
 """Sets up submodules in a worktree (`submodules: init`): at the commits that a tree names, without any network.
 
     .git/modules/<name>                        the repository's own git dir of a submodule; only read
-    .git/worktrees/<worktree>/modules/<name>   the worktree's: HEAD, index, settings, and what is committed there
+    .git/worktrees/<worktree>/modules/<name>   the worktree's: HEAD, index, settings, and commits made there
     <worktree>/<path>                          the files, and `.git`, which names the one above
 
-The worktree's git dir refers to the repository's for all objects that are there. Everything is made beside its place,
-and gets there by a rename: a crash leaves a submodule that is as it was, or missing, and the next start makes it. One
-that is not as it has to be is never changed in place: it is taken away, and made anew. Commits that only its git dir
-has go to the quarantine before.
+The worktree's git dir refers to the repository's for all objects that exist there. Everything is made beside its place
+and renamed into it: a crash leaves a submodule as it was, or missing, and the next start makes it. A submodule in the
+wrong state is never changed in place: it is removed, and made again. Commits that only its git dir has are moved to the
+quarantine first.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _UPDATE = "git submodule update --init --recursive"
 Run = Callable[..., git.GitResult]
 
 
-# -- which there are --------------------------------------------------------------------------------------------------
+# -- which submodules -------------------------------------------------------------------------------------------------
 
 
 class WantedModule(msgspec.Struct, frozen=True):
-    """A submodule as it has to be: at `commit` or, where `files` is not empty, with the files of that tree in it."""
+    """The wanted state of a submodule: at `commit` or, where `files` is not empty, with the files of that tree."""
 
     module: Module
     commit: str
@@ -69,7 +69,7 @@ def names(run: Run, commit: str) -> dict[str, str]:
 
 
 def _is_name(name: str) -> bool:
-    """As git has it: a name that leads elsewhere is none."""
+    """Whether git accepts the name: one that leads elsewhere is refused."""
     return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
 
 
@@ -81,7 +81,7 @@ def links(run: Run, tree: str) -> dict[str, str]:
 
 def plan(store: Store, base: str, tree: str) -> list[WantedModule]:
     """The submodules of a worktree that is to hold `tree`, the outer ones first. Raises where the repository itself
-    lacks one of `base`; others are set up where they can be."""
+    lacks one of `base`; others are set up where possible."""
     run, top = store.seen.run, store.repository.common_dir / MODULES
     if not (listed := names(run, tree)):
         return []
@@ -137,20 +137,20 @@ def _lacking(module: Module, commit: str) -> str:
 def _is_left_out(store: Store, tree: str, name: str) -> bool:
     """Whether it is never checked out: `update = none` in the repository's settings or, without one, in the tree's."""
     key = f"submodule.{name}.update"
-    said = store.repository.run("config", key, codes=(0, 1)).line
+    setting = store.repository.run("config", key, codes=(0, 1)).line
     asked = ("config", "--blob", f"{tree}:.gitmodules", key)
-    return (said or store.seen.run(*asked, codes=(0, 1, 128)).line) == "none"
+    return (setting or store.seen.run(*asked, codes=(0, 1, 128)).line) == "none"
 
 
 def _command(store: Store, path: str) -> str:
-    """What brings a submodule to where it is looked for; git of old kept its git dir in its folder."""
+    """The command that makes a submodule's git dir; older git versions kept it in the submodule's folder."""
     if (store.repository.worktree / path / ".git").is_dir():
         return f"git submodule absorbgitdirs {path}"
     return _UPDATE
 
 
 def differing(store: Store, module: Path, commit: str, files: str) -> list[str]:
-    """The paths in which a tree differs from a submodule's commit; none where that cannot be told."""
+    """The paths in which a tree differs from a submodule's commit; none where that is unknown."""
     seen = store.repository.with_objects(store.objects, store.alternates(module / "objects"))
     asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", f"{commit}^{{tree}}", files)
     answer = seen.run(*asked, codes=(0, 128))
@@ -162,7 +162,7 @@ def differing(store: Store, module: Path, commit: str, files: str) -> list[str]:
 
 class ModulePlace(msgspec.Struct, frozen=True):
     """A worktree. `git_dir`: its own; `own`: the one that a confined agent has instead, or None. `gone` makes the path
-    of a folder that whoever comes next removes; `aside`, of one in the quarantine."""
+    of a folder that the next operation removes; `aside` is one in the quarantine."""
 
     repo: Path
     worktree: Path
@@ -177,7 +177,7 @@ class ModulePlace(msgspec.Struct, frozen=True):
 
 
 def clear(place: ModulePlace, wanted: Sequence[WantedModule], states: Mapping[str, ModuleState]) -> None:
-    """Takes away every submodule that is not as it has to be. What stands in them has been saved as a snapshot."""
+    """Removes every submodule in the wrong state. A snapshot has what they held."""
     point("submodule.clear.before")
     known = {each.module: each for each in wanted}
     kept: list[Module] = []
@@ -187,13 +187,13 @@ def clear(place: ModulePlace, wanted: Sequence[WantedModule], states: Mapping[st
         if is_wanted and (outer is not None or _is_as(known[module], states.get(module.path))):
             kept.append(module)
         else:
-            _take_away(place, module)
+            _remove_module(place, module)
     record(place.private, kept)
     point("submodule.clear.after")
 
 
 def _is_at(place: ModulePlace, module: Module) -> bool:
-    """Whether its folder and its git dir are there, and know each other."""
+    """Whether its folder and its git dir exist, and refer to each other."""
     path, git_dir = place.worktree / module.path, place.git_dir / MODULES / module.name
     pointer = _pointer(git_dir)
     try:
@@ -208,7 +208,7 @@ def _is_as(wanted: WantedModule, state: ModuleState | None) -> bool:
     return state.tree == wanted.files if wanted.files else state == ModuleState(wanted.commit)
 
 
-def _take_away(place: ModulePlace, module: Module) -> None:
+def _remove_module(place: ModulePlace, module: Module) -> None:
     path = place.worktree / module.path
     if is_real(path, place.worktree) and os.path.lexists(path / ".git"):
         disk.rename(path, place.gone())
@@ -220,7 +220,7 @@ def _take_away(place: ModulePlace, module: Module) -> None:
 
 
 def _save_commits(git_dir: Path, target: Path) -> None:
-    """Copies a git dir that has objects of its own to the quarantine: nobody else may have them."""
+    """Copies a git dir that has objects of its own to the quarantine: it may be their only place."""
     if not has_objects(git_dir):
         return
     disk.mkdir(target / "refs")
@@ -229,7 +229,7 @@ def _save_commits(git_dir: Path, target: Path) -> None:
             copy = target / path.relative_to(git_dir)
             disk.mkdir(copy.parent)
             disk.replace(copy, plain.pieces(path, git_dir))
-    # Its own settings name a worktree that goes, and whatever else the agent put there.
+    # Its own settings name a worktree that is removed, and whatever else the agent put there.
     is_longer = len(head_of(git_dir)) > 40
     extension = "[extensions]\n\tobjectFormat = sha256\n" if is_longer else ""
     config = f"[core]\n\trepositoryFormatVersion = {int(is_longer)}\n\tbare = true\n{extension}"
@@ -237,7 +237,7 @@ def _save_commits(git_dir: Path, target: Path) -> None:
 
 
 def has_objects(git_dir: Path) -> bool:
-    """Whether it, or one inside it, holds objects that it does not only refer to."""
+    """Whether it, or one inside it, holds objects of its own."""
     for parent, _, files in os.walk(git_dir):
         inside = Path(parent).relative_to(git_dir).parts
         if files and "objects" in inside and inside[-1] != "info":
@@ -246,13 +246,13 @@ def has_objects(git_dir: Path) -> bool:
 
 
 def has_work(modules: Path, known: Collection[Module]) -> bool:
-    """Whether `modules` of a worktree's git dir has a submodule that was not set up by us, or commits made in one."""
+    """Whether `modules` of a worktree's git dir has a submodule that we did not set up, or commits made in one."""
     tops = {module.name.split("/")[0] for module in known}
     return any(path.name not in tops or has_objects(path) for path in modules.glob("*"))
 
 
 def empty(store: Store, path: Path, tree: str, gone: Callable[[str], Path], *, whole: bool = False) -> None:
-    """Takes plain files out of the folders of submodules, of which a tree has only the commit; they were saved.
+    """Removes plain files from the folders of submodules for which a tree has only the commit; a snapshot has them.
     `whole`: repositories, too."""
     listed = names(store.seen.run, tree)
     for name in links(store.seen.run, tree).keys() & listed.keys() if listed else ():
@@ -264,7 +264,7 @@ def empty(store: Store, path: Path, tree: str, gone: Callable[[str], Path], *, w
 
 
 def fill(place: ModulePlace, wanted: Sequence[WantedModule]) -> None:
-    """Makes every submodule that is missing. Those that `clear` has left are as they have to be."""
+    """Makes every submodule that is missing. Those that `clear` has left are in the right state."""
     standing = set(recorded(place.private))
     record(place.private, [each.module for each in wanted])
     for each in wanted:
@@ -281,10 +281,10 @@ def _make(place: ModulePlace, wanted: WantedModule) -> None:
     path = place.worktree / wanted.module.path
     for parent in reversed(path.relative_to(place.worktree).parents):
         if (place.worktree / parent).is_symlink():
-            # Of the tree it is not: the tree has a folder there.
+            # Not part of the tree, which has a folder there.
             disk.unlink(place.worktree / parent)
     if wanted.files:
-        # They stand in the folder by now, as every file of the tree does.
+        # They are in the folder by now, as every file of the tree is.
         _make_git_dir(place, wanted, None)
         disk.mkdir(path)
         disk.replace(path / ".git", _pointer(place.git_dir / MODULES / wanted.module.name))
@@ -295,7 +295,7 @@ def _make(place: ModulePlace, wanted: WantedModule) -> None:
     disk.replace(files / ".git", _pointer(place.git_dir / MODULES / wanted.module.name))
     disk.sync_filesystem(files, files_below(files))
     if os.path.lexists(path) and not is_empty(path):
-        # A repository that we did not set up is somebody's; anything else here is in a snapshot.
+        # A repository that we did not set up belongs to somebody; a snapshot has anything else here.
         is_foreign = os.path.lexists(path / ".git")
         disk.mkdir(place.aside.parent)
         disk.rename(path, place.aside if is_foreign else place.gone())
@@ -313,7 +313,7 @@ def _set_head(place: ModulePlace, wanted: WantedModule) -> None:
 
 
 def _staged(place: ModulePlace) -> Path:
-    """An empty folder in the worktree's git dir; what a killed process left in it is gone."""
+    """Makes an empty folder in the worktree's git dir, and removes what a killed process left in it."""
     staged = place.git_dir / _STAGED
     if staged.exists():
         disk.remove_tree(staged)
@@ -358,7 +358,7 @@ def _make_git_dir(place: ModulePlace, wanted: WantedModule, files: Path | None) 
 
 
 def _config(store: Path, path: Path) -> bytes:
-    """The settings of a worktree's git dir: where its files are, and of the repository's what names other places."""
+    """The settings of a worktree's git dir: the path of its files, and those of the repository's that name remotes."""
 
     def ask(*args: str) -> git.GitResult:
         return git.run(*args, cwd=store, env=trusted(store), codes=(0, 1))
@@ -378,7 +378,7 @@ def _config(store: Path, path: Path) -> bytes:
 
 
 def _value(text: str) -> str:
-    """As git reads it in a file of settings."""
+    """The text as git reads it in a settings file."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 

@@ -1,16 +1,16 @@
-"""One git worktree for each task, at a path that never changes, and one to judge in.
+"""One git worktree for each task, at a path that never changes, and one for the gates.
 
     worktrees/<task>        where the task's agent works; HEAD is detached
     worktrees/.scratch      where gates run: exactly the commit to be judged
-    worktrees/.made/<task>  says that the worktree was made whole, and is on disk; written last, removed first
-    worktrees/.gone-*       a worktree that is being removed; whoever comes next goes on with it
+    worktrees/.made/<task>  marks a worktree that was made whole and synced; written last, removed first
+    worktrees/.gone-*       a worktree that is being removed; the next operation continues the removal
     worktrees/.lock         flocked during every operation, and inherited by its git processes
 
-- An agent begins only once `.made` is there: without it there is no work in the folder, and it is made anew. Files that
+- An agent starts only once `.made` exists: without it there is no work in the folder, and it is made again. Files that
   git did not put there are moved to the quarantine all the same, never deleted.
-- A worktree goes only when its tree is that of the candidate that has landed. Ignored files go with it.
-- When git has forgotten a worktree whose folder still stands (`git worktree prune`), it is told again; nothing in the
-  folder is touched.
+- A worktree is removed only when its tree is that of the candidate that has landed. Ignored files go with it.
+- When git has forgotten a worktree whose folder still exists (`git worktree prune`), it is registered again; nothing in
+  the folder is touched.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ WORKTREE_POINTS = tuple(
     f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
 )
 _SCRATCH = ".scratch"
-# Git would look into a repository inside, with the settings that it finds there.
+# Git would run in a repository inside, with the settings that it finds there.
 _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
-# Caches that a tool makes in any worktree, whatever it is told. They are nobody's work.
+# Caches that a tool makes in any worktree, whatever its settings. They are not part of the work.
 _CACHES = (".aider.tags.cache.v3", ".aider.tags.cache.v4")
 
 
@@ -55,7 +55,7 @@ class Worktrees:
     def __init__(
         self, repo: Path, layout: Layout, submodules: str = KEEP, audit_key: str = "", bounds: Bounds | None = None
     ) -> None:
-        """`submodules`: the setting of this name. `audit_key`: where that key is set to be. `bounds`: of snapshots."""
+        """`submodules`: the setting of this name. `audit_key`: that key's configured path. `bounds`: of snapshots."""
         self._repo, self._layout, self._audit_key = repo, layout, audit_key
         self._submodules, self._bounds = submodules, bounds
         self._made = layout.worktrees / ".made"
@@ -88,7 +88,7 @@ class Worktrees:
         return find(modules=modules, confine=confine, bounds=self._bounds)
 
     def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
-        """The sandbox for git over a worktree in which whoever was confined has been at work; None: nobody was."""
+        """The sandbox for git over a worktree in which a confined process has worked; None: there was none."""
         if path == self.scratch_path and not self.is_made(_SCRATCH, scratch_mark(is_confined=True)):
             return None
         if path != self.scratch_path and self._own(path.name) is None:
@@ -98,7 +98,7 @@ class Worktrees:
         return confined_git.over(repository, self._layout.root, self._audit_key, shown, opened)
 
     def _own(self, task: str) -> Path | None:
-        """The git dir that the last attempt has for itself where it is confined, and has begun."""
+        """The git dir of the last confined attempt that has begun."""
         found = self.private(task).glob("own/*/git")
         return max(found, key=lambda path: int(path.parent.name.rpartition(".")[2]), default=None)
 
@@ -114,7 +114,7 @@ class Worktrees:
     # -- making -------------------------------------------------------------------------------------------------------
 
     def prepare(self, task: str, base: str) -> Path:
-        """The worktree, made at `base` unless it is there already. The caller vouches that nobody is at work in it."""
+        """Makes the worktree at `base` unless it exists. The caller guarantees that no process works in it."""
         path = self.path(task)
         with self._locked():
             self._finish_removals()
@@ -123,7 +123,7 @@ class Worktrees:
         return path
 
     def mend(self, task: str, base: str) -> bool:
-        """Has git know the worktree again after a power cut, its files as they stand; False: there is none."""
+        """Registers the worktree with git again after a power cut, its files unchanged; False: there is none."""
         with self._locked():
             return self._mended(task, self.path(task), base)
 
@@ -131,15 +131,15 @@ class Worktrees:
         if not self.is_made(task) or not path.is_dir():
             return False
         if not self._is_known(path):
-            self._tell_git(path, base)
+            self._register(path, base)
         mend(git.discover(path), base, functools.partial(self._git, path))
         return True
 
     def reset(self, task: str, commit: str, tree: str = "") -> None:
-        """The worktree becomes `tree`, or `commit` itself, with HEAD detached at `commit`; ignored files stay.
+        """Makes the worktree `tree`, or `commit` itself, with HEAD detached at `commit`; ignored files stay.
 
-        The caller has saved what stood there, and vouches that nobody is at work in it. Done half by a crash, it is
-        done whole by doing it again.
+        The caller has saved what was there, and guarantees that no process works in it. A crash may leave it half done;
+        calling it again completes it.
         """
         path = self.path(task)
         with self._locked():
@@ -149,16 +149,16 @@ class Worktrees:
             submodules.empty(self.store, path, tree or commit, self._gone)
             self._git(path, "update-ref", "--no-deref", "HEAD", commit)
             self._git(path, "read-tree", commit)
-            # Only the times in the index: what differs from it is the work.
+            # Only the times in the index: differences are the agent's work.
             self._git(path, "update-index", "-q", "--refresh", codes=(0, 1))
             disk.sync_filesystem(path, files_below(path))
             point("worktree.reset.after")
 
     @contextlib.contextmanager
     def holding(self, task: str, base: str, tree: str) -> Iterator[None]:
-        """Around making the worktree equal to `tree`: its submodules are as that has them, too, and nobody else's.
+        """For making the worktree equal to `tree`: gives it the submodules of that tree, and no others.
 
-        What stood there has been saved. Before anything is changed it raises where a submodule cannot be set up.
+        A snapshot has what was there. Raises before anything is changed where a submodule cannot be set up.
         """
         if self._submodules != INIT and not recorded(self.private(task)):
             yield
@@ -185,21 +185,21 @@ class Worktrees:
         )
 
     def _gone(self, name: str) -> Path:
-        """A path for what is being removed."""
+        """A path for a folder that is being removed."""
         return self._layout.worktrees / f".gone-{name.strip('.')}-{disk.temp_name().strip('.')}"
 
     def scratch(self, merged: str, *, is_confined: bool = False) -> Path:
-        """A worktree that is exactly this commit, with nothing beside it. `is_confined`: so are those who use it. What
-        others have used is made anew: no git that is not confined goes over what a confined gate wrote."""
+        """A worktree that is exactly this commit, with nothing else in it. `is_confined`: its users are. One that
+        others have used is made again: no unconfined git reads what a confined gate wrote."""
         path = self.scratch_path
         mark = scratch_mark(is_confined=is_confined)
         with self._locked():
             self._finish_removals()
             point("worktree.scratch.before")
             if not (self.is_made(_SCRATCH, mark) and self._clean(path, merged)):
-                # A crash, a power cut or a gate has left it so that git cannot tidy it: made anew.
+                # A crash, a power cut or a gate has left it so that git cannot clean it: made again.
                 self._drop(_SCRATCH, path)
-                # A filter may be a program of the commit itself: the files come when it is confined.
+                # A filter may be a program of the commit itself: the files are written once it is confined.
                 add = ("worktree", "add", "--detach", "--force", "--force", "--no-checkout", "-q", str(path), merged)
                 self._git(self._repo, *add)
                 self._mark(_SCRATCH, mark)
@@ -209,7 +209,7 @@ class Worktrees:
         return path
 
     def _fill_scratch(self, path: Path, merged: str) -> None:
-        """Submodules are made anew each time: gates may have left anything in them."""
+        """Makes the submodules again each time: gates may have left anything in them."""
         submodules.empty(self.store, path, merged, self._gone, whole=True)
         place = self._place(path, _SCRATCH)
         if (place.git_dir / MODULES).is_dir():
@@ -233,7 +233,7 @@ class Worktrees:
         point("worktree.made.after")
 
     def _clean(self, path: Path, commit: str) -> bool:
-        """Makes an existing worktree exactly the commit; False where that cannot be."""
+        """Makes an existing worktree exactly the commit; False where that fails."""
         if not self._is_known(path):
             return False
         try:
@@ -244,8 +244,8 @@ class Worktrees:
             return False
         return not left and self._git(path, "rev-parse", "HEAD").line == commit
 
-    def _tell_git(self, path: Path, base: str) -> None:
-        """Git has forgotten the worktree: it is registered again under its old place, with its files as they stand."""
+    def _register(self, path: Path, base: str) -> None:
+        """Registers a worktree that git has forgotten again, under its old path and with its files unchanged."""
         beside = self._gone(path.name)
         if relink(path, git.discover(self._repo).common_dir) and self._is_known(path):
             return
@@ -254,14 +254,14 @@ class Worktrees:
         disk.replace(path / ".git", (beside / ".git").read_bytes())
         disk.remove_tree(beside)
         if old is not None and place_of(old) == path:
-            # A power cut has left it so that git cannot read it.
+            # A power cut has left it unreadable for git.
             disk.remove_tree(old)
         if (admin := admin_of(path)) is not None:
             link(path, admin)
         self._git(path, "read-tree", base)
 
     def relink(self) -> None:
-        """Ties every worktree to this repository, of which both were moved or copied together."""
+        """Links every worktree to this repository, after both were moved or copied together."""
         common = git.discover(self._repo).common_dir.resolve()
         with self._locked():
             for path in self._layout.worktrees.glob("*/.git"):
@@ -288,13 +288,13 @@ class Worktrees:
             return True
 
     def is_spent(self, task: str, *, landed: str) -> bool:
-        """Whether `remove` would take it: it holds exactly what has landed. Nothing is changed."""
+        """Whether `remove` would remove it: it holds exactly what has landed. Changes nothing."""
         with self._locked():
             path = self.path(task)
             return path.is_dir() and self.is_made(task) and self._holds(path, landed)
 
     def orphans(self, known: Collection[str]) -> list[OrphanedTree]:
-        """The worktrees of tasks that are not in `known`: of those that are gone, or are closed with other content."""
+        """The worktrees of tasks that are not in `known`: gone, or closed with other content."""
         found = []
         for path in sorted(self._layout.worktrees.iterdir()) if self._layout.worktrees.is_dir() else []:
             if path.name.startswith(".") or path.name in known or not path.is_dir():
@@ -304,12 +304,12 @@ class Worktrees:
         return found
 
     def drop_scratch(self) -> None:
-        """Removes the worktree to judge in, which the next verdict makes anew, and what removals left behind."""
+        """Removes the gates' worktree, which the next verdict makes again, and what removals left behind."""
         with self._locked():
             self._drop(_SCRATCH, self._layout.worktrees / _SCRATCH)
 
     def _holds(self, path: Path, landed: str) -> bool:
-        """Whether the worktree, as `git add` would take it, is the landed tree; the data root is not asked."""
+        """Whether the worktree, as `git add` would take it, is the landed tree; the data root is ignored."""
         if not self._is_known(path):
             return False
         repository = git.discover(path)
@@ -327,7 +327,7 @@ class Worktrees:
         return [":/", *(f":(top,exclude,literal){name}" for name in self.exclude)]
 
     def _drop(self, task: str, path: Path) -> None:
-        """Takes the worktree out of its place by one rename, then removes it; a crash leaves the rest for later."""
+        """Renames the worktree out of its place, then removes it; a crash leaves the rest for later."""
         disk.unlink(self._made / task, missing_ok=True)
         if os.path.lexists(path):
             disk.rename(path, self._gone(path.name))
@@ -338,11 +338,11 @@ class Worktrees:
             admin = admin_of(path)
             if admin is not None and admin.is_dir() and is_ours(admin, path, self._layout.worktrees):
                 disk.remove_tree(admin)
-            # What cannot be removed (a folder without the right to write) is in nobody's way.
+            # What cannot be removed (a folder without write permission) is out of the way.
             with contextlib.suppress(DiskError):
                 disk.remove_tree(path) if path.is_dir() and not path.is_symlink() else disk.unlink(path)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def is_made(self, task: str, content: bytes | None = None) -> bool:
         try:
@@ -365,7 +365,7 @@ class Worktrees:
     def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.GitResult:
         settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
         if str(self.scratch_path) in (str(folder), *args):
-            # What is judged is the whole commit, however little of it the user wants to see.
+            # Gates judge the whole commit, however little of it the user has checked out.
             settings["core.sparseCheckout"] = "false"
         settings |= without_own_filters(folder)
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
@@ -376,7 +376,7 @@ class Worktrees:
             return git.run(*args, cwd=folder, env=env, codes=codes, inherit=inherit, confine=confine)
 
     def _freed(self, folder: Path) -> AbstractContextManager[None]:
-        """Frees what a dead git left locked in a worktree of ours; `worktree add` makes a git dir of its own."""
+        """Removes stale locks of a dead git in a worktree of ours; `worktree add` makes a git dir of its own."""
         common, admin = self.store.repository.common_dir, admin_of(folder)
         if admin is None or admin.parent.resolve() != (common / "worktrees").resolve():
             return contextlib.nullcontext()
@@ -384,7 +384,7 @@ class Worktrees:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Waits until nobody else, and no git process of a killed orchestrator, is at work on the worktrees."""
+        """Waits until no other process, and no git process of a killed orchestrator, works on the worktrees."""
         disk.mkdir(self._layout.worktrees)
         path = self._layout.worktrees / ".lock"
         fd = disk.open_lock_file(path)
