@@ -1,10 +1,10 @@
-"""What must survive a crash: the door to the disk, the journal, the records beside it, and the audit log.
+"""Everything that must survive a crash: the door to the disk, the journal, the records beside it, and the audit log.
 
 Invariants, for every module below:
 
 - `files/disk.py` is the only door: no other module of Holdfast writes, syncs or renames.
-- What a call returned from is on stable storage: the bytes, and every folder entry that leads to them.
-- A failed sync is final. The handle refuses all that follows; nothing is acknowledged again.
-- Torn is not corrupt. What a crash can leave is recognised, reported and passed over; anything else is an error that
-  names file and offset, and deletes nothing.
+- When a call returns, its work is on stable storage: the bytes, and every folder entry that leads to them.
+- A failed sync is final. The handle refuses all later calls; nothing is acknowledged again.
+- Torn is not corrupt. What a crash can leave is recognised, reported and skipped; anything else is an error that names
+  file and offset, and deletes nothing.
 """

@@ -1,4 +1,4 @@
-"""The part of the door for files that only grow. Others have it from `disk`."""
+"""The part of the door for append-only files. Other modules import it from `disk`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from holdfast.storage.files.modes import OWN_FILE
 
 
 class Appender:
-    """An open file that only grows. The first write or sync that failed or was interrupted poisons it: every later
-    call raises Poisoned."""
+    """An open append-only file. The first write or sync that fails or is interrupted poisons it: every later call
+    raises Poisoned."""
 
     def __init__(self, path: Path, fd: int, size: int) -> None:
         self.path = path
@@ -65,14 +65,14 @@ class Appender:
         self._unsure = ""
 
     def is_in_place(self) -> bool:
-        """False once the file was removed, or another stands under its name: what is appended then is lost."""
+        """False once the file was removed, or another has its name: what is appended then is lost."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
         except FileNotFoundError:
             return False
 
     def put_back(self) -> str:
-        """Gives a removed file its name again, with what it held; says what came of it."""
+        """Recreates a removed file with its content; returns what was done, as a sentence."""
         if os.path.lexists(self.path):
             return "Another file stands in its place, and was left."
         content = Path(f"/proc/self/fd/{self._fd}").read_bytes()[: self.size]
@@ -97,7 +97,7 @@ class Appender:
 def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mode: int = OWN_FILE) -> Appender:
     """Opens `path` for appending and makes its entry and that of its folder durable.
 
-    `exclusive` demands that it is new. `alone` holds its lock until it is closed, or raises InUse.
+    `exclusive`: it must be new. `alone`: holds its lock until it is closed, or raises InUse.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
     settle(path.parent)
@@ -115,7 +115,7 @@ def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mod
 def _take_lock(fd: int, path: Path) -> None:
     try:
         retried(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever held the lock until now may have moved the file away since it was opened here.
+        # The previous holder of the lock may have moved the file away since it was opened here.
         is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
     except (BlockingIOError, FileNotFoundError):
         is_ours = False

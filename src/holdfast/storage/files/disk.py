@@ -1,12 +1,12 @@
 """The only door to the disk: every write, sync, rename, unlink and mkdir of Holdfast goes through this file, with
 `appender` for files that grow, on the calls of `kernel`.
 
-What a function here returned from is on stable storage: file first, then every folder entry that leads to it. Short
-writes go on where they stopped, and a call that a signal interrupted is made again; a sync that failed never is. Any
-other error is a `DiskError` that names the operation and the path.
+When a function here returns, its work is on stable storage: the file first, then every folder entry that leads to it.
+Short writes continue where they stopped, and a call that a signal interrupted is made again; a failed sync never is.
+Any other error is a `DiskError` that names the operation and the path.
 
-A file that is written whole is staged beside its target under a temporary name that carries its writer's identity, so
-that `sweep` can tell a crash's leftovers from the work of a process that is still alive.
+A file that is written whole is staged beside its target under a temporary name with its writer's identity, so that
+`sweep` can tell a crash's leftovers from the files of a living process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from holdfast.storage.files.kernel import touch as touch
 from holdfast.storage.files.modes import COMMON_FOLDER, OWN_FILE, OWN_FOLDER
 
 _serial = itertools.count()
-# From here on one sync of the whole filesystem costs less than that of each file.
+# Above this number, one sync of the whole filesystem costs less than one for each file.
 SYNCED_SINGLY_MAX = 64
 _TRIES, _NAMED_AT_ONCE = 5, 200
 _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})(?:-(?P<space>\d+))?-\d+\.tmp")
@@ -75,7 +75,7 @@ def use_kernel(other: Kernel) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Names the path and the operation in an error of reading, which needs no door."""
+    """Turns an OSError of reading into a DiskError with path and operation. Reading needs no door."""
     try:
         yield
     except OSError as error:
@@ -107,7 +107,7 @@ class StagedFile:
             close(fd, self.path)
 
     def publish(self, target: Path) -> None:
-        """Gives the content its name, replacing what stood there."""
+        """Gives the content its name, replacing any file of that name."""
         self.sync()
         with changing(target.parent):
             self.rename(target)
@@ -144,7 +144,7 @@ class StagedFile:
 
 
 def replace(path: Path, data: bytes | Iterable[bytes], mode: int = OWN_FILE) -> None:
-    """Puts `data` at `path`: after a crash it holds the old content or the new, never a part of either."""
+    """Writes `data` to `path`: after a crash it holds the old content or the new, never a part of either."""
     with StagedFile(path.parent, mode) as staged:
         for piece in [data] if isinstance(data, bytes) else data:
             staged.write(piece)
@@ -164,7 +164,7 @@ def replace_together(contents: Mapping[Path, bytes]) -> None:
 
 
 def create(path: Path, data: bytes, mode: int = OWN_FILE) -> None:
-    """Creates `path` with `data`, or raises AlreadyExists. It appears whole: nobody ever sees it half-written."""
+    """Creates `path` with `data`, or raises AlreadyExists. It appears whole: no reader sees it half-written."""
     with StagedFile(path.parent, mode) as staged:
         staged.write(data)
         staged.publish_new(path)
@@ -249,9 +249,9 @@ def close_lock_file(fd: int, path: Path) -> None:
 
 
 def mkdir(path: Path, mode: int = OWN_FOLDER) -> None:
-    """Creates `path` and what is missing above it; each entry is durable in its parent before the next is made.
+    """Creates `path` and its missing parents; each entry is durable in its parent before the next is made.
 
-    A folder that is there already is made certain of too, once in a process: its maker may not have synced it.
+    An existing folder is synced too, once per process: its maker may not have done so.
     """
     if not path.is_dir():
         if path.parent != path:
@@ -292,7 +292,7 @@ def rmdir(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder and all below it; only the removal of `path` itself is synced. Somebody else may do so, too."""
+    """Removes a folder and all below it; syncs only the removal of `path` itself. Another process may do it too."""
     kernel.empty(path)
     with contextlib.suppress(FileMissing):
         rmdir(path)
@@ -309,9 +309,9 @@ def sync_file(path: Path) -> None:
 
 
 def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
-    """Makes all that other processes wrote on the filesystem of `folder` durable, by one call.
+    """Makes everything that other processes wrote on the filesystem of `folder` durable, by one call.
 
-    A kernel that would hide an error from it, or a filesystem on which it does nothing, gets `paths` instead, files and
+    Where the kernel could hide an error of that call, or the filesystem ignores it, syncs `paths` instead, files and
     folders, one by one.
     """
     if not _syncs_whole(folder):
@@ -330,25 +330,25 @@ def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
 def publish(files: Mapping[Path, Path]) -> None:
     """Gives files that another process wrote their names, source → target: none has its name before it is on disk.
 
-    In the order given, so that what leads to the others comes last. A file that stands there is replaced.
+    In the order given, so that files which refer to others come last. Existing targets are replaced.
     """
     sources = list(files)
     if len(sources) > SYNCED_SINGLY_MAX:
         sync_filesystem(sources[0].parent, sources)
     for source in sources if len(sources) <= SYNCED_SINGLY_MAX else ():
         sync_file(source)
-    # So many at once that no limit of open files is near.
+    # In portions that stay far below the limit of open files.
     for first in range(0, len(sources), _NAMED_AT_ONCE):
         some = {source: files[source] for source in sources[first : first + _NAMED_AT_ONCE]}
         for tries_left in reversed(range(_TRIES)):
-            # A `git gc` of the user's removes folders that are empty, also those that were made for this.
+            # The user's `git gc` removes empty folders, also those that were just made.
             with contextlib.suppress(*[FileMissing] if tries_left else []):
                 _give_names(some)
                 break
 
 
 def _give_names(files: Mapping[Path, Path]) -> None:
-    """Those that have their name already are passed over; their folders are synced all the same."""
+    """Skips files that already have their name; syncs their folders all the same."""
     folders = list(dict.fromkeys(target.parent for target in files.values()))
     for folder in folders:
         mkdir(folder, COMMON_FOLDER)
@@ -362,7 +362,7 @@ def _give_names(files: Mapping[Path, Path]) -> None:
 
 
 def temp_name() -> str:
-    """A name that no other process and no other call has, and that says whose it is."""
+    """A name that is unique among processes and calls, and that identifies its process."""
     me = identity.current()
     return f".hf-{me.pid}-{me.start_ticks}-{me.boot_id[:8]}-{identity.pid_namespace()}-{next(_serial)}.tmp"
 
@@ -370,8 +370,7 @@ def temp_name() -> str:
 def is_leftover(name: str) -> bool:
     """True for a temporary file whose writer has died.
 
-    Whether a process of another pid namespace (a container's) lives cannot be told from here: what is of this boot
-    stays.
+    Whether a process of another pid namespace (a container's) lives is unknown here, so files of this boot stay.
     """
     found = _TEMP.fullmatch(name)
     if found is None:
@@ -393,7 +392,7 @@ def sweep(folder: Path, *, skip: frozenset[str] = frozenset(), deep: bool = True
         folders[:] = [name for name in folders if deep and name not in skip]
         for name in filter(is_leftover, files):
             path = Path(parent, name)
-            # Two processes may sweep at once: the other's success is as good as ours.
+            # Another process may sweep at the same time and be faster.
             with contextlib.suppress(FileMissing):
                 perform("unlink", path, kernel.calls.unlink, path)
                 swept.append(path)

@@ -1,8 +1,8 @@
-"""Which filesystem a path is on, and what a sync means there.
+"""The filesystem of a path, and the effect of a sync there.
 
 `syncfs` makes everything on a filesystem durable by one call where the kernel itself writes it back. On FUSE and on
-network filesystems it may do nothing at all: there each file and each folder is synced by itself. What is on tmpfs is
-gone with the power in any case.
+network filesystems it may do nothing at all, so each file and each folder is synced by itself. What is on tmpfs is lost
+with the power in any case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _whole: dict[int, bool] = {}
 
 
 def kind_of(path: Path) -> str:
-    """The kernel's name of the filesystem, as in `ext4`, `fuse.sshfs` or `nfs4`; empty where it cannot be told."""
+    """The kernel's name of the filesystem, as in `ext4`, `fuse.sshfs` or `nfs4`; empty where it is unknown."""
     place, best, kind = os.path.realpath(path), -1, ""
     try:
         lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
@@ -31,7 +31,7 @@ def kind_of(path: Path) -> str:
         fields, _, rest = line.partition(" - ")
         top = _unescaped(fields.split(" ")[4])
         is_above = place == top or place.startswith(top.rstrip("/") + "/")
-        # Of several on one place the last is the one that is seen.
+        # Of several mounts on one place the last is visible.
         if is_above and len(top) >= best:
             best, kind = len(top), rest.split(" ")[0]
     return kind
@@ -44,7 +44,7 @@ def trust_of(kind: str) -> Trust:
 
 
 def syncs_whole(folder: Path) -> bool:
-    """Whether `syncfs` does what it says where `folder` is. Asked once for each device."""
+    """Whether `syncfs` works where `folder` is. Asks once for each device."""
     try:
         device = os.stat(folder).st_dev
     except OSError:
@@ -55,7 +55,7 @@ def syncs_whole(folder: Path) -> bool:
 
 
 def _unescaped(name: str) -> str:
-    """Blanks, tabs, newlines and backslashes are octal in the kernel's list."""
+    """Decodes blanks, tabs, newlines and backslashes, which are octal in the kernel's list."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         name = name.replace(code, character)
     return name

@@ -1,8 +1,8 @@
 """The system calls that change a disk.
 
-They are one object, so that a simulated disk can stand in for all of them at once; and each is made in one way: short
-writes go on where they stopped, a call that a signal interrupted is made again (but for `close`, which has done its
-work by then), a sync that failed never is, and an error names the operation and the path.
+They are one object, so that a simulated disk can replace all of them at once; and each is made in one way: short writes
+continue where they stopped, a call that a signal interrupted is made again (but for `close`, which has done its work by
+then), a failed sync never is, and an error names the operation and the path.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _SETTLED_MAX = 10_000
-# Of an operation that would succeed on a sound machine.
+# Errors of an operation that would succeed on a sound machine.
 _MACHINE = {errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENXIO, errno.ESTALE}
-# The very folders whose entries this process knows to be durable.
+# The folders, by inode, whose entries this process knows to be durable.
 _settled: set[tuple[Path, int, int]] = set()
 
 
 class Kernel:
-    """The real calls. `holdfast.testing.recorder` overrides those that last: to record, to fail or to die there.
+    """The real calls. `holdfast.testing.recorder` overrides those with lasting effects: to record, to fail or to die.
 
     `within`: a descriptor of the folder that `path` is in. The call is made there, wherever the path leads by now.
     """
@@ -161,18 +161,18 @@ def close(fd: int, path: Path) -> None:
 
 
 def touch(path: Path) -> None:
-    """Sets a file's time to now, and makes it when missing. Not synced: only for signs between living processes."""
+    """Sets a file's time to now, and creates it when missing. Not synced: only for signals between living processes."""
     with opened(path, os.O_WRONLY | os.O_CREAT) as fd:
         perform("touch", path, os.utime, fd)
 
 
 def open_log(path: Path) -> int:
-    """A descriptor at the end of a file, for what another process prints. Not synced: nothing depends on it."""
+    """Opens a file at its end, for the output of another process. Not synced: nothing depends on it."""
     return perform("open", path, calls.open, path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWN_FILE)
 
 
 def in_memory(data: bytes) -> int:
-    """A descriptor that reads `data` from the beginning, of a file that has no name."""
+    """A descriptor of a nameless file in memory, positioned at the beginning of `data`."""
     fd = os.memfd_create("holdfast")
     write_all(fd, data, Path("/proc/self/fd", str(fd)))
     os.lseek(fd, 0, os.SEEK_SET)
@@ -186,7 +186,7 @@ def tell_kernel(path: Path, data: bytes) -> None:
 
 
 def make_group(path: Path) -> None:
-    """A folder of such files; one that is there is as good."""
+    """Makes a control group's folder, unless it exists."""
     with contextlib.suppress(AlreadyExists):
         perform("create the folder", path, os.mkdir, path)
 
@@ -199,9 +199,9 @@ def remove_group(path: Path) -> None:
 
 
 def close_to_others(root: Path, skipped: Container[Path]) -> None:
-    """Takes all below `root`, and at last itself, from everybody but its owner; `skipped` folders are not entered.
+    """Takes the permissions on all below `root`, and at last on itself, from all but its owner; skips `skipped`.
 
-    By descriptors, and no link is followed: a process may be at work there. Not synced: the next start does it again.
+    Uses descriptors, and follows no link: a process may work there. Not synced: the next start does it again.
     """
     for parent, folders, files, fd in os.fwalk(root, follow_symlinks=False):
         folders[:] = [name for name in folders if Path(parent, name) not in skipped]
@@ -217,7 +217,7 @@ def _close_file(name: str, folder: int) -> None:
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     try:
         found = os.fstat(fd)
-        # One that has other names may be somebody else's.
+        # A file with other names may belong to somebody else.
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             os.fchmod(fd, found.st_mode & OWN_FOLDER)
     finally:
@@ -238,7 +238,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
     try:
         yield fd
     except BaseException:
-        # What went wrong first is what to tell.
+        # The first error is the one to report.
         with contextlib.suppress(DiskError):
             close(fd, path)
         raise
@@ -247,7 +247,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def changing(*folders: Path) -> Iterator[None]:
-    """Around a change of entries, which is durable afterwards: first the folder named first.
+    """Makes a change of entries durable when the block ends: the first folder first.
 
     The folders are opened before the change, so that between it and the sync nothing can fail but the sync itself.
     """
@@ -259,8 +259,8 @@ def changing(*folders: Path) -> Iterator[None]:
 
 
 def settle(folder: Path) -> None:
-    """Makes the entry of a folder durable that this process has not made certain of yet."""
-    # Where we may not even look, we cannot have made anything. One that is missing is for its user to stumble over.
+    """Makes the entry of a folder durable, once per process."""
+    # What we may not even read, we cannot have made. A missing folder is an error of its user's call.
     if folder.is_dir() and _identity(folder) not in _settled and os.access(folder.parent, os.R_OK):
         sync_path(folder.parent, FOLDER)
         remember(folder)
@@ -278,16 +278,16 @@ def _identity(folder: Path) -> tuple[Path, int, int]:
 
 
 def symlink(path: Path, target: Path) -> None:
-    """Makes `path` lead to `target`. It is not synced: only for what is made anew after a crash."""
+    """Makes `path` a link to `target`. Not synced: only for what is made again after a crash."""
     perform("create the link", path, calls.symlink, target, path)
 
 
 def empty(folder: Path) -> None:
     """Removes all below `folder`, symbolic links as such, and syncs nothing.
 
-    Every folder is opened from the one above it, never through a symbolic link: whoever swaps a folder for a link
-    meanwhile does not lead us elsewhere. Only one is open at a time, so that no depth is too much. The way back up is
-    `..`, and raises where that is another folder than the one that we came from.
+    Opens every folder from the one above it, never through a symbolic link: a folder that is swapped for a link
+    meanwhile does not lead us elsewhere. Only one is open at a time, so any depth works. The way back up is `..`, and
+    raises where that is another folder than the one that we came from.
     """
     try:
         fd = _open_folder(folder)
@@ -310,7 +310,7 @@ def empty(folder: Path) -> None:
             try:
                 fd = _exchange(fd, path, _open_folder(path / "..", fd))
             except FileMissing:
-                # Somebody else has removed it, and perhaps what it was in: once more, from the top.
+                # Another process has removed it, and perhaps its parent: once more, from the top.
                 return empty(folder)
             if _place(fd) != levels[-1][1]:
                 raise DiskError(operation="remove", path=path, reason="it was moved while it was being removed")
@@ -335,7 +335,7 @@ def _place(fd: int) -> tuple[int, int]:
 
 
 def _remove_files(fd: int, folder: Path) -> list[Path]:
-    """Removes what is no folder from an open one; returns its folders."""
+    """Removes all but folders from an open folder; returns its folders."""
     with os.scandir(fd) as entries:
         found = [(folder / entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for path in (path for path, is_folder in found if not is_folder):
@@ -345,7 +345,7 @@ def _remove_files(fd: int, folder: Path) -> list[Path]:
 
 
 def _open_or_remove(path: Path, within: int) -> int | None:
-    """Opens what was a folder just now; removes it where it is none any more, or cannot be opened and is empty."""
+    """Opens what was a folder just now; removes it if it no longer is one, or if it cannot be opened and is empty."""
     try:
         return _open_folder(path, within)
     except FileMissing:

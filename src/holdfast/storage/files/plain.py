@@ -1,7 +1,7 @@
-"""Opens a file that stands where an agent can write: it may have put a pipe, a device, a link or a huge file in its
-place, and swap them while we look. Nobody is waited for, no link is followed, and what is read has an end.
+"""Opens a file in a place where an agent can write: the agent may have put a pipe, a device, a link or a huge file
+there, and swap them meanwhile. Never blocks, follows no link, and reads a bounded size.
 
-All that is no plain file counts as missing.
+Everything but a plain file counts as missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 
 
 def opened(path: Path, top: Path | None = None) -> BinaryIO:
-    """Raises FileNotFoundError where no plain file is. Below `top`, no folder on the way may be a link, either."""
+    """Raises FileNotFoundError for anything but a plain file. Below `top`, no parent folder may be a link, either."""
     parts = path.relative_to(top).parts if top is not None else (path.name,)
     try:
         fd = _open(top or path.parent, parts)
@@ -35,7 +35,7 @@ def opened(path: Path, top: Path | None = None) -> BinaryIO:
 
 
 def read(path: Path, most: int, top: Path | None = None) -> bytes:
-    """The whole of it. Raises FileNotFoundError also where it has more bytes than `most`."""
+    """The whole content. Raises FileNotFoundError also where it has more bytes than `most`."""
     with opened(path, top) as file:
         if os.fstat(file.fileno()).st_size > most:
             raise _missing(path)
@@ -61,7 +61,7 @@ def is_free(lock: Path) -> bool:
 
 
 def _open(top: Path, parts: tuple[str, ...]) -> int:
-    # What `top` itself is called leads where it leads.
+    # `top` itself may be reached through links.
     within = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:

@@ -10,15 +10,15 @@ from holdfast.storage.files import disk
 
 
 def set_aside(quarantine: Path, path: Path, reason: str, name: str = "") -> Path:
-    """Moves a file or folder away; returns where to. The reason is written first: a crash leaves one too many, never
-    one too few."""
+    """Moves a file or folder away; returns its new path. Writes the reason first, so that a crash leaves at worst a
+    reason without a file."""
     target = _place(quarantine, path, reason, name)
     disk.rename(path, target)
     return target
 
 
 def set_end_aside(quarantine: Path, path: Path, at: int, reason: str, name: str, mode: int) -> Path:
-    """Moves what a file holds behind the offset `at`. A crash may leave it in both places, never in none."""
+    """Moves the end of a file, from the offset `at`. A crash may leave it in both places, never in none."""
     target = _place(quarantine, path, reason, name)
     with disk.reading(path):
         content = path.read_bytes()

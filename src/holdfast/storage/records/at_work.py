@@ -1,6 +1,6 @@
-"""The agents that work now, as their attempts' folders show them. For who only looks, so nothing slow is loaded.
+"""The agents at work now, from their attempts' folders. For read-only commands, so nothing slow is loaded.
 
-An attempt's ledgers are read as plain lines: what is no whole line yet is left for the next look.
+Reads an attempt's ledgers as plain lines; a line that is not whole yet is left for the next read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 class AtWork(msgspec.Struct, frozen=True, kw_only=True):
     """One agent. `turn` is the one that it is in; `usd` and `tokens` are the task's so far; `since` in Unix seconds.
 
-    `tool` is the last one; whether it still runs is in `tool_runs`. `retrying`: it does nothing but try to reach its
-    model again, with what went wrong; empty where it does not.
+    `tool` is the last one; `tool_runs` says whether it still runs. `retrying`: the reason why the agent only retries
+    its model call; empty where it does not.
     """
 
     task: str
@@ -38,7 +38,7 @@ class AtWork(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     since: float
     tool_runs: bool = False
-    # The start has ended or died, and no run has taken its result yet.
+    # The start has ended or died, and no run has applied its result yet.
     ended: bool = False
     retrying: str = ""
 
@@ -49,7 +49,7 @@ def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
 
 
 def glance(files: Attempt, task: Task) -> AtWork:
-    """Turns that nobody has journalled yet count, too: an agent works on while no run is alive."""
+    """Counts turns that are not journalled yet, too: an agent continues while no run is alive."""
     ahead = [line for line in lines_from(files.turns, task.offset) if line.get("turn", 0) > task.turn]
     turn = max([task.turn, *(int(line["turn"]) for line in ahead)])
     tool, runs = last_tool(files)
@@ -69,7 +69,7 @@ def glance(files: Attempt, task: Task) -> AtWork:
 
 
 def has_ended(files: Attempt, start: int) -> bool:
-    """Whether the start has said how it ended, or nobody holds its lock; one that is on its way has not made it yet."""
+    """Whether the start wrote its exit, or no process holds its lock; a start without a file has not begun yet."""
     try:
         if _decode(files.exit.read_bytes()).get("start") == start:
             return True
@@ -79,12 +79,12 @@ def has_ended(files: Attempt, start: int) -> bool:
 
 
 def last_tool(files: Attempt) -> tuple[str, bool]:
-    """The tool that runs, or else the one that ran last, with the beginning of its input; and whether it runs."""
+    """The running tool, or else the last one, with the beginning of its input; and whether it runs."""
     running: dict[str, str] = {}
     start, last = 0, ""
     for event in tail(files.events):
         kind, call = event.get("type"), str(event.get("call", ""))
-        # What runs when a start ends, or another begins, does not run any more.
+        # A tool that ran when a start ended, or another began, no longer runs.
         if kind == "ended" or event.get("start") != start:
             running.clear()
         start = event.get("start", 0)
@@ -99,7 +99,7 @@ def last_tool(files: Attempt) -> tuple[str, bool]:
 
 
 def retrying(files: Attempt) -> str:
-    """What the agent's last event says, where that is that it tries again."""
+    """The detail of the agent's last event, if that is a retry."""
     last: dict[str, Any] = {}
     for event in tail(files.events):
         last = event
@@ -117,7 +117,7 @@ def tail(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def lines_from(path: Path, offset: int) -> Iterator[dict[str, Any]]:
-    """The records behind the offset; a line that is cut, or no record, is passed over."""
+    """The records behind the offset; skips lines that are cut, or no record."""
     for _, record in numbered_from(path, offset):
         yield record
 

@@ -1,15 +1,15 @@
-"""Who is alive in an attempt's folder.
+"""An attempt's folder: tells whether the attempt is alive.
 
-    alive.lock     flocked by the runner, and by the agent, which inherits it; one line of JSON: which start that is,
-                   and which process; it changes as often as the runner shows that it is at work
-    start-<n>      one line of JSON: who took the start with this number, for which intent, and which process that was
+    alive.lock     flocked by the runner, and by the agent, which inherits it; one line of JSON: the start and the
+                   process that hold it; the runner touches it as a heartbeat
+    start-<n>      one line of JSON: the claimant of the start with this number, its intent and its process
     process.json   the agent's process, written by itself before it became the agent
 
-- A runner takes `alive.lock` first and only then `start-<n>`: who sees a runner's start sees its lock held, too.
-- A name is no identity: `t5.1` may be of a journal that was put back from a backup since. So each of these files names
-  the journal entry that its start was intended with, and one that names another is of no use to whoever asks for it.
+- A runner takes `alive.lock` first and only then `start-<n>`: a reader that sees a runner's start sees its lock held.
+- A name is no identity: `t5.1` may belong to a journal that was restored from a backup since. So each of these files
+  names the journal entry that its start was intended with, and readers ignore one that names another.
 - An attempt is dead only when the lock is free, whatever its files say.
-- What is in the folder is the user's text: it is for nobody else to read.
+- The folder holds the user's text, so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 RUNNER, RECOVERY = "runner", "recovery"
 POLL_S = 0.02
-# Of an attempt's files; its folder has the right to be entered, too.
+# The mode of an attempt's files; its folder also has the execute permission.
 PRIVATE = 0o600
-# More than any of these files has. An agent holds its lock, and so may write to it.
+# More than any of these files has. An agent inherits its lock, and so may write to it.
 BYTES_MAX = 64 << 20
 
 
@@ -56,7 +56,7 @@ class Started(identity.Identity, frozen=True):
 
 
 class Sign(identity.Identity, frozen=True):
-    """The line in `alive.lock`: whose it is. It is written in place, because the lock is on the inode."""
+    """The line in `alive.lock`: its holder. It is written in place, because the lock is on the inode."""
 
     start: int
 
@@ -71,21 +71,21 @@ class Running(msgspec.Struct, frozen=True):
     group: int
     intent: str = ""
     cgroup: str = ""
-    # The device and inode of the `alive.lock` that it holds: a copy of this file lies beside another.
+    # The device and inode of the `alive.lock` that it holds: a copied folder has another one.
     lock: str = ""
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def look(files: Attempt, start: int, intent: str = "") -> Liveness:
-    """What has become of the attempt's newest start. Without an `intent`, of whichever start has this number."""
+    """The state of the attempt's newest start. Without an `intent`, of whichever start has this number."""
     if not files.start(start).exists():
         return Liveness.ABSENT
     owner = read_start(files, start)
     if owner is not None and not is_of(owner, intent):
         return Liveness.ABSENT
-    # In this order: a runner that ends between two of these answers is then seen as ended, never as something else.
+    # In this order: a runner that ends between two of these reads then counts as ended, never as something else.
     is_alive = owner is not None and owner.who == RUNNER and owner.is_alive()
     is_held = not plain.is_free(files.alive)
     if read_exit(files, start, intent) is not None:
@@ -104,13 +104,13 @@ def read_process(files: Attempt) -> Running | None:
 
 
 def read_exit(files: Attempt, start: int, intent: str = "") -> Exit | None:
-    """How that very start ended; None while it has not, and where the file tells of another one."""
+    """How that very start ended; None while it has not, and where the file is about another one."""
     found = last_exit(files)
     return found if found is not None and found.start == start and is_of(found, intent) else None
 
 
 def is_of(found: Started | Running | Exit, intent: str) -> bool:
-    """Whether a file is of the start that was intended with this entry; any is where that is not known."""
+    """Whether a file belongs to the start that was intended with this entry; yes where the intent is unknown."""
     return not intent or found.intent == intent
 
 
@@ -120,7 +120,7 @@ def lock_id(fd_or_path: int | Path) -> str:
 
 
 def is_lock_of(files: Attempt, running: Running) -> bool:
-    """Whether the process that is named held the lock of this very folder, and not of one that it is a copy of."""
+    """Whether the named process held the lock of this very folder, and not of the original of a copy."""
     try:
         return running.lock == lock_id(files.alive)
     except FileNotFoundError:
@@ -128,8 +128,8 @@ def is_lock_of(files: Attempt, running: Running) -> bool:
 
 
 def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
-    """What stands in the way of a start and is of none that the journal has: files of a later one, or of another one
-    with its number. With the first start of an attempt in the way, nothing in the folder is the attempt's."""
+    """Files in the way of a start that belong to none that the journal has: of a later one, or of another one with its
+    number. If the first start of an attempt is affected, the whole folder is."""
     numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
     later = [int(number) for number in numbers if number.isdigit() and int(number) >= start]
     taken = ((files.start(number), read_start(files, number)) for number in sorted(later))
@@ -140,12 +140,12 @@ def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
 
 
 def last_exit(files: Attempt) -> Exit | None:
-    """How the newest start that ended did."""
+    """How the newest ended start ended."""
     return _read(files.exit, Exit)
 
 
 def sign(files: Attempt, start: int, lock: int) -> None:
-    """Says in the lock, which is ours, whose signs of life are seen from now on; the first of them is this."""
+    """Writes into the lock, which is ours, whose heartbeats follow; this is the first of them."""
     me = identity.current()
     disk.rewrite(
         lock, msgspec.json.encode(Sign(me.pid, me.start_ticks, me.boot_id, me.host, start)) + b"\n", files.alive
@@ -157,9 +157,9 @@ def beat(files: Attempt) -> None:
 
 
 def last_sign(files: Attempt, start: int) -> int | None:
-    """The last sign of life of this very start, which another follows while its runner works; None: none yet.
+    """The last heartbeat of this very start, which another follows while its runner works; None: none yet.
 
-    A sign is told from the next by the file's time of change. That is no time to count from: clocks are set, and
+    The file's time of change tells one heartbeat from the next. It is no time to count from: clocks are set, and
     machines sleep.
     """
     try:
@@ -174,7 +174,7 @@ def last_sign(files: Attempt, start: int) -> int | None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """These files appear whole or not at all, so one that cannot be read was damaged: it tells nothing."""
+    """These files appear whole or not at all, so one that cannot be read was damaged: it counts as missing."""
     try:
         return msgspec.json.decode(plain.read(path, BYTES_MAX), type=kind)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
@@ -190,7 +190,7 @@ def make_folder(files: Attempt) -> None:
 
 
 def claim_start(files: Attempt, start: int, who: str, intent: str = "") -> bool:
-    """Takes the start for good; False: somebody was first, and it is theirs."""
+    """Claims the start for good; False: another process was first."""
     me = identity.current()
     line = msgspec.json.encode(Started(me.pid, me.start_ticks, me.boot_id, me.host, who, intent=intent)) + b"\n"
     make_folder(files)
@@ -202,7 +202,7 @@ def claim_start(files: Attempt, start: int, who: str, intent: str = "") -> bool:
 
 
 def take_alive(files: Attempt, start: int, timeout_s: float) -> int | None:
-    """The descriptor that holds `alive.lock`; None: the start is somebody's already, or the lock did not come free."""
+    """The descriptor that holds `alive.lock`; None: the start is claimed already, or the lock did not come free."""
     make_folder(files)
     fd = disk.open_lock_file(files.alive, PRIVATE)
     deadline = Deadline(timeout_s, POLL_S)

@@ -44,7 +44,7 @@ def path_of(blob: Path) -> Path:
 
 
 def read(blob: Path, size: int) -> Meta:
-    """The description of a blob of `size` bytes, or BlobUndescribed."""
+    """The description of a blob of `size` bytes. Raises BlobUndescribed."""
     path = path_of(blob)
     try:
         meta = _decoder.decode(path.read_bytes())

@@ -5,13 +5,13 @@
 
 Invariants:
 
-- A file stands under its final name only after its content was synced, so a crash never leaves half a blob there. One
-  that does not hold what its name promises was damaged later: it is reported, never served, and mended by the next put
-  of the same content.
-- The blob's presence is what counts as stored. A crash inside a put may leave a description without a blob, or a blob
+- A file has its final name only after its content was synced, so a crash never leaves half a blob there. One whose
+  content does not match its name was damaged later: it is reported, never served, and mended by the next put of the
+  same content.
+- A blob counts as stored when its file exists. A crash inside a put may leave a description without a blob, or a blob
   without a description; neither was acknowledged, and the next put completes it.
 - When a put returns, the bytes, the description and every folder entry up to the data root are on stable storage, also
-  when somebody else put them there a moment ago. A failed sync is final: no later put is acknowledged; reading goes on.
+  when another process put them there a moment ago. A failed sync is final: no later put is acknowledged; reads work.
 - The first description stays: putting the same bytes again does not change it. Threads and processes need no lock.
 """
 
@@ -44,7 +44,7 @@ _REMEMBERED_MAX = 50_000
 
 
 class NewBlob(NamedTuple):
-    """A blob for `put_many` with more to say than its bytes."""
+    """A blob for `put_many` with a content type and metadata."""
 
     data: bytes
     content_type: str = UNKNOWN_TYPE
@@ -77,14 +77,14 @@ class _Found(enum.Enum):
 
 
 class Blobs:
-    """The store in `folder`, which is made by the first put."""
+    """The store in `folder`, which the first put creates."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._stats = Stats()
         self._stats_mutex = threading.Lock()
         self._failure: errors.SyncFailed | None = None
-        # The very files that are known to be durable, so that only the first repeat of a put costs a sync.
+        # The files, by inode, that are known to be durable, so that only the first repeat of a put costs a sync.
         self._durable: dict[str, tuple[int, int, int]] = {}
 
     # -- putting ------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Blobs:
         return blob.name
 
     def put_many(self, items: Iterable[bytes | NewBlob]) -> list[str]:
-        """Stores many small blobs for two syncs. When it fails, some may be stored; none was promised."""
+        """Stores many small blobs for two syncs. When it fails, some may be stored; none was acknowledged."""
         rest = iter(items)
         digests: list[str] = []
         while batch := list(itertools.islice(rest, _BATCH_MAX)):
@@ -153,7 +153,7 @@ class Blobs:
         return [blob.name for blob in blobs]
 
     def _look(self, blob: Path, meta: Meta) -> _Found:
-        """Finds out what is there; makes certain of an intact blob that it is described and durable."""
+        """Finds out whether the blob exists; makes an intact one described and durable."""
         try:
             with _open_verified(blob) as file:
                 stat = os.fstat(file.fileno())
@@ -164,7 +164,7 @@ class Blobs:
         very_file = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         described = blob_meta.is_good(blob, meta.size)
         if not described or self._durable.get(blob.name) != very_file:
-            # Another process may have named it a moment ago and not synced yet, or somebody copied it here by hand.
+            # Another process may have named it a moment ago and not synced yet, or a person copied it here by hand.
             self._shelf(blob)
             if not described:
                 _write_meta(blob, meta)
@@ -181,13 +181,13 @@ class Blobs:
         return self._settle(blob.parent)
 
     def _settle(self, folder: Path) -> Path:
-        """Makes certain of a folder and its entry: whoever made it may not have synced it yet."""
+        """Makes a folder and its entry durable: its maker may not have synced it yet."""
         disk.mkdir(folder)
         return folder
 
     @contextlib.contextmanager
     def _acknowledging(self) -> Iterator[None]:
-        """Around every put. After a failed sync, another one could succeed over data that the disk never got."""
+        """Wraps every put. After a failed sync, another one could succeed over data that the disk never got."""
         self._refuse_if_poisoned()
         try:
             yield
@@ -223,21 +223,21 @@ class Blobs:
     def open_stream(self, digest: str) -> Iterator[bytes]:
         """The bytes in chunks, in constant memory, for the price of reading them twice.
 
-        The whole blob is verified before this returns, so that no byte of a corrupt one is handed out. What is read
-        afterwards is the very file that was verified, whatever takes its name meanwhile; and should that be changed in
-        place while it is read, BlobCorrupt comes instead of the last chunk.
+        Verifies the whole blob before it returns, so that no byte of a corrupt one is handed out. Then reads the very
+        file that was verified, whatever takes its name meanwhile; if that is changed in place while it is read,
+        BlobCorrupt comes instead of the last chunk.
         """
         blob = self._path(digest)
         return _serve(_open_verified(blob), blob)
 
     def has(self, digest: str) -> bool:
-        """Whether there is such a blob; only reading it tells whether it is intact."""
+        """Whether there is such a blob; only reading it shows whether it is intact."""
         blob = self._path(digest)
         with disk.reading(blob):
             return blob.is_file()
 
     def meta(self, digest: str) -> Meta:
-        """The description. One that is missing or damaged raises BlobUndescribed; the blob itself can still be got."""
+        """The description. Raises BlobUndescribed if it is missing or damaged; the blob itself can still be read."""
         blob = self._path(digest)
         with _open(blob) as file:
             size = os.fstat(file.fileno()).st_size
@@ -255,7 +255,7 @@ class Blobs:
                     yield name
 
     def verify_all(self) -> Iterator[Checked]:
-        """Reads every blob and its description, in constant memory, and tells of each what is wrong with it."""
+        """Reads every blob and its description, in constant memory, and yields what is wrong with each."""
         for digest in self.digests():
             flaw: errors.HoldfastError | None = None
             try:
@@ -285,7 +285,7 @@ def _publish(staged: disk.StagedFile, blob: Path, meta: Meta) -> None:
 
 
 def _write_meta(blob: Path, meta: Meta) -> None:
-    """Adds or mends the description. The caller syncs the folder."""
+    """Writes or mends the description. The caller syncs the folder."""
     path = blob_meta.path_of(blob)
     with disk.StagedFile(path.parent) as staged:
         staged.write(blob_meta.encode(meta))
@@ -293,7 +293,7 @@ def _write_meta(blob: Path, meta: Meta) -> None:
         try:
             staged.link(path)
         except errors.AlreadyExists:
-            # A good one is from a writer who was faster, and may be acknowledged already: it stays.
+            # A good one is of a faster writer, and may be acknowledged already: it stays.
             if not blob_meta.is_good(blob, meta.size):
                 staged.rename(path)
 
@@ -373,7 +373,7 @@ def _expect(blob: Path, found: str) -> None:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """A file that opens, but cannot be read to its end, does not hold its bytes any more."""
+    """Raises BlobCorrupt for a file that opens, but cannot be read to its end."""
     try:
         yield
     except OSError as error:

@@ -5,19 +5,19 @@
 
 - `append` returns when the record is on stable storage. A record is a line *with* its newline: of what was appended and
   not acknowledged, a crash may leave all, some lines, or pieces. The next append begins on a fresh line, so a piece
-  never swallows it; readers pass over what is no record, and report it.
+  never swallows it; readers skip what is no record, and report it.
 - A *cursor* is a logical byte offset from the ledger's beginning, and stays true over rotations. The live file and all
   segments read as one.
 - One writer at a time, whose threads share the `LineLedger`: it holds the live file's lock from its first append until
   it is closed, and another one's append raises InUse. Readers in any number of processes, at any time. A reader may see
-  a record before its writer's sync has returned: who acts on it for good calls `settle` first.
+  a record before its writer's sync has returned: one that acts on it for good calls `settle` first.
 - Nothing is dropped unless `retain_*` says so, and then whole segments, oldest first, never the newest one: its name
-  tells where the live file begins.
-- After a write or sync that failed or was interrupted, the ledger takes no more records. A rotation that cannot be done
-  (a full disk, say) is noted in `upkeep_failure`, tried again later, and stops no append.
+  says where the live file begins.
+- After a write or sync that failed or was interrupted, the ledger takes no more records. A rotation that fails (on a
+  full disk, say) is noted in `upkeep_failure`, tried again later, and stops no append.
 
 Ledgers are not tamper-evident: a byte changed inside a string of the live file reads as another string. It can change
-its own line only (a changed newline: the two lines it parted). What must be provable, the journal pins by offset.
+its own line only (a changed newline: the two lines it separated). The journal pins what must be provable by offset.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DEPTH_MAX = 200  # deeper records could be written, but not be read back by ever
 
 
 class LineLedger:
-    """Making one touches no disk; the first append opens the ledger for writing and finishes what a crash left."""
+    """One ledger. The first append opens it for writing and finishes what a crash left; before that, no disk access."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class LineLedger:
                 self._unsure = failure.reason
                 raise
             except HoldfastError:
-                # Told, and known: of a failed write the appender itself takes no more.
+                # Reported, and known: after a failed write the appender itself takes no more.
                 self._unsure = ""
                 raise
             self._unsure = ""
@@ -170,7 +170,7 @@ class LineLedger:
     def _open(self) -> disk.Appender:
         disk.mkdir(self.path.parent)
         with contextlib.ExitStack() as undo:
-            # First of all: only who holds the live file may cut it, or pack what was cut.
+            # First: only the holder of the live file may cut it, or pack what was cut.
             live = disk.open_append(self.path, alone=True, mode=self._mode)
             undo.callback(live.close)
             self._upkeep()
@@ -182,7 +182,7 @@ class LineLedger:
         return live
 
     def _seal(self, live: disk.Appender) -> disk.Appender:
-        """Cuts a segment off and begins a new live file. When the cut cannot be made, the live file goes on."""
+        """Cuts a segment off and begins a new live file. When the cut fails, keeps the live file."""
         # The name promises every byte, also those that an earlier writer died before syncing.
         live.sync()
         segment = Segment(self._base, self._base + live.size)
@@ -193,7 +193,7 @@ class LineLedger:
         return self._open()
 
     def _upkeep(self) -> None:
-        """Archives what is sealed, drops what is past retention. What fails stays readable, for the next time."""
+        """Archives sealed segments, drops those past retention. What fails stays readable, for the next time."""
         self.upkeep_failure = None
         for segment in self._segments.unpacked():
             self._try(partial(self._segments.pack, segment))
@@ -267,7 +267,7 @@ class LineLedger:
                     break
 
     def _glance(self) -> tuple[int, ...] | None:
-        """What changes when there may be something new, for the price of one call."""
+        """A stamp that changes when there may be something new, for the price of one call."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:

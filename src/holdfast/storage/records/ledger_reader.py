@@ -1,9 +1,9 @@
-"""Reading a ledger: its segments and its live file as one row of lines, from any process, while its writer goes on.
+"""Reads a ledger: its segments and its live file as one sequence of lines, from any process, while its writer works.
 
-A line is a JSON object and its newline. What stands behind the last newline of the live file may be half-written by a
-living writer, so it is neither yielded nor reported. Anything else that is no record is passed over and reported as a
-`Skip`. A piece of a record is never taken for a record: no part of a JSON object's text, short of all of it, that
-begins or ends where the text does is an object by itself, and the zeros of a lost page are not allowed in JSON.
+A line is a JSON object and its newline. Text behind the last newline of the live file may be half-written by a living
+writer, so it is neither yielded nor reported. Anything else that is no record is skipped and reported as a `Skip`. A
+proper prefix or suffix of a JSON object is never itself a JSON object, so a torn line cannot be mistaken for a record;
+and the zeros of a lost page are not allowed in JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A record, and the cursor behind it: reading from there goes on with the next one."""
+    """A record, and the cursor behind it, from which the next one is read."""
 
     cursor: int
     record: dict[str, Any]
@@ -37,7 +37,7 @@ class Skip(msgspec.Struct, frozen=True):
 
 
 def ignore(_: Skip) -> None:
-    """The `on_skip` of a reader that takes what there is."""
+    """The `on_skip` of a reader that does not care."""
 
 
 def read(segments: Segments, cursor: int, on_skip: Callable[[Skip], None]) -> Iterator[Line]:
@@ -88,7 +88,7 @@ def _live_chunks(segments: Segments, listing: list[Segment], live: BinaryIO, cur
 def _records(
     chunks: Iterator[bytes], position: int, end: int | None, on_skip: Callable[[Skip], None]
 ) -> Iterator[Line]:
-    """The records of one file, which stands at `position`. `end`: where it is known to end, None for the live file."""
+    """The records of one file, from `position`. `end`: where the file is known to end; None for the live file."""
     reason = "it is no record: a crash has torn it, or it was changed"
     try:
         for length, text in _whole_lines(chunks):

@@ -1,17 +1,17 @@
-"""Keeps secrets out of ledgers: what looks like one, or is known to be one, is written as `[redacted]`.
+"""Keeps secrets out of ledgers: writes `[redacted]` for what looks like a secret, or is known to be one.
 
-Three rules, applied to every string of a record, keys included, however deep it stands:
+Three rules, applied to every string of a record, keys included, at any depth:
 
 - a *registered* value is replaced wherever it occurs, also in the forms that programs print it in: JSON-escaped (once
   and twice), as Python's repr, percent-encoded. Values shorter than 6 characters would blank ordinary words, and are
-  not taken;
+  ignored;
 - a well-known *shape* is replaced: keys of the large providers, bearer tokens, JWTs, private key blocks, credentials in
   a URL, and `password=…` or `"token": "…"` pairs inside longer text;
 - the value under a *name* like `password`, `api_key` or `authorization` is replaced, whatever it is. Under a name that
   ends in `token` a number stays, and so does everything under `tokens` or `token_count`: those are counts.
 
 This is a net, not a proof: a secret that was never registered and has no known shape passes through it. Every pattern
-takes linear time: repetitions are possessive or bounded, and an attempt that fails has looked at a few characters only.
+takes linear time: repetitions are possessive or bounded, and a failed match has read a few characters only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 REDACTED = "[redacted]"
 SECRET_CHARS_MIN = 6
-# How much of a line, or of a key block, waits for its end.
+# How much of a line, or of a key block, is held back until its end comes.
 HELD_BYTES_MAX = 1 << 20
 
 _NAME_ENDINGS = (
@@ -66,7 +66,7 @@ _SHAPES = (
         r"(?P<kept>hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/)[A-Za-z0-9_/-]{16,}+",
         rf"\g<kept>{REDACTED}",
     ),
-    # With the secret that belongs to it, where that is told beside it.
+    # With the secret that belongs to it, where that is printed beside it.
     _Shape(("AKIA", "ASIA"), r"A[KS]IA[A-Z0-9]{16}(?:[\s,;:|\"'=]{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=]))?"),
     _Shape(("AIza",), r"AIza[A-Za-z0-9_-]{30,}+"),
     # The tokens of our own server; an agent's has its attempt in it.
@@ -182,7 +182,7 @@ class Scrubber:
         return self.clean_text(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
     def _clean(self, value: Any, under: str | None) -> Any:
-        """`under`: the secret name that `value` stands below, if any."""
+        """`under`: the secret name that `value` is below, if any."""
         if isinstance(value, str):
             return self.clean_text(value) if under is None or not value else REDACTED
         if isinstance(value, (int, float)):
@@ -208,8 +208,8 @@ class Scrubber:
 
 
 class Flow:
-    """Bytes that come in pieces, without their secrets: what may be a part of one waits for the rest of its line, or of
-    its key block. One that never comes to its end is let go in time."""
+    """Removes secrets from bytes that come in pieces: holds back what may be a part of one until its line, or its key
+    block, is complete. One that never ends is released at HELD_BYTES_MAX."""
 
     def __init__(self, scrubber: Scrubber) -> None:
         self._scrubber = scrubber
@@ -217,7 +217,7 @@ class Flow:
 
     def feed(self, data: bytes) -> bytes:
         self._held += data
-        # A piece without a line's end moves nothing on, however many come.
+        # A piece without a line's end releases nothing, however many come.
         return self._let_go(self._ready(len(data)))
 
     def rest(self) -> bytes:
@@ -226,7 +226,7 @@ class Flow:
     def _ready(self, new: int) -> int:
         end = self._held.rfind(b"\n", len(self._held) - new) + 1
         if len(self._held) > HELD_BYTES_MAX:
-            # No secret is as long: behind its last blank nothing begins before.
+            # No secret is as long: none reaches across its last blank.
             return max(end, self._held.rfind(b" ", len(self._held) - HELD_BYTES_MAX // 2) + 1) or len(self._held)
         begun = self._held.rfind(b"-----BEGIN ", 0, end)
         is_open = b"PRIVATE KEY" in self._held[begun : begun + 80] and self._held.find(b"-----END ", begun, end) < 0
@@ -240,7 +240,7 @@ class Flow:
 
 @functools.cache
 def usual() -> Scrubber:
-    """What every text of an agent or a gate goes through that is kept: it knows this process's own secrets, too."""
+    """The scrubber for every stored text of an agent or a gate: it knows this process's own secrets, too."""
     return Scrubber()
 
 

@@ -8,8 +8,8 @@ The two numbers are the logical offsets of a segment's first byte and of the byt
 ledger's beginning, with 16 digits so that names sort. The live file begins where the newest segment ends.
 
 An archived segment is a row of zstd frames, each with a checksum over at most 1 MiB of content: `zstdcat` reads it, and
-a frame is checked before any of it is served. Going from sealed to archived can stop at any step: while both files
-exist they hold the same range, readers take either, and `pack` finishes the work.
+a frame is checked before any of it is served. Packing can stop at any step: while both files exist they hold the same
+range, readers take either, and `pack` finishes the work.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Segments:
     def listing(self) -> list[Segment]:
         """All segments, oldest first.
 
-        A scan may pass over a segment whose file is replaced by its archive meanwhile. That happens once in a
-        segment's life, so two scans in a row that agree have seen all.
+        A scan may miss a segment whose file is replaced by its archive meanwhile. That happens once in a segment's
+        life, so two scans in a row that agree have seen all.
         """
         before, found = None, self._scan()
         while found != before:
@@ -70,14 +70,14 @@ class Segments:
         return found
 
     def open_live(self) -> tuple[list[Segment], BinaryIO]:
-        """The segments and the live file of one moment; an empty file when there is none just then."""
+        """The segments and the live file of one moment; an empty file when there is none at that moment."""
         while True:
             try:
                 live = _open(self.live)
             except FileNotFoundError:
                 return self.listing(), io.BytesIO()
             listing = self.listing()
-            # An open file's inode number is not given to another: the same number means that no rotation came between.
+            # The inode number of an open file is not reused: the same number means that no rotation came between.
             if _is_at(live, self.live):
                 return listing, live
             live.close()
@@ -88,7 +88,7 @@ class Segments:
     def chunks(self, segment: Segment, offset: int) -> Iterator[bytes]:
         """The bytes from `offset` to the segment's end, or FileNotFoundError at once when it is gone by now.
 
-        Raises SegmentDamaged where the content breaks off, does not fit its checksum, or is behind a link to nowhere.
+        Raises SegmentDamaged where the content breaks off, does not match its checksum, or is behind a dead link.
         """
         skip, length = offset - segment.start, segment.end - offset
         path = self.plain(segment)
@@ -104,7 +104,7 @@ class Segments:
         try:
             return _window(_unpacked(_open(path), path), path, skip, length)
         except FileNotFoundError:
-            # A name that is still there now does not go by itself: who looked again would look for ever.
+            # A name that is still there does not vanish by itself: a caller that listed again would loop for ever.
             for link in filter(os.path.islink, (self.plain(segment), path)):
                 return _nothing(link)
             raise
@@ -113,7 +113,7 @@ class Segments:
         return sum(path.stat().st_size for path in (self.plain(segment), self.packed(segment)) if path.exists())
 
     def pack(self, segment: Segment) -> None:
-        """Makes a sealed segment an archived one. The plain file goes only after a whole copy is durable."""
+        """Archives a sealed segment. Removes the plain file only after a whole copy is durable."""
         from backports.zstd import CompressionParameter, compress
 
         if not self._is_packed_whole(segment):
@@ -125,7 +125,7 @@ class Segments:
                     staged.write(compress(chunk, options=options))
                 staged.sync()
                 staged.rename(self.packed(segment))
-        # For a copy that is found too: the process that made it may have been killed before its name was on disk.
+        # Also for an existing copy: the process that made it may have been killed before its name was on disk.
         disk.sync_folder(self._folder)
         disk.unlink(self.plain(segment))
 
@@ -161,7 +161,7 @@ def read_chunks(source: BinaryIO, path: Path) -> Iterator[bytes]:
 
 
 def _unpacked(source: BinaryIO, path: Path) -> Iterator[bytes]:
-    """The content frame by frame; a frame comes out whole, after its checksum was found to fit."""
+    """Yields the content frame by frame, each whole and after its checksum matched."""
     from backports.zstd import ZstdDecompressor, ZstdError
 
     chunks, pending = read_chunks(source, path), b""
@@ -212,7 +212,7 @@ def _open(path: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """A missing file is for the caller to judge; any other failure is an error that names the path."""
+    """Lets FileNotFoundError pass for the caller to judge; turns any other OSError into one that names the path."""
     try:
         yield
     except FileNotFoundError:

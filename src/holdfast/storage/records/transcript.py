@@ -1,7 +1,7 @@
-"""An attempt's events and turns in one order: what `attach` prints and the dashboard draws. Only reads.
+"""An attempt's events and turns in one order, for `attach` and the dashboard. Read-only.
 
 `events.jsonl` and `turns.jsonl` are two files. A turn's line is written after its events, so the turns are always read
-first: a turn that is seen has all its events before it.
+first: all events of a turn that was read are there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from holdfast.layout import Attempt
 from holdfast.storage.records.at_work import numbered_from
 
-# How much of the events one reading takes, beyond the line that it ends in.
+# How many bytes of events one read takes, beyond the line that it ends in.
 READ_BYTES_MAX = 512 << 10
 _STEP = 64 << 10
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -42,13 +42,13 @@ class TranscriptPlace(msgspec.Struct, frozen=True):
 
 
 def end_of(files: Attempt) -> TranscriptPlace:
-    """Behind everything that is written by now."""
+    """The place behind everything written by now."""
     turns = _size(files.turns)
     return TranscriptPlace(_size(files.events), turns)
 
 
 def after(files: Attempt, place: TranscriptPlace, most: int = READ_BYTES_MAX) -> tuple[Records, TranscriptPlace]:
-    """The records behind the place, and the place behind them; at most about so many bytes of events."""
+    """The records behind the place, and the place behind them; at most about `most` bytes of events."""
     turns = list(numbered_from(files.turns, place.turns))
     events: _Numbered = []
     for end, record in numbered_from(files.events, place.events):
@@ -62,7 +62,7 @@ def after(files: Attempt, place: TranscriptPlace, most: int = READ_BYTES_MAX) ->
 
 
 def before(files: Attempt, place: TranscriptPlace, limit: int) -> tuple[Records, TranscriptPlace]:
-    """The last records before the place, at most so many events, and the place before them."""
+    """The last records before the place, at most `limit` events, and the place before them."""
     events, start = _lines_before(files.events, place.events, limit)
     known = [each for each in numbered_from(files.turns, 0) if each[0] <= place.turns]
     first = _ts(events[0][1]) if events and start else float("-inf")
