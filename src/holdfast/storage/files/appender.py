@@ -106,13 +106,13 @@ def open_append(path: Path, *, exclusive: bool = False, alone: bool = False, mod
             fd = perform("open", path, kernel.calls.open, path, flags, mode)
             undo.callback(close, fd, path)
             if alone:
-                _take_lock(fd, path)
+                _lock_alone(fd, path)
         size = os.fstat(fd).st_size
         undo.pop_all()
     return Appender(path, fd, size)
 
 
-def _take_lock(fd: int, path: Path) -> None:
+def _lock_alone(fd: int, path: Path) -> None:
     try:
         retried(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The previous holder of the lock may have moved the file away since it was opened here.

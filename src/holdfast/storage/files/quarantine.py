@@ -31,8 +31,8 @@ def _place(quarantine: Path, path: Path, reason: str, name: str) -> Path:
     disk.mkdir(quarantine)
     for number in itertools.count(1):
         target = quarantine / f"{name or path.name}.{number}"
-        told = target.with_name(f"{target.name}.reason.txt")
-        if not os.path.lexists(target) and not os.path.lexists(told):
+        reason_path = target.with_name(f"{target.name}.reason.txt")
+        if not os.path.lexists(target) and not os.path.lexists(reason_path):
             break
-    disk.create(told, f"{path}: {reason}\n".encode())
+    disk.create(reason_path, f"{path}: {reason}\n".encode())
     return target

@@ -95,9 +95,9 @@ class Blobs:
         blob = self._path(hashlib.sha256(data).hexdigest())
         meta = blob_meta.describe(len(data), content_type, metadata)
         with self._acknowledging():
-            found = self._look(blob, meta)
+            found = self._check_stored(blob, meta)
             if found is not _Found.INTACT:
-                with disk.StagedFile(self._shelf(blob)) as staged:
+                with disk.StagedFile(self._ready_folder(blob)) as staged:
                     staged.write(data)
                     _publish(staged, blob, meta)
         self._count(found, meta.size)
@@ -120,9 +120,9 @@ class Blobs:
                 staged.write(chunk)
                 size += len(chunk)
             blob, meta = self._path(hasher.hexdigest()), msgspec.structs.replace(meta, size=size)
-            found = self._look(blob, meta)
+            found = self._check_stored(blob, meta)
             if found is not _Found.INTACT:
-                self._shelf(blob)
+                self._ready_folder(blob)
                 _publish(staged, blob, meta)
         self._count(found, size)
         return blob.name
@@ -142,7 +142,7 @@ class Blobs:
         added: dict[Path, _Found] = {}
         with self._acknowledging(), disk.Batch(self._settle(self.folder)) as batch:
             for blob, item, meta in zip(blobs, items, metas, strict=True):
-                found = _Found.INTACT if blob in added else self._look(blob, meta)
+                found = _Found.INTACT if blob in added else self._check_stored(blob, meta)
                 if found is not _Found.INTACT:
                     added[blob] = found
                     _add(batch, blob, item.data, meta)
@@ -152,7 +152,7 @@ class Blobs:
             self._count(added.pop(blob, _Found.INTACT), meta.size)
         return [blob.name for blob in blobs]
 
-    def _look(self, blob: Path, meta: Meta) -> _Found:
+    def _check_stored(self, blob: Path, meta: Meta) -> _Found:
         """Finds out whether the blob exists; makes an intact one described and durable."""
         try:
             with _open_verified(blob) as file:
@@ -165,7 +165,7 @@ class Blobs:
         described = blob_meta.is_good(blob, meta.size)
         if not described or self._durable.get(blob.name) != very_file:
             # Another process may have named it a moment ago and not synced yet, or a person copied it here by hand.
-            self._shelf(blob)
+            self._ready_folder(blob)
             if not described:
                 _write_meta(blob, meta)
             disk.sync_file(blob)
@@ -176,7 +176,7 @@ class Blobs:
             self._durable[blob.name] = very_file
         return _Found.INTACT
 
-    def _shelf(self, blob: Path) -> Path:
+    def _ready_folder(self, blob: Path) -> Path:
         self._settle(self.folder)
         return self._settle(blob.parent)
 

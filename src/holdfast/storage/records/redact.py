@@ -147,7 +147,7 @@ class Scrubber:
     def __init__(self, secrets: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> None:
         self._known: tuple[str, ...] = ()
         self._numbers: frozenset[str] = frozenset()
-        self._key = functools.lru_cache(maxsize=2048)(self._look_at_key)
+        self._key = functools.lru_cache(maxsize=2048)(self._clean_key)
         self.register(*secrets, *(value for name, value in environ.items() if is_secret_name(name)))
 
     def register(self, *secrets: str) -> None:
@@ -203,7 +203,7 @@ class Scrubber:
             cleaned[key] = self._clean(value, under or (name if is_secret else None))
         return cleaned
 
-    def _look_at_key(self, name: str) -> tuple[str, bool]:
+    def _clean_key(self, name: str) -> tuple[str, bool]:
         return self.clean_text(name), is_secret_name(name)
 
 
@@ -218,10 +218,10 @@ class Flow:
     def feed(self, data: bytes) -> bytes:
         self._held += data
         # A piece without a line's end releases nothing, however many come.
-        return self._let_go(self._ready(len(data)))
+        return self._release(self._ready(len(data)))
 
     def rest(self) -> bytes:
-        return self._let_go(len(self._held))
+        return self._release(len(self._held))
 
     def _ready(self, new: int) -> int:
         end = self._held.rfind(b"\n", len(self._held) - new) + 1
@@ -232,7 +232,7 @@ class Flow:
         is_open = b"PRIVATE KEY" in self._held[begun : begun + 80] and self._held.find(b"-----END ", begun, end) < 0
         return begun if begun >= 0 and is_open else end
 
-    def _let_go(self, size: int) -> bytes:
+    def _release(self, size: int) -> bytes:
         ready = bytes(self._held[:size])
         del self._held[:size]
         return self._scrubber.clean_bytes(ready) if ready else b""

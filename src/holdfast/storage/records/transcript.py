@@ -72,8 +72,8 @@ def before(files: Attempt, place: TranscriptPlace, limit: int) -> tuple[Records,
 
 
 def _merged(events: _Numbered, turns: _Numbered) -> Records:
-    told = [*(record for _, record in events), *({**record, "type": "turn"} for _, record in turns)]
-    return sorted(told, key=_ts)
+    records = [*(record for _, record in events), *({**record, "type": "turn"} for _, record in turns)]
+    return sorted(records, key=_ts)
 
 
 def _ts(record: dict[str, Any]) -> float:
