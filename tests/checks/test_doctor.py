@@ -56,7 +56,7 @@ def test_an_agent_without_a_run_is_found_and_a_stopped_run(repo: Path) -> None:
     add(repo, "one", "write x hi\nhang")
     with started(repo, "run", "--plain") as run:
         files = Layout(repo / ".sdd").attempt_files("one.1")
-        wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Liveness.ALIVE, "it does not begin")
+        wait_for(lambda: attempt_folder.liveness(files, 1) is attempt_folder.Liveness.ALIVE, "it does not begin")
         assert findings(repo) == {}
         run.send_signal(signal.SIGSTOP)
         wait_for(lambda: findings(repo), "it does not stop")

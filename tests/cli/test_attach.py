@@ -50,7 +50,7 @@ def test_leaving_stops_nothing_and_nobody_needs_to_run(repo: Path, tmp_path: Pat
         os.kill(terminal.process.pid, signal.SIGINT)
         assert terminal.end() == 0
         assert "goes on working" in terminal.seen
-    assert attempt_folder.look(files, 1) is attempt_folder.Liveness.ALIVE
+    assert attempt_folder.liveness(files, 1) is attempt_folder.Liveness.ALIVE
     with started(repo, "attach", "one") as follower:
         go.write_text("")
         out, err = follower.communicate(timeout=120)

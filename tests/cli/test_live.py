@@ -70,7 +70,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
     shown = msgspec.json.decode(type_in(repo, "status", "--json").stdout)
     assert [each["attempt"] for each in shown["at_work"]] == ["long.1"] and shown["runs"] is None
     files = Layout(repo / ".sdd").attempt_files("long.1")
-    wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Liveness.ALIVE, "it has ended")
+    wait_for(lambda: attempt_folder.liveness(files, 1) is attempt_folder.Liveness.ALIVE, "it has ended")
     starts.end_all(files, "long.1", None, 0.5)
 
 

@@ -63,7 +63,7 @@ def test_cancel_ends_an_agent_that_outlived_its_run_and_keeps_its_turns(repo: Pa
     assert running is not None and running.agent.is_alive()
     assert ask(repo, "cancel", "a")[0]["state"] == "CANCELLED"
     assert not running.agent.is_alive() and not running.runner.is_alive()
-    assert attempt_folder.look(files, 1) in (attempt_folder.Liveness.ENDED, attempt_folder.Liveness.DEAD)
+    assert attempt_folder.liveness(files, 1) in (attempt_folder.Liveness.ENDED, attempt_folder.Liveness.DEAD)
     assert state(repo).tasks["a"].turns == 1 and (layout(repo).worktree("a") / "a.txt").exists()
     assert (layout(repo).backlog / "closed" / "a.yaml").exists()
     holdfast(repo, "run")

@@ -115,7 +115,7 @@ def test_a_result_that_nobody_has_taken_is_shown_as_ended(repo: Path) -> None:
     go.touch()
     for name in ("one.1", "two.1"):
         files = layout(repo).attempt_files(name)
-        wait_for(lambda files=files: attempt_folder.look(files, 1) is attempt_folder.Liveness.ENDED, "its end")
+        wait_for(lambda files=files: attempt_folder.liveness(files, 1) is attempt_folder.Liveness.ENDED, "its end")
     shown = holdfast(repo, "status")
     assert "at work" not in shown and "ended; the next `holdfast run` takes the results" in shown
     assert all(each["ended"] for each in json.loads(holdfast(repo, "status", "--json"))["at_work"])

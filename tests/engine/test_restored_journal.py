@@ -210,7 +210,9 @@ def test_a_start_of_another_intent_is_no_start_and_is_set_aside(tmp_path: Path) 
     where = Layout(tmp_path / "data")
     files, ours = where.attempt_files("T.1"), "000002-y:7:" + "a" * 64
     left_by_another(files, 1)
-    assert attempt_folder.look(files, 1, ours) is Liveness.ABSENT and attempt_folder.read_exit(files, 1, ours) is None
+    assert (
+        attempt_folder.liveness(files, 1, ours) is Liveness.ABSENT and attempt_folder.read_exit(files, 1, ours) is None
+    )
     assert not Spawn(where, ["false"]).has_begun("T.1", 1, ours)
     begun = attempt_folder.read_start(files, 1)
     assert begun is not None and (begun.who, begun.intent) == (attempt_folder.RECOVERY, ours)

@@ -89,7 +89,7 @@ class Bench:
     def exit(self, start: int = 1) -> Exit:
         found = attempt_folder.read_exit(self.files, start)
         assert found is not None, self.log.read_text()
-        assert attempt_folder.look(self.files, start) is Liveness.ENDED
+        assert attempt_folder.liveness(self.files, start) is Liveness.ENDED
         return found
 
     def turns(self) -> list[TurnLine]:

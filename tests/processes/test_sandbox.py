@@ -248,7 +248,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     line = "setsid env -i sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&-; echo x > up; exec sleep 4242.5' & trap '' TERM; wait"
     runner = bench.start(bench.order(agent="command", launch=Launch(("sh", "-c", line)), sandbox="bwrap"))
     until(bench.is_in("up"))
-    assert attempt_folder.look(bench.files, 1) is Liveness.ALIVE and _sleepers()
+    assert attempt_folder.liveness(bench.files, 1) is Liveness.ALIVE and _sleepers()
     if who == "runner":
         runner.kill()
     elif who == "agent":
@@ -260,7 +260,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
     until(lambda: not _sleepers(), "the stray's end")
     # A runner that is asked to end may be quick enough to say how its agent ended.
     wanted = {"runner": {Liveness.DEAD}, "agent": {Liveness.ENDED}, "all": {Liveness.DEAD, Liveness.ENDED}}
-    assert attempt_folder.look(bench.files, 1) in wanted[who] and not bench.agent().is_alive()
+    assert attempt_folder.liveness(bench.files, 1) in wanted[who] and not bench.agent().is_alive()
 
 
 def _sleepers() -> list[str]:

@@ -172,7 +172,7 @@ def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
     for attempt in sorted(_folders(layout.attempts) | current.keys()):
         files, task = layout.attempt_files(attempt), current.get(attempt)
         start = task.starts if task else _last_start(files.root)
-        seen = attempt_folder.look(files, start, task.intent if task else "")
+        seen = attempt_folder.liveness(files, start, task.intent if task else "")
         living += seen is Liveness.ALIVE
         if task is None and seen in (Liveness.ALIVE, Liveness.HEADLESS):
             findings.append(Finding(f"{attempt} is alive, though no task is in it any more", _ending(files, start)))

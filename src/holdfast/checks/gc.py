@@ -207,7 +207,7 @@ def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:
         return False
     if not trees.path(task.id).is_dir() or not trees.is_made(task.id):
         return False
-    seen = attempt_folder.look(layout.attempt_files(task.attempt), task.starts, task.intent)
+    seen = attempt_folder.liveness(layout.attempt_files(task.attempt), task.starts, task.intent)
     return seen not in (attempt_folder.Liveness.ALIVE, attempt_folder.Liveness.HEADLESS)
 
 

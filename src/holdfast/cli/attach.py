@@ -217,7 +217,7 @@ def _over(app: App, name: str, attempt: str) -> str | None:
     files = app.layout.attempt_files(attempt)
     start = max(task.starts, _newest_start(files))
     intent = task.intent if start == task.starts else ""
-    seen = attempt_folder.look(files, start, intent)
+    seen = attempt_folder.liveness(files, start, intent)
     if seen in (Liveness.ALIVE, Liveness.HEADLESS):
         return None
     holder = read_holder(app.layout.lock)

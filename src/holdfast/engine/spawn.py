@@ -115,13 +115,15 @@ class Spawn:
         """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
         attempt, start, intent = task.attempt, task.starts, task.intent
         files = self._layout.attempt_files(attempt)
-        seen = attempt_folder.look(files, start, intent)
+        seen = attempt_folder.liveness(files, start, intent)
         child = self._children.get(attempt)
         if seen is Liveness.ABSENT:
             if child is not None and child.poll() is None:
                 return Liveness.ALIVE
             return (
-                attempt_folder.look(files, start, intent) if self.has_begun(attempt, start, intent) else Liveness.DEAD
+                attempt_folder.liveness(files, start, intent)
+                if self.has_begun(attempt, start, intent)
+                else Liveness.DEAD
             )
         if child is not None and seen is not Liveness.ALIVE and child.poll() is not None:
             del self._children[attempt]

@@ -51,7 +51,7 @@ class Group(msgspec.Struct, frozen=True):
         """Puts this process in, and whatever it becomes. Where it may be made and not joined, all is as without one."""
         for file in self.doors(part):
             with contextlib.suppress(DiskError):
-                disk.tell_kernel(file, b"0")
+                disk.write_kernel_file(file, b"0")
 
     def doors(self, part: str = AGENT) -> list[Path]:
         """The files by which a process comes in: where 0 is written to one, who wrote it is in."""
@@ -100,7 +100,7 @@ class Group(msgspec.Struct, frozen=True):
         """Kills all at once, those that come while we look too."""
         with contextlib.suppress(DiskError):
             if self._is_new:
-                disk.tell_kernel(self.path / "cgroup.kill", b"1")
+                disk.write_kernel_file(self.path / "cgroup.kill", b"1")
                 return
         self.freeze(1.0)
         for pid in self.members():
@@ -117,9 +117,9 @@ class Group(msgspec.Struct, frozen=True):
 
     def _set_frozen(self, frozen: bool) -> None:
         if self._is_new:
-            disk.tell_kernel(self._inner(AGENT) / "cgroup.freeze", b"1" if frozen else b"0")
+            disk.write_kernel_file(self._inner(AGENT) / "cgroup.freeze", b"1" if frozen else b"0")
         else:
-            disk.tell_kernel(self._inner(AGENT) / "freezer.state", b"FROZEN" if frozen else b"THAWED")
+            disk.write_kernel_file(self._inner(AGENT) / "freezer.state", b"FROZEN" if frozen else b"THAWED")
 
     def _is_frozen(self) -> bool:
         try:

@@ -77,7 +77,7 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
     for name, content in files.items():
         if (folder / name).exists():
             with contextlib.suppress(DiskError):
-                disk.tell_kernel(folder / name, content)
+                disk.write_kernel_file(folder / name, content)
 
 
 def old_homes() -> dict[str, Path]:
@@ -109,7 +109,7 @@ def hand_on(group: Path) -> None:
     the topmost."""
     if {MEMORY, PIDS} <= _words(group / "cgroup.controllers") and not hands_on(group):
         with contextlib.suppress(DiskError):
-            disk.tell_kernel(group / "cgroup.subtree_control", b"+memory +pids +cpu")
+            disk.write_kernel_file(group / "cgroup.subtree_control", b"+memory +pids +cpu")
 
 
 def hands_on(group: Path) -> bool:

@@ -136,7 +136,7 @@ def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own
     assert int(group) == bench.agent().pid != runner.pid and nice == "19"
     kill(runner.pid, signal.SIGHUP)
     kill(bench.agent().pid, signal.SIGHUP)
-    assert bench.files.stop.parent.exists() and attempt_folder.look(bench.files, 1) is Liveness.ALIVE
+    assert bench.files.stop.parent.exists() and attempt_folder.liveness(bench.files, 1) is Liveness.ALIVE
     kill(runner.pid, signal.SIGTERM)
     assert runner.wait(120) == 0 and bench.exit().ending is Ending.STOPPED
 
@@ -248,13 +248,13 @@ def test_a_runner_that_was_killed_leaves_a_headless_attempt_that_can_be_ended(be
     line = f"{stray} & trap '' TERM; while [ ! -s pid ]; do sleep 0.01; done; while :; do sleep 600; done"
     runner = bench.start(bench.order(agent="command", launch=Launch(("sh", "-c", line))))
     stray_pid, agent = bench.pid_in("pid"), bench.agent()
-    assert attempt_folder.look(bench.files, 1) is Liveness.ALIVE
+    assert attempt_folder.liveness(bench.files, 1) is Liveness.ALIVE
     runner.kill()
     runner.wait()
-    assert attempt_folder.look(bench.files, 1) is Liveness.HEADLESS and agent.is_alive()
+    assert attempt_folder.liveness(bench.files, 1) is Liveness.HEADLESS and agent.is_alive()
     starts.end_all(bench.files, "T.1", 1, 0.1)
     assert not agent.is_alive() and is_dead(stray_pid)
-    assert attempt_folder.look(bench.files, 1) is Liveness.DEAD and attempt_folder.read_exit(bench.files, 1) is None
+    assert attempt_folder.liveness(bench.files, 1) is Liveness.DEAD and attempt_folder.read_exit(bench.files, 1) is None
 
 
 def test_an_agent_that_was_killed_has_crashed(bench: Bench) -> None:
@@ -280,7 +280,7 @@ def test_of_two_runners_for_one_start_one_does_nothing(bench: Bench) -> None:
 def test_a_runner_that_comes_after_recovery_does_nothing(bench: Bench) -> None:
     assert attempt_folder.claim_start(bench.files, 1, attempt_folder.RECOVERY)
     assert bench.start(bench.order("write b 1")).wait(120) == EXIT_NOT_OURS
-    assert attempt_folder.look(bench.files, 1) is Liveness.DEAD and not bench.is_in("b")()
+    assert attempt_folder.liveness(bench.files, 1) is Liveness.DEAD and not bench.is_in("b")()
 
 
 # -- every point ------------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_killed_at_any_point_the_next_start_completes_the_attempt(bench: Bench, 
     runner = bench.start(bench.order(STEPS), HOLDFAST_CRASH_AT=f"{point}:{count}")
     runner.wait(120)
     assert f"killed {point}" in bench.reached()
-    seen = attempt_folder.look(bench.files, 1)
+    seen = attempt_folder.liveness(bench.files, 1)
     in_child = point.startswith("runner.process")
     assert (runner.returncode == 0) == in_child
     is_claimed = RUNNER_POINTS.index(point) >= RUNNER_POINTS.index("runner.start.after")

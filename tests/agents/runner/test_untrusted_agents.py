@@ -157,7 +157,7 @@ def test_a_killed_runners_secrets_are_removed(tmp_path: Path) -> None:
     os.kill(running.runner.pid, signal.SIGKILL)
     wait_for(lambda: not running.runner.is_alive(), "the runner's end")
     os.killpg(running.group, signal.SIGKILL)
-    wait_for(lambda: attempt_folder.look(files, 1) is attempt_folder.Liveness.DEAD, "the agent's end")
+    wait_for(lambda: attempt_folder.liveness(files, 1) is attempt_folder.Liveness.DEAD, "the agent's end")
     told = holdfast(repo, "check", code=None)
     assert f"{files.agent} may hold secrets" in told
     assert (files.agent / "mcp.json").exists(), "check has removed something"

@@ -28,7 +28,7 @@ from pathlib import Path
 from holdfast.storage.records import attempt_folder as attempts
 from holdfast.layout import Attempt
 files = Attempt(Path(sys.argv[1]))
-fd = attempts.take_alive(files, 1, 0.0)
+fd = attempts.lock_alive(files, 1, 0.0)
 print(fd is not None and attempts.claim_start(files, 1, attempts.RUNNER), flush=True)
 time.sleep(600)
 """
@@ -74,22 +74,22 @@ def write_exit(files: Attempt, start: int) -> None:
 
 
 def test_a_start_goes_from_absent_over_alive_to_dead_or_ended(files: Attempt, strays: Strays) -> None:
-    assert attempt_folder.look(files, 1) is Liveness.ABSENT and attempt_folder.last_sign(files, 1) is None
+    assert attempt_folder.liveness(files, 1) is Liveness.ABSENT and attempt_folder.last_sign(files, 1) is None
     child = runner(strays, files)
-    assert attempt_folder.look(files, 1) is Liveness.ALIVE
-    assert attempt_folder.look(files, 2) is Liveness.ABSENT
+    assert attempt_folder.liveness(files, 1) is Liveness.ALIVE
+    assert attempt_folder.liveness(files, 2) is Liveness.ABSENT
     child.kill()
     child.wait()
-    assert attempt_folder.look(files, 1) is Liveness.DEAD and attempt_folder.read_exit(files, 1) is None
+    assert attempt_folder.liveness(files, 1) is Liveness.DEAD and attempt_folder.read_exit(files, 1) is None
     write_exit(files, 1)
     found = attempt_folder.read_exit(files, 1)
-    assert attempt_folder.look(files, 1) is Liveness.ENDED and found is not None and found.ending is Ending.DONE
+    assert attempt_folder.liveness(files, 1) is Liveness.ENDED and found is not None and found.ending is Ending.DONE
 
 
 def test_an_exit_is_of_its_own_start_only(files: Attempt) -> None:
     write_exit(files, 1)
     assert attempt_folder.claim_start(files, 2, RUNNER)
-    assert attempt_folder.read_exit(files, 2) is None and attempt_folder.look(files, 2) is Liveness.DEAD
+    assert attempt_folder.read_exit(files, 2) is None and attempt_folder.liveness(files, 2) is Liveness.DEAD
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"attempt":1}', b"\xff"])
@@ -104,26 +104,26 @@ def test_one_alone_gets_a_start(files: Attempt) -> None:
     owner = attempt_folder.read_start(files, 1)
     assert owner is not None and owner.who == RECOVERY and owner.pid == os.getpid()
     # A recovery that is alive is no runner.
-    assert attempt_folder.look(files, 1) is Liveness.DEAD
+    assert attempt_folder.liveness(files, 1) is Liveness.DEAD
 
 
 def test_a_lock_without_a_living_runner_is_headless(files: Attempt, strays: Strays) -> None:
     assert attempt_folder.claim_start(files, 1, RECOVERY)
     child = strays.start(sys.executable, "-c", HOLD, str(files.root))
     assert child.stdout is not None and child.stdout.readline() == "False\n"
-    assert attempt_folder.look(files, 1) is Liveness.HEADLESS
+    assert attempt_folder.liveness(files, 1) is Liveness.HEADLESS
     starts.end_all(files, "T.1", 1, 5.0)
-    assert child.wait() == -signal.SIGTERM and attempt_folder.look(files, 1) is Liveness.DEAD
+    assert child.wait() == -signal.SIGTERM and attempt_folder.liveness(files, 1) is Liveness.DEAD
 
 
 def test_the_lock_is_given_up_on_only_by_its_last_holder(files: Attempt) -> None:
-    fd = attempt_folder.take_alive(files, 1, 0.0)
+    fd = attempt_folder.lock_alive(files, 1, 0.0)
     assert fd is not None
     twin = os.dup(fd)
     os.close(fd)
-    assert attempt_folder.take_alive(files, 1, 0.0) is None
+    assert attempt_folder.lock_alive(files, 1, 0.0) is None
     os.close(twin)
-    again = attempt_folder.take_alive(files, 1, 0.0)
+    again = attempt_folder.lock_alive(files, 1, 0.0)
     assert again is not None
     os.close(again)
 
@@ -140,7 +140,7 @@ def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
     )
     try:
         for _ in range(200):
-            fd = attempt_folder.take_alive(files, 1, 30.0)
+            fd = attempt_folder.lock_alive(files, 1, 30.0)
             assert fd is not None
             os.close(fd)
     finally:
@@ -149,7 +149,7 @@ def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
 
 
 def test_a_sign_of_life_is_of_one_start_and_of_its_very_runner(files: Attempt) -> None:
-    fd = attempt_folder.take_alive(files, 1, 0.0)
+    fd = attempt_folder.lock_alive(files, 1, 0.0)
     assert fd is not None and attempt_folder.claim_start(files, 1, RUNNER)
     attempt_folder.beat(files)
     assert attempt_folder.last_sign(files, 1) is None, "nobody has said yet whose signs these are"
@@ -250,4 +250,4 @@ def test_one_that_comes_while_others_end_is_ended_too(files: Attempt, strays: St
 def test_a_start_that_cannot_be_read_is_not_absent(files: Attempt) -> None:
     """It cannot be taken again: to call it absent would have a runner started for nothing, over and over."""
     files.start(1).write_bytes(b"\0")
-    assert attempt_folder.look(files, 1) is Liveness.DEAD
+    assert attempt_folder.liveness(files, 1) is Liveness.DEAD

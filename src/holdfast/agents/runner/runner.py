@@ -381,7 +381,7 @@ def main(arguments: list[str]) -> int:
     order = msgspec.structs.replace(order, intent=intent[0] if intent else "")
     os.nice(order.limits.resources.nice)
     with step("lock"):
-        lock = attempt_folder.take_alive(files, start, LOCK_WAIT_S_MAX)
+        lock = attempt_folder.lock_alive(files, start, LOCK_WAIT_S_MAX)
     if lock is None and not files.start(start).exists():
         sys.stderr.write(f"{files.alive} is held, and no start {start} was made. End what holds it, then start anew.\n")
         return EXIT_LOCKED

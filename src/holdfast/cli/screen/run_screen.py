@@ -27,7 +27,7 @@ from holdfast.domain.printable import plain
 from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import money, plural
-from holdfast.storage.records.at_work import AtWork, clock, glance
+from holdfast.storage.records.at_work import AtWork, agent_at_work, clock
 
 if TYPE_CHECKING:
     from holdfast.orchestrator.loop import Loop
@@ -137,7 +137,7 @@ class Screen:
         if loop is not None and now - self._looked_at >= LOOK_S:
             self._looked_at = now
             layout = loop.context.layout
-            self._agents = [glance(layout.attempt_files(task.attempt), task) for task in self._frame.at_work]
+            self._agents = [agent_at_work(layout.attempt_files(task.attempt), task) for task in self._frame.at_work]
         return self._agents
 
 

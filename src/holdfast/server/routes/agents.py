@@ -18,7 +18,7 @@ from holdfast.server.routes.decisions import Changed
 from holdfast.server.routes.tasks import row, rows_of
 from holdfast.server.routes.work import Claimed, Hold, beat_of
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.at_work import glance, tail
+from holdfast.storage.records.at_work import agent_at_work, tail
 from holdfast.storage.records.attempt_folder import Liveness
 
 _WORDS = {
@@ -104,7 +104,7 @@ def row_of(api: Api, task: Task) -> AgentRow:
             until=until,
         )
     files = api.layout.attempt_files(task.attempt)
-    seen, at = attempt_folder.look(files, task.starts, task.intent), glance(files, task)
+    seen, at = attempt_folder.liveness(files, task.starts, task.intent), agent_at_work(files, task)
     running = attempt_folder.read_process(files)
     age = api.context.silence.seconds(task.attempt)
     return AgentRow(

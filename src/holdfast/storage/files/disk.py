@@ -45,8 +45,8 @@ from holdfast.storage.files.kernel import make_group as make_group
 from holdfast.storage.files.kernel import open_log as open_log
 from holdfast.storage.files.kernel import remove_group as remove_group
 from holdfast.storage.files.kernel import symlink as symlink
-from holdfast.storage.files.kernel import tell_kernel as tell_kernel
 from holdfast.storage.files.kernel import touch as touch
+from holdfast.storage.files.kernel import write_kernel_file as write_kernel_file
 from holdfast.storage.files.modes import COMMON_FOLDER, OWN_FILE, OWN_FOLDER
 
 _serial = itertools.count()

@@ -179,7 +179,7 @@ def in_memory(data: bytes) -> int:
     return fd
 
 
-def tell_kernel(path: Path, data: bytes) -> None:
+def write_kernel_file(path: Path, data: bytes) -> None:
     """Writes to a file that the kernel itself offers, like a control group's: there is no disk below it."""
     with opened(path, os.O_WRONLY) as fd:
         perform("write", path, os.write, fd, data)

@@ -48,7 +48,7 @@ def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
     return sorted(found, key=lambda each: each.task)
 
 
-def glance(files: Attempt, task: Task) -> AtWork:
+def agent_at_work(files: Attempt, task: Task) -> AtWork:
     """Counts turns that are not journalled yet, too: an agent continues while no run is alive."""
     ahead = [line for line in lines_from(files.turns, task.offset) if line.get("turn", 0) > task.turn]
     turn = max([task.turn, *(int(line["turn"]) for line in ahead)])

@@ -78,7 +78,7 @@ class Running(msgspec.Struct, frozen=True):
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def look(files: Attempt, start: int, intent: str = "") -> Liveness:
+def liveness(files: Attempt, start: int, intent: str = "") -> Liveness:
     """The state of the attempt's newest start. Without an `intent`, of whichever start has this number."""
     if not files.start(start).exists():
         return Liveness.ABSENT
@@ -201,7 +201,7 @@ def claim_start(files: Attempt, start: int, who: str, intent: str = "") -> bool:
     return True
 
 
-def take_alive(files: Attempt, start: int, timeout_s: float) -> int | None:
+def lock_alive(files: Attempt, start: int, timeout_s: float) -> int | None:
     """The descriptor that holds `alive.lock`; None: the start is claimed already, or the lock did not come free."""
     make_folder(files)
     fd = disk.open_lock_file(files.alive, PRIVATE)
