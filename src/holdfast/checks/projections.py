@@ -17,7 +17,7 @@ from holdfast.checks.expected import Recorded
 from holdfast.domain.state import State
 from holdfast.errors import FileMissing, JournalCorrupt
 from holdfast.layout import Layout
-from holdfast.storage.audit.from_journal import told
+from holdfast.storage.audit.from_journal import fact_of
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.intents import OpenIntent, Pairing
@@ -181,7 +181,7 @@ class Reading:
             # What was on record before is lost, and a person knows it.
             self.told.clear()
             self.seals_noted.clear()
-        if (words := told(entry)) is not None:
+        if (words := fact_of(entry)) is not None:
             self.told[entry.entry_hash] = f"{words.event} (entry {entry.seq} of run {run})"
         noted = entry.inputs.get("audit") if entry.decision_type == "run_started" else entry.inputs
         if noted and entry.decision_type in ("run_started", "audit_noted") and noted.get("seal"):

@@ -1,5 +1,5 @@
 """The audit log: who did what, signed, chained, and sealed with Merkle trees.
 
-Enters: journal entries that somebody may have to answer for. Leaves: records, seals, and proofs for strangers.
+Enters: journal entries that record responsibility. Leaves: records, seals, and proofs that outsiders can check.
 Read `log.py` first, then `from_journal.py`, which makes the records.
 """

@@ -1,19 +1,18 @@
-"""Who did what: the audit record of each journal entry that somebody may have to answer for.
+"""Makes the audit record of each journal entry for which a person or a run is responsible.
 
-What a person decided, what landed, where recovery closed something as parked or abandoned, and where a run began, took
-over from another or ended; and what was done without a run, by `gc` and `check --repair`.
+These are people's decisions, landings, effects that recovery closed as parked or abandoned, and the start, take-over
+and end of each run; and work without a run, by `gc` and `check --repair`.
 
-A record is appended after its journal entry and names it by `journal` (run, seq, entry_hash). So one that is missing
-or doubled can be told, and whoever next owns the data root begins with what is missing: it goes on behind the last
-entry that the log names. The end of a run has no entry of its own, and names the last one; where a run was killed, its
-end is put on record when the next begins.
+A record is appended after its journal entry and names it by `journal` (run, seq, entry_hash). So a missing or doubled
+one is noticed, and the next owner of the data root begins with what is missing: it continues behind the last entry that
+the log names. The end of a run has no entry of its own, and names the last one; where a run was killed, its end is
+recorded when the next begins.
 
-The journal notes in turn how far the log reached (noted.py). Where such a record is gone, the log was cut,
-which no kill does. Every run says so until a person knows, and what was on record is not signed once more with a new
+The journal notes in turn how far the log reached (noted.py). Where such a record is gone, the log was cut, which no
+kill does. Every run says so until a person has acknowledged it, and lost records are not signed once more with a new
 time.
 
-The work never waits for this log to be usable: where it cannot be written, that is said once, and what is missing
-comes later.
+The work never waits for this log: where it cannot be written, that is said once, and what is missing is added later.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from holdfast.storage.journal.writer import RUN_STARTED, Position
 
 RUN_ENDED = "run_ended"
 _WITHOUT_RUN = ("gc", "repair")
-# What is on record only after the run that it names has ended.
+# Events that say nothing but that a run or a server began or ended.
 _ROUTINE = {RUN_STARTED, RUN_ENDED, "server_started"}
 _AFTER_THE_END = {RUN_ENDED, *(f"{work}_{when}" for work in _WITHOUT_RUN for when in ("begun", "done"))}
 _WORDS_MAX = 400
@@ -60,8 +59,8 @@ class AuditFact(msgspec.Struct, frozen=True):
     details: dict[str, Any]
 
 
-def told(entry: Entry) -> AuditFact | None:
-    """What the audit log says of an entry; None for one that it does not tell."""
+def fact_of(entry: Entry) -> AuditFact | None:
+    """The audit fact of an entry; None for one that the log leaves out."""
     kind, inputs = entry.decision_type, entry.inputs
     facts = {name: _short(inputs[name]) for name in ("task", "attempt", "turn", "reason") if inputs.get(name)}
     decided = inputs.get("decided")
@@ -87,7 +86,7 @@ def _short(value: object) -> Any:
 
 
 class Auditor:
-    """Writes the log for the owner of a data root. `say` is told once when it cannot."""
+    """Writes the log for the owner of a data root. Calls `say` once when it cannot."""
 
     name = "audit"
 
@@ -113,14 +112,14 @@ class Auditor:
         self._is_new = True
 
     def open(self, known: Position | None = None, noted: AuditNoted | None = None, *, is_lost: bool = False) -> None:
-        """Appends what is missing. `known` is the journal's end before this run, where that has been read; `noted`, how
-        far the log reached by what the journal says. `is_lost`: a person knows that it does not any more."""
+        """Appends what is missing. `known` is the journal's end before this run, if it was read; `noted`, how far the
+        log reached according to the journal. `is_lost`: a person has acknowledged that those records are lost."""
         try:
             self._key = key = load_key(self._layout.root, self._key_path)
             self._log = AuditLog(self._layout.audit, key, clock=self._clock)
             is_cut = noted is not None and not holds(self._layout, noted)
             if is_lost or (is_cut and not self._is_on_record(noted)):
-                self._go_on_after_loss(known, noted, is_lost)
+                self._continue_after_loss(known, noted, is_lost)
             else:
                 self._catch_up(key, known)
             if is_cut and not is_lost and noted is not None:
@@ -133,17 +132,17 @@ class Auditor:
         return self._last if self._log is not None else None
 
     def take(self, run: str, entry: Entry) -> None:
-        """Puts an entry that is in the journal on record, if it is one to tell."""
+        """Records an entry that is in the journal, if the log covers its kind."""
         with self._mutex:
-            self._take(run, entry)
+            self._record_entry(run, entry)
 
     def record(self, event: str, details: dict[str, Any]) -> None:
-        """Something that this process does and that the journal does not know, at the place where the journal is."""
+        """Records something that this process does and the journal does not know, at the journal's current end."""
         with self._mutex:
             self._append(event, identity.user(), details, self._last)
 
     def end(self, how: str, *, seals_it: bool = False) -> None:
-        """The run is over. `seals_it`: the log is sealed if it tells anything new, and not only once a day."""
+        """Records the end of the run. `seals_it`: also seals the log if it has news, and not only once a day."""
         with self._mutex:
             if self._last is not None:
                 self._append(RUN_ENDED, identity.user(), {"how": how}, self._last)
@@ -153,7 +152,7 @@ class Auditor:
                 self._seal()
 
     def seal_daily(self) -> bool:
-        """Seals the log where that was not done for a day; True where it was done now."""
+        """Seals the log if that was not done for a day; True if it was done now."""
         with self._mutex:
             return self._log is not None and self._is_new and self._is_unsealed_for_long() and self._seal()
 
@@ -193,7 +192,7 @@ class Auditor:
             self._ended = ref.run if last.event in _AFTER_THE_END else ""
             after = known if known is not None and known.ref == ref else find(chain, ref)
             if after is None:
-                # It goes on behind the newest entry that both have: what follows there was never on record.
+                # Continues behind the newest entry that both have: what follows there was never recorded.
                 shared = last_audited(self._layout, key, lambda each: find(chain, each) is not None)
                 self._last = common = ref_of(shared) if shared is not None else None
                 self._ended = common.run if common and shared and shared.event in _AFTER_THE_END else ""
@@ -203,8 +202,8 @@ class Auditor:
         for run, entry in chain.entries(after):
             self.take(run, entry)
 
-    def _go_on_after_loss(self, known: Position | None, noted: AuditNoted | None, is_lost: bool) -> None:
-        """What was on record is not put there anew, as if it had been done now."""
+    def _continue_after_loss(self, known: Position | None, noted: AuditNoted | None, is_lost: bool) -> None:
+        """Continues behind the journal's end: what was recorded before is not signed again with a new time."""
         at = known or _end_of(Chain(self._layout.wal))
         if at is not None:
             self._last, self._ended = at.ref, at.ref.run
@@ -214,24 +213,26 @@ class Auditor:
             self.take(run, entry)
 
     def _is_on_record(self, noted: AuditNoted | None) -> bool:
-        """Whether the log has gone on since that record was lost, and says that it was."""
+        """Whether a later record of the log says that this record was lost."""
         texts = (content(self._layout.audit / name) for name in day_files(self._layout.audit))
         records = (parse(line, self._key) for text in texts for line in text.splitlines())
-        told = (each.details.get("noted") for each in records if each is not None and each.event == "records_missing")
-        return msgspec.to_builtins(noted) in told
+        noted_before = (
+            each.details.get("noted") for each in records if each is not None and each.event == "records_missing"
+        )
+        return msgspec.to_builtins(noted) in noted_before
 
     def settle(self) -> None:
-        """Puts the end of the last run on record, for who owns the data root without a run of its own."""
+        """Records the end of the last run, for an owner of the data root without a run of its own."""
         with self._mutex:
             self._end_of_killed(self._last)
 
-    def _take(self, run: str, entry: Entry) -> None:
+    def _record_entry(self, run: str, entry: Entry) -> None:
         if entry.decision_type == RUN_STARTED:
             previous = entry.inputs.get("previous")
             self._end_of_killed(msgspec.convert(previous, Ref) if previous else None)
         self._last = Ref(run, entry.seq, entry.entry_hash)
-        if (words := told(entry)) is not None:
-            self._append(words.event, words.actor, {**words.details, "at": entry.timestamp}, self._last)
+        if (fact := fact_of(entry)) is not None:
+            self._append(fact.event, fact.actor, {**fact.details, "at": entry.timestamp}, self._last)
 
     def _end_of_killed(self, last: Ref | None) -> None:
         if last is not None and last.run != self._ended:
@@ -241,8 +242,8 @@ class Auditor:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def _append(self, event: str, actor: str, details: dict[str, Any], journal: Ref | None) -> None:
-        # Not ours while it writes: what is interrupted in there must not be gone on with, nor may a later record pass
-        # over one that is missing.
+        # Not ours while it writes: an interrupted log must not be used again, and no later record may be written
+        # while one is missing.
         log, self._log = self._log, None
         if log is None:
             return
@@ -271,7 +272,7 @@ class Auditor:
 
 @contextlib.contextmanager
 def running(auditor: Auditor, *, seals_it: bool = False) -> Iterator[None]:
-    """A run, from its first entry to its end."""
+    """Wraps a run, from its first entry to its end."""
     try:
         yield
     except BaseException as error:
@@ -284,7 +285,7 @@ def running(auditor: Auditor, *, seals_it: bool = False) -> Iterator[None]:
 def without_run(
     layout: Layout, work: str, say: Say, clock: Clock = wall, key_path: Path | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Work of a person's command that owns the data root and begins no run. What it puts into the facts is told."""
+    """Wraps a person's command that owns the data root and begins no run. The facts that it adds are recorded."""
     if work not in _WITHOUT_RUN:
         raise InputError(detail=f"there is no work {work!r} to put on record")
     auditor, facts = Auditor(layout, say, clock, key_path=key_path), dict[str, Any]()
@@ -299,7 +300,7 @@ def without_run(
 
 
 def complete(layout: Layout, say: Say, clock: Clock = wall, key_path: Path | None = None) -> None:
-    """Appends what is missing, for who owns the data root without a run of its own."""
+    """Appends what is missing, for an owner of the data root without a run of its own."""
     auditor = Auditor(layout, say, clock, key_path=key_path)
     auditor.open(noted=noted_in(layout))
     auditor.settle()
@@ -318,7 +319,7 @@ def ref_of(record: AuditRecord) -> Ref | None:
 
 
 def has_news(layout: Layout) -> bool:
-    """Whether a record behind the newest seal tells more than that a run began or ended."""
+    """Whether a record behind the newest seal says more than that a run began or ended."""
     try:
         names = seals.seal_files(layout.audit)
         newest = seals.parse_seal(content(layout.seals / names[-1]), None) if names else ""
@@ -345,7 +346,7 @@ def named_entries(layout: Layout) -> set[str]:
 def last_audited(
     layout: Layout, key: AuditKey | None, is_known: Callable[[Ref], bool] = lambda ref: True
 ) -> AuditRecord | None:
-    """The last record that names a journal entry, and one that is known."""
+    """The last record that names a known journal entry."""
     for name in reversed(in_order(layout.audit, key)):
         path = layout.audit / name
         with disk.reading(path):

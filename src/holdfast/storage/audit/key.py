@@ -1,11 +1,10 @@
-"""The audit key: what signs the log must not lie beside it.
+"""The audit key, which must not lie beside the log that it signs.
 
 It comes from the environment variable HOLDFAST_AUDIT_KEY or, without it, from a file outside the data root that only
 its owner can read (`$XDG_CONFIG_HOME/holdfast/audit.key`, else `~/.config/holdfast/audit.key`). A missing file is
 created with 32 random bytes in hexadecimal, unless the data root has a log already, which another key has signed. The
-key is the text itself, without the space around it and whatever it may
-encode: the same text gives the same key from either place. It has at least 32 bytes, and appears in no error, repr or
-log.
+key is the text itself, without the space around it and whatever it may encode: the same text gives the same key from
+either place. It has at least 32 bytes, and appears in no error, repr or log.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class AuditKey:
 
 
 def signature(line: bytes) -> bytes | None:
-    """The hmac at the end of a line, if it ends as a signed one does: all that can be said without the key."""
+    """The hmac at the end of a line, if it ends as a signed one does: all that can be checked without the key."""
     found = _SIGNATURE.fullmatch(line, max(0, len(line) - _SIGNATURE_BYTES))
     return found and found[1]
 
@@ -72,18 +71,18 @@ def load_key(
 ) -> AuditKey:
     """The key of the environment, else of the file `path`, which is created when missing unless `create` is false.
 
-    One that is to sign (`create`) is on stable storage before it is handed out.
+    A key that is to sign (`create`) is on stable storage before it is returned.
     """
     if VARIABLE in environ:
         return _key(os.fsencode(environ[VARIABLE]), f"of the variable {VARIABLE}")
     path = Path(os.path.realpath(path or default_path(environ)))
     if path.is_relative_to(os.path.realpath(data_root)):
-        _refuse(path, f"it lies inside the data root {data_root}, where whoever can edit the log can sign it too")
-    # Looked for first: who makes the first key makes the first day after it.
+        _refuse(path, f"it lies inside the data root {data_root}, where anyone who can edit the log can sign it too")
+    # Read before the key: the process that makes the first key makes the first day after it.
     log = _existing_log(data_root) if create else None
     found = _read(path)
     if create:
-        # What a crash left beside the key may hold one; that it cannot be removed is no reason to refuse the key.
+        # A crash may have left a key beside it; failing to remove that is no reason to refuse the key.
         with contextlib.suppress(DiskError):
             disk.sweep(path.parent, deep=False)
     if found is None and create:
@@ -95,12 +94,12 @@ def load_key(
         _refuse(path, "there is no such file")
     key = _key(found, str(path))
     if create:
-        _make_certain_of(path)
+        _sync_key(path)
     return key
 
 
 def configured_path(repo: Path, key_path: str | None) -> Path | None:
-    """Where the setting `audit.key_path` puts the key, seen from the repository; None: where it is by default."""
+    """The key's path by the setting `audit.key_path`, relative to the repository; None: the default."""
     return None if key_path is None else repo / os.path.expanduser(key_path)
 
 
@@ -120,11 +119,11 @@ def _create(path: Path) -> None:
         return
 
 
-def _make_certain_of(path: Path) -> None:
-    """Whoever made the key may have been killed before its name was on disk, and what it signs must not outlive it."""
+def _sync_key(path: Path) -> None:
+    """Syncs the key: its maker may have been killed before its name was on disk, and no record may outlive its key."""
     disk.mkdir(path.parent, mode=0o700)
     disk.sync_file(path)
-    # Where we may not even look, we cannot have made anything.
+    # What we may not even read, we cannot have made.
     if os.access(path.parent, os.R_OK):
         disk.sync_folder(path.parent)
 

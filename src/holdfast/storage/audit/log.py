@@ -1,4 +1,4 @@
-"""The audit log: who did what, one file for each UTC day, every record signed and chained to the one before.
+"""The audit log: one file for each UTC day, every record signed and chained to the one before.
 
 `audit/<YYYY-MM-DD>.jsonl` holds one JSON object per line, fields in this order:
 
@@ -7,20 +7,20 @@
 `hmac` is the HMAC-SHA256 of the exact bytes of the line before `,"hmac"`, in hexadecimal: verifying needs no
 re-serialising. `prev_hmac` is the hmac of the record before, also across days, and 64 zeros for the very first. A
 day's first record (seq 0) also names its own `file` and the `previous` one, with the `seq` of its last record and its
-`size` in bytes, so that a day that is missing, renamed, cut or extended is seen even without a seal.
+`size` in bytes, so that a missing, renamed, cut or extended day is noticed even without a seal.
 
 - An append returns only when its record is on stable storage. The first failed or interrupted one is final.
 - One process writes at a time (it holds the data root's lock); its threads share one `AuditLog`.
-- A day's file appears together with its first record, so a file without one is not of this log.
+- A day's file appears together with its first record, so a file without one is not part of this log.
 - Torn is not corrupt: a crash may leave half a line, or zeros where pages were lost. The next record starts on a fresh
   line, and `verify` tells the two apart.
-- A day is closed as soon as another follows it. After a step back of the clock the log goes on in its last day, if that
-  is at most DAYS_AHEAD_MAX days ahead. A last day further ahead comes from a clock that was wrong: the log comes back,
-  into the first day from today on that has no file, and the links, not the dates, give the order of the days.
+- A day is closed as soon as another follows it. After a step back of the clock the log continues in its last day, if
+  that is at most DAYS_AHEAD_MAX days ahead. A last day further ahead comes from a clock that was wrong: the log
+  continues in the first day from today on that has no file, and the links, not the dates, order the days.
 
-What stands at the end of the chain hangs on nothing: that the newest records were cut off at a line's end, or that the
-newest days were removed altogether, can only be seen against a seal that covers them (`seals`), and that the newest
-seals were removed with them only against a root that is kept elsewhere.
+Nothing protects the end of the chain: that the newest records were cut off at a line's end, or that the newest days
+were removed altogether, only a seal that covers them shows (`seals`), and that the newest seals were removed with them,
+only a root that is kept elsewhere.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AuditLog:
         self._tail = _last_record(folder, key)
         self._tail_size = 0
         if self._tail is not None:
-            # A record that a dead process wrote but never synced could still be lost, and nothing may follow it then.
+            # A record that a dead process wrote but never synced could still be lost, so it is synced before the next.
             path = folder / self._tail.file
             disk.sync_file(path)
             disk.sync_folder(folder)
@@ -84,8 +84,8 @@ class AuditLog:
             name = self._file_for(moment(now).date())
             content = {"timestamp": now, "event": event, "actor": actor, "details": details or {}}
             line, record = self._next(name, content)
-            # Stays set when anything below raises: the record may be on disk all the same, and only a fresh start can
-            # tell.
+            # Stays set when anything below raises: the record may be on disk all the same, and only a new start can
+            # find out.
             self._unsure = "a write was interrupted"
             try:
                 self._write(name, line + b"\n")
@@ -152,7 +152,7 @@ class AuditLog:
 
 
 def _last_record(folder: Path, key: AuditKey) -> Tail | None:
-    """The record that the next one follows. Only the last day that has one is read whole, and it must be sound."""
+    """The record that the next one follows. Reads only the last day that has one whole; it must be sound."""
     for name in reversed(in_order(folder, key)):
         walk = Walk(folder, key, whole=False)
         for _ in walk.day(name):

@@ -1,4 +1,4 @@
-"""Merkle trees in the shape of RFC 6962, as pure functions: no file is read here.
+"""Merkle trees in the shape of RFC 6962, as pure functions without I/O.
 
     leaf = SHA-256(0x00 || data)          node = SHA-256(0x01 || left || right)
 
@@ -6,8 +6,8 @@ The first byte keeps the two apart, so that an inner node can never be passed of
 at the largest power of two below n; no leaf is ever doubled, so two different lists never share a root. The tree of no
 leaves is SHA-256 of nothing.
 
-A root does not tell how many leaves it has: whoever checks a path must have the count from a source it trusts as much
-as the root. (An audit seal commits to the number of records inside each day's leaf.)
+A root does not say how many leaves it has: the checker of a path must have the count from a source that it trusts as
+much as the root. (An audit seal commits to the number of records inside each day's leaf.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 class MerkleTree:
     """Grows leaf by leaf in constant memory: it keeps only the roots of its full subtrees, largest first.
 
-    With `watch`, it also gathers the path of that one leaf while it grows.
+    With `watch`, it also collects the path of that one leaf while it grows.
     """
 
     def __init__(self, watch: int = -1) -> None:
@@ -73,7 +73,7 @@ class MerkleTree:
 
 
 def _sibling(watch: int, start: int, middle: int, end: int, left: bytes, right: bytes) -> list[bytes]:
-    """What the watched leaf needs to climb to the node over [start, end), if it stands below it."""
+    """The sibling that the watched leaf needs to climb to the node over [start, end), if it is below that node."""
     if not start <= watch < end:
         return []
     return [right] if watch < middle else [left]

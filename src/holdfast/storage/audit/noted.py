@@ -1,7 +1,7 @@
-"""How far the audit log reached, as the journal notes it: in `audit_noted`, and in the `audit` of each `run_started`.
+"""The journal's note of how far the audit log reached: `audit_noted`, and the `audit` of each `run_started`.
 
-A noted record that is gone was removed, which no kill does. The journal then notes nothing further: so everybody who
-looks finds it gone, until a person says that it is lost (`holdfast resolve --audit-lost`).
+A noted record that is gone was removed, which no kill does. The journal then notes nothing further, so every reader
+finds it gone, until a person acknowledges the loss (`holdfast resolve --audit-lost`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAY_BACK = "Put it back from a backup or, where it is lost, type `holdfast resol
 
 
 def noted_now(layout: Layout) -> AuditNoted | None:
-    """The log's end and its newest seal, as they are on disk; None where there is no record, or none can be read."""
+    """The log's end and its newest seal on disk; None where there is no record, or none can be read."""
     try:
         for name in reversed(in_order(layout.audit, None)):
             lines = content(layout.audit / name).splitlines()
@@ -37,17 +37,17 @@ def noted_now(layout: Layout) -> AuditNoted | None:
                 digest = sha256(content(layout.seals / seal)).hexdigest() if seal else ""
                 return AuditNoted(name, record.seq, record.hmac, seal, digest)
     except DiskError:
-        # Whoever writes to it says what is wrong.
+        # The writer of the log reports what is wrong.
         return None
     return None
 
 
 def to_note(layout: Layout, noted: AuditNoted | None) -> AuditNoted | None:
-    """What the journal is to note now; None while what it has `noted` is not there."""
+    """What the journal is to note now; None while the record that it has `noted` is missing."""
     try:
         is_whole = noted is None or holds(layout, noted)
     except DiskError:
-        # Whoever writes to it says what is wrong.
+        # The writer of the log reports what is wrong.
         return None
     return noted_now(layout) if is_whole else None
 
@@ -58,14 +58,14 @@ def content(path: Path) -> bytes:
 
 
 def note_log(layout: Layout, ledger: Ledger) -> None:
-    """Has the journal note how far the log reaches, so that nobody cuts it back unseen."""
+    """Has the journal note how far the log reaches, so that cutting it back is noticed."""
     found = to_note(layout, ledger.state.audit)
     if found is not None and found != ledger.state.audit:
         ledger.append(ledger.epoch, [journalled.Record("audit_noted", msgspec.to_builtins(found), actor="audit")])
 
 
 def noted_in(layout: Layout) -> AuditNoted | None:
-    """What the journal says of the log, for who has not read it."""
+    """The journal's note on the log, for callers that have not read the journal."""
     files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
     state, _ = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
     assert isinstance(state, State)
@@ -73,7 +73,7 @@ def noted_in(layout: Layout) -> AuditNoted | None:
 
 
 def holds(layout: Layout, noted: AuditNoted) -> bool:
-    """Whether the record that the journal has noted is still there."""
+    """Whether the record that the journal has noted still exists."""
     ending = b',"hmac":"%s"}' % noted.hmac.encode()
     try:
         return any(line.endswith(ending) for line in content(layout.audit / noted.file).splitlines())

@@ -1,15 +1,15 @@
-"""Inclusion proofs: one record of the audit log, shown to a stranger who has neither the key nor the log.
+"""Inclusion proofs: show one record of the audit log to an outsider who has neither the key nor the log.
 
 A proof is a small JSON object:
 
     format  seal  root  line  day  record_path  day_index  day_count  day_path
 
-The stranger trusts only a root, published or handed over when the log was sealed. `line` is the record's exact line,
-and `day` is as it stands in the seal: `file records last_hmac records_root size sha256`. From the line and
-`record_path` follows the day's `records_root` (the record's own seq is its index, `records` the count); from the day's
-leaf and `day_path` follows the root. `seal` and `root` only say where it came from; they prove nothing.
-Each path is a list of hashes from the bottom up, one for each level of the tree, so a proof grows with the logarithm of
-the log. See `merkle` for the hashes and `seals` for a day's leaf.
+The outsider trusts only a root, published or handed over when the log was sealed. `line` is the record's exact line,
+and `day` is as in the seal: `file records last_hmac records_root size sha256`. The line and `record_path` give the
+day's `records_root` (the record's own seq is its index, `records` the count); the day's leaf and `day_path` give the
+root. `seal` and `root` only name the source; they prove nothing. Each path is a list of hashes from the bottom up, one
+for each level of the tree, so a proof grows with the logarithm of the log. See `merkle` for the hashes and `seals` for
+a day's leaf.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _read_seal(path: Path) -> Seal:
 
 
 def _record_and_path(folder: Path, seal: Seal, day: SealedDay, seq: int) -> tuple[bytes, list[bytes]]:
-    """Reads the day once, as far as it is sealed, and holds no more of it than one path."""
+    """Reads the sealed part of the day once, and holds no more of it than one path."""
     tree, wanted = merkle.MerkleTree(watch=seq), b""
     for line, _ in Walk(folder, None, whole=False).day(day.file):
         if tree.count == day.records:
@@ -96,7 +96,7 @@ def _record_and_path(folder: Path, seal: Seal, day: SealedDay, seq: int) -> tupl
 
 
 def check_proof(document: bytes, root: str) -> AuditRecord:
-    """The proven record, if the log with this root holds it where the proof says; else ProofInvalid."""
+    """The proven record, if the log with this root holds it where the proof says. Raises ProofInvalid."""
     if not isinstance(root, str):
         raise InputError(detail=f"{root!r} is no root to check a proof against; give 64 hexadecimal digits")
     try:

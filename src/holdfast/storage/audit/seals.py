@@ -1,4 +1,4 @@
-"""Seals: what the audit log was at a moment, as one hash that can be published.
+"""Seals: the audit log at one moment as one hash that can be published.
 
 `audit/merkle/seal-<YYYYMMDDTHHMMSS.ffffff>Z.json` holds one JSON object, fields in this order:
 
@@ -6,16 +6,16 @@
 
 `hmac` signs the exact bytes before `,"hmac"`, as in the log: a seal cannot be forged without the key. (A record starts
 with `{"seq"`, a seal with `{"format"`, so neither passes for the other.) `previous` chains seal to seal by the hash of
-the file. `days` are days in the order of their links: all of them, or those that no seal before has as they are now,
-so that a seal for each run does not grow with the log's age; `records_root` is the Merkle root over the exact bytes of
-the day's records (their lines, without the line end), and `root` the one over the days, each as its six fields joined
-by line ends. Names sort in the order of sealing, whatever the clock says.
+the file. `days` are days in the order of their links: all of them, or those that have changed since the seal that lists
+them, so that a seal for each run does not grow with the log's age; `records_root` is the Merkle root over the exact
+bytes of the day's records (their lines, without the line end), and `root` the one over the days, each as its six fields
+joined by line ends. Names sort in the order of sealing, whatever the clock says.
 
-`size` and `sha256` are of the whole file as it was, with all that a crash had torn by then: those bytes stay for ever
-what they were. The last day of a seal may grow until another day follows it; the others were closed.
+`size` and `sha256` are of the whole file at that time, with all that a crash had torn by then: those bytes never
+change. The last day of a seal may grow until another day follows it; the others were closed.
 
-A seal that is written is durable, and so is every record that it covers. Whoever keeps a root elsewhere can tell when
-the log and its newest seals were cut back together; nothing inside the folder can.
+A written seal is durable, and so is every record that it covers. Only a root that is kept elsewhere shows that the log
+and its newest seals were cut back together; nothing inside the folder can.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class SealReport(msgspec.Struct, frozen=True):
-    """What verifying found. Without the key (`keyed` false), only links and sealed content were checked.
+    """The result of verifying. Without the key (`keyed` false), only links and sealed content were checked.
 
-    `missing`: there is no folder at all. A log that was never written to is sound; whether it should be there, only
-    the caller can tell.
+    `missing`: there is no folder at all. A log that was never written to is sound; only the caller knows whether it
+    should exist.
     """
 
     keyed: bool
@@ -108,8 +108,8 @@ def day_root(days: list[SealedDay]) -> str:
 
 
 def seal(folder: Path, key: AuditKey, *, clock: Callable[[], float] = wall, only_changed: bool = False) -> Seal:
-    """Seals all records of the log, after it has verified. With nothing new since the last seal, returns that one.
-    `only_changed`: it lists the days that have changed since; a root that is published should be of all.
+    """Verifies the log, then seals all its records. With nothing new since the last seal, returns that one.
+    `only_changed`: lists only the days that have changed since; a root to publish should be of all.
 
     Like an append, only for the process that holds the data root's lock.
     """
@@ -119,8 +119,8 @@ def seal(folder: Path, key: AuditKey, *, clock: Callable[[], float] = wall, only
     if not days:
         raise InputError(detail=f"the audit log {folder} has no record to seal")
     changed = [day for day in days if examined.sealed.get(day.file) != day]
-    # What was read may still be on its way to the disk, as whoever wrote or named it may have been killed: and a seal
-    # must never outlive a record that it covers, nor the seal that it follows.
+    # What was read may not be on disk yet, as its writer may have been killed; and a seal must never outlive a record
+    # that it covers, nor the seal that it follows.
     disk.mkdir(folder)
     disk.mkdir(seals_folder(folder))
     for day in changed:
@@ -179,7 +179,7 @@ def parse_seal(content: bytes, key: AuditKey | None) -> Seal | str:
 
 
 def verify(folder: Path, key: AuditKey | None) -> SealReport:
-    """Checks every line, link and seal of the log in one pass and constant memory, and names all that does not fit."""
+    """Checks every line, link and seal of the log in one pass and constant memory, and notes all that does not fit."""
     examined = _Examination(folder, key)
     return SealReport(
         keyed=key is not None,
@@ -242,7 +242,7 @@ class _Examination:
         elif previous is not None and before is not None and previous.file == before.file:
             if not self.findings.concern(f"merkle/{before.file}"):
                 note(f"merkle/{before.file}", 0, "edited", f"it is not the seal that {seal.file} follows")
-            # What an edited seal says is not to be held against the log.
+            # What an edited seal says is not compared with the log.
             self.seals.pop(before.file, None)
         else:
             after = previous.file if previous else "no seal"
@@ -258,7 +258,7 @@ class _Examination:
         return contents
 
     def _compare(self) -> None:
-        """Holds each seal against the log."""
+        """Compares each seal with the log."""
         checked: set[tuple[SealedDay, bool]] = set()
         places = {name: place for place, name in enumerate(self._contents)}
         names, looked = list(self._contents), 0
@@ -269,7 +269,7 @@ class _Examination:
                     checked.add((day, day.file == last))
                     self._compare_day(seal, day, closed=day.file != last)
             self.sealed |= {day.file: day for day in seal.days}
-            # Which days an edited seal had cannot be told any more.
+            # Which days an edited seal had is unknown.
             is_known = len(self.seals) == self.seals_count
             for name in names[looked : places.get(last, 0)] if is_known else ():
                 if self._contents[name].day is not None and name not in self.sealed:
@@ -295,7 +295,7 @@ class _Examination:
             self._compare_bytes(seal, day, content, closed=closed)
 
     def _compare_bytes(self, seal: Seal, day: SealedDay, content: _Content, *, closed: bool) -> None:
-        """What stands between and behind the records, too, is as it was."""
+        """Compares the bytes between and behind the records, too."""
         if content.size < day.size:
             reason = f"{content.size} bytes are left of the {day.size} that {seal.file} has"
             self.findings.note(day.file, 0, "truncated", reason)
@@ -316,7 +316,7 @@ class _Examination:
 
 
 class _Content:
-    """A day as it is read, and what it was at each number of records and of bytes at which it was `sealed`."""
+    """A day while it is read, with its state at each number of records and of bytes at which it was `sealed`."""
 
     def __init__(self, walk: Walk, name: str, sealed: set[SealedDay]) -> None:
         self.ends: dict[int, tuple[str, str]] = {}

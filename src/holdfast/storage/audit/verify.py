@@ -1,7 +1,7 @@
-"""Reading the audit log: the records of a line, and the chain of them over lines and days.
+"""Reads the audit log: the record of a line, and the chain of records over lines and days.
 
-A bad region is *torn* if the next good record follows the last good one before it, or if nothing follows: what stood
-there was never acknowledged. Whatever else does not fit is a finding, which names the file, the line and what must have
+A bad region is *torn* if the next good record follows the last good one before it, or if nothing follows: its content
+was never acknowledged. Anything else that does not fit is a finding, which names the file, the line and what must have
 happened. A complete JSON object without a valid hmac is never torn, because no crash writes one; nor is a day without a
 record, because a day's file appears together with its first one.
 
@@ -34,7 +34,7 @@ _DAY_FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.jsonl")
 
 
 class Previous(msgspec.Struct, frozen=True):
-    """The end of the day before: its file, the seq of its last record, and all bytes of the file, the torn as well."""
+    """The end of the day before: its file, the seq of its last record, and the file's size with torn bytes."""
 
     file: str
     seq: int
@@ -62,7 +62,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class TornRecord(msgspec.Struct, frozen=True):
-    """What a crash left in these lines: bytes that were never acknowledged, and that no record follows."""
+    """Lines that a crash left torn: bytes that were never acknowledged, and that no record follows."""
 
     file: str
     line: int
@@ -95,7 +95,7 @@ def parse(line: bytes, key: AuditKey | None) -> AuditRecord | None:
 
 
 def moment(now: float) -> datetime.datetime:
-    """What a clock says, in UTC."""
+    """The clock's reading as a UTC time."""
     if not 0 <= now < _YEAR_10000_S:
         raise InputError(detail=f"the clock says {now} seconds since 1970, which is no moment from 1970 to 9999")
     return datetime.datetime.fromtimestamp(now, datetime.UTC)
@@ -110,7 +110,7 @@ def date_of(name: str) -> datetime.date:
 
 
 def day_files(folder: Path) -> list[str]:
-    """The names of the days, by date. A name that looks like a day's but is no date is none: see `misnamed_files`."""
+    """The names of the days, by date, without names that look like a date but are none: see `misnamed_files`."""
     return [name for name in _dated_files(folder) if _is_day(name)]
 
 
@@ -145,7 +145,7 @@ def day_file(day: str) -> str:
 
 
 def in_order(folder: Path, key: AuditKey | None) -> list[str]:
-    """The days, each behind the one that its first record names. What is linked to nothing stands by its date."""
+    """The days, each behind the one that its first record names. Days without a link are ordered by date."""
     names = dict.fromkeys(day_files(folder))
     after: dict[str, list[str]] = {}
     starts: list[str] = []
@@ -154,7 +154,7 @@ def in_order(folder: Path, key: AuditKey | None) -> list[str]:
         before = first.previous.file if first and first.file == name and first.previous else ""
         (after.setdefault(before, []) if before in names else starts).append(name)
     order: dict[str, None] = {}
-    # Days that are linked in a ring start nowhere, so all are tried in the end.
+    # Days that are linked in a ring have no start, so all are tried in the end.
     for start in [*starts, *names]:
         pending = [start]
         while pending:
@@ -169,12 +169,12 @@ def _first_record(path: Path, key: AuditKey | None) -> AuditRecord | None:
     try:
         return next((parse(piece.removesuffix(b"\n"), key) for _, piece in _pieces(path)), None)
     except OSError:
-        # The walk over the days meets the same error, and tells it.
+        # The walk over the days meets the same error, and reports it.
         return None
 
 
 class Findings:
-    """Each thing once, by place, with the first reason given for it; of a flood, only the first are listed."""
+    """Findings, each place and kind once, with the first reason given; a flood is only counted."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, int, str], AuditFinding] = {}
@@ -210,7 +210,7 @@ class _Bad(msgspec.Struct):
 class Walk:
     """Reads days in order, line by line, in constant memory: yields the good records and notes all else.
 
-    With `whole` false, the first record read is taken as it is: what stands before it is not looked at.
+    With `whole` false, accepts the first record as it is, without reading what is before it.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Walk:
         self._bad: list[_Bad] = []
 
     def day(self, name: str, feed: Callable[[bytes], object] = len) -> Iterator[tuple[bytes, AuditRecord]]:
-        """`feed` is handed every byte of the file, in pieces, each before the record that it ends."""
+        """`feed` gets every byte of the file, in pieces, each before the record that it ends."""
         self._sizes[name] = 0
         try:
             for number, piece in _pieces(self.folder / name):
@@ -247,11 +247,11 @@ class Walk:
             self.findings.note(name, 0, "unreadable", error.strerror or str(error))
 
     def finish(self) -> None:
-        """Judges what stands at the very end: nothing follows it."""
+        """Judges bad lines at the very end, which nothing follows."""
         self._judge_bad(missed="")
 
     def note_strays(self) -> None:
-        """Names the files that are no days of this log, once all days are read and all else was said about them."""
+        """Notes the files that are no days of this log, once all days are read and have no other finding."""
         for name in misnamed_files(self.folder):
             self.findings.note(name, 0, "added", "its name is no date, so nothing was ever written there")
         for name in self.names:
@@ -292,7 +292,7 @@ class Walk:
         return record.seq == 0 and record.file == name and named == before
 
     def _check_size(self, name: str, previous: Previous) -> None:
-        """A day that another follows is closed: not even torn bytes come or go there any more."""
+        """Checks a closed day's size: not even torn bytes may come or go there any more."""
         size = self._sizes.get(previous.file, previous.size)
         if size != previous.size and not self.findings.concern(previous.file):
             what = "added" if size > previous.size else "truncated"
@@ -300,9 +300,9 @@ class Walk:
             self.findings.note(previous.file, 0, what, reason)
 
     def _judge_bad(self, missed: str) -> bool:
-        """Says torn or edited of all that is pending. `missed`: the file that lacks the record that the next follows.
+        """Judges all pending bad lines as torn or edited. `missed`: the file without the record that the next follows.
 
-        True if a bad region stands in that file, and so explains what is missing there.
+        True if a bad region is in that file, and so explains what is missing there.
         """
         pending, self._bad = self._bad, []
         for bad in pending:
@@ -353,7 +353,7 @@ class Walk:
             note(tail.file, 0, "edited", f"its last record is not the one that {name} follows")
 
     def _stands_before(self, one: str, other: str) -> bool:
-        """`one` and `other` may be names that a renamed day was written under, and then only their dates compare."""
+        """Compares places, or dates where a renamed day was written under another name."""
         if one in self._places and other in self._places:
             return self._places[one] < self._places[other]
         return one < other
@@ -366,7 +366,7 @@ def _file_of_the_record_before(record: AuditRecord, name: str) -> str:
 
 
 def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines with their numbers and line ends, and what is longer than a line can be in pieces."""
+    """The lines with their numbers and line ends; overlong lines in pieces."""
     number = 1
     with path.open("rb") as file:
         # A region of zeros may be of any size and have no line end, so no read is unbounded.
@@ -383,7 +383,7 @@ def _is_json_object(line: bytes) -> bool:
 
 
 def read(folder: Path, key: AuditKey | None) -> Iterator[AuditRecord]:
-    """Every record of every day, in order; AuditCorrupt at the first thing that a crash cannot explain."""
+    """Every record of every day, in order. Raises AuditCorrupt at the first thing that a crash cannot explain."""
     walk = Walk(folder, key)
     for name in walk.names:
         for _, record in walk.day(name):
