@@ -64,7 +64,7 @@ def test_a_worktree_that_belongs_elsewhere_is_found_there(change: Callable[[Path
     change(linked)
     found = command.discover(linked)
     assert found.common_dir != before.common_dir
-    assert found == command._ask_where(linked)
+    assert found == command._ask_git(linked)
 
 
 def test_objects_lent_by_another_repository_are_seen_at_once(tmp_path: Path) -> None:
