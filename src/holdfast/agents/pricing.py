@@ -1,4 +1,4 @@
-"""Where a budget of dollars cannot hold, because nobody knows what the model costs."""
+"""Warns where a budget in dollars cannot work, because the model's price is unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.ports import Agent
 
 
 def unpriced(config: Config, known: Mapping[str, Agent], asked: Iterable[tuple[str, str]]) -> list[str]:
-    """A sentence for each agent and model, of those asked for, whose cost would count as nothing."""
+    """A sentence for each of the agents and models asked for whose cost would count as nothing."""
     budgets = config.budgets
     if budgets.usd_per_task is None and budgets.usd_per_run is None and budgets.usd_per_day is None:
         return []
@@ -18,7 +18,7 @@ def unpriced(config: Config, known: Mapping[str, Agent], asked: Iterable[tuple[s
     told = []
     for name, model in dict.fromkeys(asked):
         agent = known.get(name)
-        # The others say themselves what it cost, or which model it was.
+        # The others report the cost, or the model, themselves.
         if agent is None or agent.can.cost != "estimated" or prices.price(model, own) is not None:
             continue
         if model:

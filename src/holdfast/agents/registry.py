@@ -1,4 +1,4 @@
-"""Every agent by name: those that Holdfast knows, and those that the settings declare, which win."""
+"""Every agent by name: those that Holdfast knows, and those of the settings, which win."""
 
 from __future__ import annotations
 

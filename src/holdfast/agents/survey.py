@@ -1,4 +1,4 @@
-"""What is known of every agent without asking a model: whether it is here, which version, and signed in or not."""
+"""Facts about every agent that need no model call: is it installed, which version, is it signed in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.ports import Agent
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """`path` is empty where the program is not installed, `version` where it does not say.
 
-    `signed_in`: None where it cannot be told. `install` and `sign_in` are what to do. `declared`: by the settings.
+    `signed_in`: None where it is unknown. `install` and `sign_in` are instructions. `declared`: by the settings.
     """
 
     name: str
@@ -25,12 +25,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     install: str
     sign_in: str
     declared: bool
-    # What it may do unasked; None for a command, which does what it does.
+    # What it may do without asking; None for a command, which has no such modes.
     permission: Permission | None = None
 
 
 def survey(known: Mapping[str, Agent], declared: Collection[str] = (), *, wait_s: float = 0.0) -> list[Facts]:
-    """All at the same time. `wait_s`: how long a program may take to say its version; 0: none is asked."""
+    """Asks all at the same time. `wait_s`: how long a program may take to print its version; 0: do not ask."""
     if not known:
         return []
     with ThreadPoolExecutor(len(known)) as pool:
@@ -57,5 +57,5 @@ def _signed_in(agent: Agent) -> bool | None:
     try:
         return agent.is_signed_in()
     except (OSError, RuntimeError):
-        # There is no home, or it is closed to us.
+        # There is no home folder, or we may not read it.
         return None

@@ -1,5 +1,5 @@
-"""What the adapters share: how a CLI is found and asked, what its words mean, prices, the environment it gets.
+"""What the adapters share: finding and asking a CLI, recognising its error messages, prices, its environment.
 
-Enters: whatever a program printed. Leaves: typed values; nothing here raises because of what an agent said.
+Enters: whatever a program printed. Leaves: typed values; nothing here raises because of an agent's output.
 Read `cli_base.py` first.
 """

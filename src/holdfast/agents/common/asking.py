@@ -1,4 +1,4 @@
-"""Asking a program for a line, whatever the program is: it may hang, print without end, or leave others behind."""
+"""Asks a program for a line. The program may hang, print without end, or leave other processes behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTPUT_BYTES_MAX = 1 << 16
 
 
 def first_line(argv: Sequence[str], wait_s: float) -> str:
-    """The first line that it prints before it ends well; empty where it does not, or not in time."""
+    """The first line that it prints, if it ends with code 0 in time; else empty."""
     try:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
@@ -26,7 +26,7 @@ def first_line(argv: Sequence[str], wait_s: float) -> str:
         try:
             text = _read(child, monotonic() + wait_s)
         finally:
-            # It has not been waited for yet, so the group is still its own.
+            # It has not been reaped yet, so the group is still its own.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
     return text.decode(errors="replace").partition("\n")[0].strip() if child.returncode == 0 else ""

@@ -1,4 +1,4 @@
-"""What the CLIs that Holdfast knows have in common: how one is found, and what is said where it is not there.
+"""The base class of the CLIs that Holdfast knows: finding one, and the messages where it cannot be used.
 
 An adapter is a class with `name`, `title`, `program`, `can`, `permissions`, `install`, `sign_in`, `call` and `stream`;
 its stream is made of an order's `Launch`, so that a runner can make it without any setting. A parser looks into lines
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast.ports import Work
 
 VERSION_S_MAX = 20.0
-# A shorter pause a CLI may make by itself.
+# A CLI may make a shorter pause by itself.
 RETRY_S_MAX = 5.0
-# More calls than any start makes: behind them none is told any more, and the memory stays as it is.
+# More calls than any start makes: later ones are not reported, so memory stays bounded.
 CALLS_MAX = 100_000
 FILE_BYTES_MAX = 1 << 20
 
@@ -41,12 +41,12 @@ class Cli(ABC):
     install: str
     sign_in: str
     permissions: Modes
-    # Variables that say where its model is, and who answers where none is set.
+    # Variables that name the address of its model, and the provider where none is set.
     base_urls: tuple[str, ...] = ()
     provider: str = ""
 
     def __init__(self, servers: Sequence[McpServer] = (), settings: DeclaredAgent | None = None) -> None:
-        """`settings`: the entry of `agents` that bears its name."""
+        """`settings`: the entry of `agents` with its name."""
         self.servers = tuple(servers) if self.can.mcp else ()
         if settings is None:
             # Not needed by runners, which make streams only.
@@ -57,7 +57,7 @@ class Cli(ABC):
 
     @abstractmethod
     def call(self, work: Work) -> Launch:
-        """How it is called, as far as the adapter knows it."""
+        """The command line and files for the work, without what the settings add."""
 
     def launch(self, work: Work) -> Launch:
         return environment.with_settings(self.call(work), self._settings)
@@ -69,12 +69,12 @@ class Cli(ABC):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What the settings say about how it is called."""
+        """The arguments that the settings ask for."""
         return (*self.permission.flags, *self._settings.args)
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The variables that reach it, as far as they are here already."""
+        """The variables that reach it, as far as they are known here."""
         return {**os.environ, **environment.resolved(self._settings, os.environ)}
 
     def has_any(self, *names: str) -> bool:
@@ -86,7 +86,7 @@ class Cli(ABC):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The variables that the MCP servers' values stand for."""
+        """The variables that the MCP servers' settings refer to."""
         return tuple(dict.fromkeys(name for each in self.servers for name in each.references))
 
     def find(self) -> str | None:
@@ -105,7 +105,7 @@ class Cli(ABC):
 
     def endpoint(self, model: str) -> str:
         given = next((url for name in self.base_urls if (url := self.environ.get(name))), "")
-        # Of a name such as openai/gpt-5 the first part is the provider.
+        # In a name such as openai/gpt-5 the first part is the provider.
         return host(given) or self.provider or model.partition("/")[0] * ("/" in model)
 
     def missing(self, definition: Definition) -> str:
@@ -132,16 +132,16 @@ class Cli(ABC):
 
     @classmethod
     def not_signed_in(cls, told: str) -> events.Finished:
-        """The last word of one that cannot reach its model."""
+        """The final event of an agent that cannot reach its model for lack of a sign-in."""
         why = f" ({told.strip()})" if told.strip() else ""
         detail = f"{cls.title} is not signed in{why}. {cls.sign_in}, then try the task again."
         return events.Finished(False, detail, events.AUTH)
 
     @classmethod
     def trouble(cls, told: str, *, status: int = 0, until: float = 0.0) -> events.Finished | events.RateLimited:
-        """The last word of one that could not go on, by the words and the status that it was given.
+        """The final event of an agent that could not continue, by its error text and the server's status.
 
-        `until`: when it may go on, where that is known otherwise than by the words.
+        `until`: when it may continue, where that is known from elsewhere than the text.
         """
         until = until or resets.until(told, wall())
         match error_phrases.trouble(told, status):
@@ -157,9 +157,9 @@ class Cli(ABC):
 
 
 class Calls:
-    """The calls of tools: a CLI that has a hook tells each of them there, and then again in its stream.
+    """Matches the calls of tools: a CLI with a hook reports each of them there, and then again in its stream.
 
-    What one side has ended, the other one tells once more. Behind that the name is free: a model may use it again.
+    When one side has reported an end, the other one still reports it. After that the id is free: a model may reuse it.
     """
 
     def __init__(self) -> None:
@@ -195,14 +195,14 @@ def broke_off(code: int, more: str = "") -> events.Finished:
 
 
 def server_as_json(server: McpServer) -> dict[str, Any]:
-    """As it stands in a file's `mcpServers`, which more than one CLI reads."""
+    """The server in the `mcpServers` form, which more than one CLI reads."""
     if server.url:
         return {"type": "http", "url": server.url, "headers": server.headers}
     return {"command": server.command, "args": list(server.args), "env": server.env}
 
 
 def host(url: str) -> str:
-    """Of an address only who answers there: a name and a password in it are nobody's business."""
+    """The host and port of an address, without a user name and a password in it."""
     from urllib.parse import urlsplit
 
     try:
@@ -213,7 +213,7 @@ def host(url: str) -> str:
 
 
 def mentions(file: Path, *texts: str) -> bool:
-    """Whether a CLI's own file has one of these in it; a large one is no file of settings."""
+    """Whether a CLI's own file contains one of the texts; only its first FILE_BYTES_MAX are read."""
     try:
         with file.open("rb") as content:
             found = content.read(FILE_BYTES_MAX)
@@ -223,5 +223,5 @@ def mentions(file: Path, *texts: str) -> bool:
 
 
 def home(variable: str, default: str) -> Path:
-    """The folder of a CLI's own: the one that the variable names, or the default below the user's home."""
+    """A CLI's own folder: the one that the variable names, or the default below the user's home."""
     return Path(os.environ.get(variable) or Path.home() / default)

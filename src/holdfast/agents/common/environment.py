@@ -1,4 +1,4 @@
-"""The variables that reach an agent: what is on the list, and nothing else of the orchestrator's."""
+"""The variables that reach an agent: those on the list, and nothing else of the orchestrator's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ALWAYS = (
     "PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL",
 )  # fmt: skip
-# What it takes to reach a model: for agents that talk to one.
+# What it takes to reach a model, for agents that call one.
 MODELS = (
     "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR",
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE", "CODEX_HOME", "CODEX_API_KEY",
@@ -26,7 +26,7 @@ MODELS = (
     "OPENROUTER_API_KEY", "OPENCODE_API_KEY", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 )  # fmt: skip
-# What a cloud is reached with, where the named variable says that the model is there: others' keys stay here.
+# What it takes to reach a cloud, where the named variable says that the model is there. Other clouds' keys stay here.
 CLOUDS = {
     "CLAUDE_CODE_USE_BEDROCK": (
         "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_SKIP_BEDROCK_AUTH", "AWS_*", "ANTHROPIC_BEDROCK_BASE_URL",
@@ -38,7 +38,7 @@ CLOUDS = {
     ),
     "CLAUDE_CODE_USE_FOUNDRY": ("CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_*", "ANTHROPIC_DEFAULT_*", "AZURE_*"),
 }  # fmt: skip
-# The way back to the orchestrator. They differ from run to run, so they are no part of the order.
+# The way back to the orchestrator. They differ from run to run, so they are not part of the order.
 TOLD_BY_THE_SPAWNER = ("HOLDFAST_URL", "HOLDFAST_TOKEN")
 OURS = "HOLDFAST_"
 
@@ -74,8 +74,8 @@ def _put_in(text: str, values: Mapping[str, str]) -> str:
 
 
 def with_settings(launch: Launch, settings: DeclaredAgent) -> Launch:
-    """With the variables that the settings give it. Their values may be secrets, and are no part of the order: the
-    runner has them in its environment, under names of ours (`handed`)."""
+    """Adds the variables that the settings give it. Their values may be secrets, so they are not part of the order:
+    the runner has them in its environment, under names of ours (`handed`)."""
     if not settings.env:
         return launch
     names = {name: _handed_name(settings, name) for name in settings.env}
@@ -84,17 +84,17 @@ def with_settings(launch: Launch, settings: DeclaredAgent) -> Launch:
 
 
 def handed(settings: Iterable[DeclaredAgent], environ: Mapping[str, str]) -> dict[str, str]:
-    """What a runner needs in its environment for the variables that the settings give agents."""
+    """What a runner needs in its environment for the variables that the settings give to agents."""
     return {_handed_name(each, name): value for each in settings for name, value in resolved(each, environ).items()}
 
 
 def resolved(settings: DeclaredAgent, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the settings give it; `${NAME}` is one of ours, or nothing."""
+    """The variables that the settings give it; `${NAME}` is replaced by our variable, or by nothing."""
     return {name: _references(value, lambda each: environ.get(each, "")) for name, value in settings.env.items()}
 
 
 def unset(settings: DeclaredAgent, environ: Mapping[str, str]) -> str:
-    """The first variable that a value refers to and that is not there."""
+    """The first variable that a value refers to and that is not set."""
     values = [value for value in settings.env.values() if "${" in value]
     if not values:
         return ""
@@ -112,15 +112,15 @@ def _references(value: str, found: Callable[[str], str]) -> str:
 
 
 def _handed_name(settings: DeclaredAgent, name: str) -> str:
-    """As names of secrets end, where it refers to another variable, so that a runner knows the value for a secret."""
+    """Ends like the name of a secret where it refers to another variable, so that a runner redacts its value."""
     end = "_SECRET" if "${" in settings.env[name] else ""
     return f"{OURS}ENV_{settings.name.encode().hex()}_{name}{end}"
 
 
 def referred(text: str, names: Iterable[str], environ: Mapping[str, str], *, is_json: bool = False) -> str:
-    """The text with `${NAME}` of each of these names replaced by its value here, or by nothing.
+    """Replaces `${NAME}` of each of these names by its value here, or by nothing.
 
-    A value is not looked through again. `is_json`: the names stand within strings of a JSON text.
+    Values are not expanded again. `is_json`: the names are inside strings of a JSON text.
     """
     values = {name: environ.get(name, "") for name in names}
     if not values:
@@ -136,7 +136,7 @@ def referred(text: str, names: Iterable[str], environ: Mapping[str, str], *, is_
 
 
 def passed_on(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """A name that ends in a star stands for all that begin so. Nothing of Holdfast's own gets through by this way."""
+    """The variables with these names. A trailing star matches any ending. Variables of Holdfast's own are left out."""
     wanted = (*ALWAYS, *names)
     plain = {name for name in wanted if not name.endswith("*")}
     beginnings = tuple(name[:-1] for name in wanted if name.endswith("*"))

@@ -1,6 +1,6 @@
-"""What kind of trouble a CLI's words tell of, where it says so in words only: one table for all of them.
+"""Recognises the kind of trouble in a CLI's error text, where it reports it as text only: one table for all of them.
 
-Addresses are not looked at, and nothing counts that is only part of a word: a number or a word may stand in any text.
+Addresses are ignored, and only whole words match, since a number or a word may occur in any text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Trouble(StrEnum):
-    """In the order in which they are looked for: what is more certain comes first."""
+    """In the order in which they are searched: the more certain ones first."""
 
     NO_KEY = "no_key"
     USED_UP = "used_up"
@@ -76,12 +76,12 @@ _PHRASES: dict[Trouble, tuple[str, ...]] = {
     ),
 }
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://\S+", re.IGNORECASE)
-# A server that answered, and whose answer could not be read, was reached.
+# A server whose answer could not be read was reached.
 _ANSWERED = re.compile(r"\[200 OK\]", re.IGNORECASE)
 
 
 def trouble(told: str, status: int = 0) -> Trouble:
-    """`status`: of the server's answer, where it is known; it says more than any words."""
+    """`status`: of the server's answer, where it is known; it is more certain than any text."""
     if status in (401, 403):
         return Trouble.NO_KEY
     if status == 402:
@@ -101,7 +101,7 @@ def _tells(kind: Trouble, told: str) -> bool:
 
 @functools.cache
 def _pattern(kind: Trouble) -> re.Pattern[str]:
-    """Compiled when it is first asked for: most agents have no trouble."""
+    """Compiled on first use: most agents have no trouble."""
     return re.compile("|".join(_PHRASES[kind]), re.IGNORECASE)
 
 

@@ -1,7 +1,7 @@
 """The barrier of an agent that calls a hook after each tool: it waits there until its turn is on disk.
 
-The hook is a few lines of shell: it writes what it is given to `call-<pid>.json` in the folder of the agent's files,
-and waits until the runner takes that file away. A hook that nobody answers ends with its agent.
+The hook is a few lines of shell: it writes its input to `call-<pid>.json` in the folder of the agent's files, and waits
+until the runner removes that file. A hook that is never answered ends with its agent.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ cat > "$call.part" && mv "$call.part" "$call.json" || exit 0
 while [ -e "$call.json" ]; do sleep 0.02; done
 """
 COMMAND = f'sh "$HOLDFAST_FILES/{SCRIPT_NAME}"'
-# How long an agent may have to wait: a snapshot of a huge tree takes its time.
+# How long an agent may have to wait: a snapshot of a huge tree takes a while.
 TIMEOUT_S = 3600
-# More than any tool answers with.
+# More than any tool's output.
 CALL_BYTES_MAX = 8 << 20
-# How often the runner looks, while a tool is at work.
+# How often the runner looks for calls while a tool runs.
 POLL_S = 0.02
 
 
 def waiting(folder: Path) -> list[Path]:
-    """The calls. A folder of such a name is none: it stays, for nothing is removed below it while its agent lives."""
+    """The calls. Ignores folders of such a name: nothing is removed below one while its agent lives."""
     return sorted(path for path in folder.glob("call-*.json") if path.is_symlink() or not path.is_dir())
 
 
 def said_in(call: Path) -> bytes:
-    """What the hook was given; nothing where the agent has put something else in its place, or far too much."""
+    """The hook's input; empty where the agent has put something else in its place, or far too much."""
     try:
         return plain.read(call, CALL_BYTES_MAX)
     except OSError:
@@ -41,6 +41,6 @@ def said_in(call: Path) -> bytes:
 
 
 def answer(call: Path) -> None:
-    """Its agent goes on, unless it has put a folder in the call's place meanwhile."""
+    """Lets its agent continue, unless it has put a folder in the call's place meanwhile."""
     with contextlib.suppress(HoldfastError):
         disk.unlink(call, missing_ok=True)

@@ -1,4 +1,4 @@
-"""Looking into what an agent has said, whatever it is: nothing here raises, and what is not there is empty."""
+"""Reads fields of an agent's JSON, whatever it is: nothing here raises, and a missing field is empty."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def inner(value: Any, *path: str) -> dict[str, Any]:
 
 
 def each(value: Any, *path: str) -> list[dict[str, Any]]:
-    """The objects of a list; nothing else in it counts."""
+    """The objects of a list; anything else in it is ignored."""
     found = at(value, *path)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def number(value: Any, *path: str) -> float:
-    """Never negative, never endless."""
+    """A finite number that is not negative; else 0."""
     found = at(value, *path)
     if isinstance(found, bool) or not isinstance(found, int | float):
         return 0.0
-    # A whole number may be too large for any other: only a float can be endless.
+    # A whole number may be too large for a float: only a float can be infinite.
     if isinstance(found, float) and not math.isfinite(found):
         return 0.0
     return float(min(max(found, 0), NUMBER_MAX))
@@ -61,7 +61,7 @@ def count(value: Any, *path: str) -> int:
 
 
 def as_text(value: Any) -> str:
-    """Any value, for a person or a ledger to read: the texts of a list of parts, JSON for all else."""
+    """Any value as text for a person or a ledger: the texts of a list of parts, JSON for all else."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(text(part, "text") for part in value):
@@ -73,5 +73,5 @@ def as_json(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        # It could just be read, and is too deep to be written again.
+        # It could be read, but is too deep to be written again.
         return ""

@@ -1,4 +1,4 @@
-"""The lines of what an agent writes, as they come: what is held of one is bounded, however long it is."""
+"""Splits an agent's output into lines as it comes, in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class OutputLines:
-    """`most`: a longer line is no event of any agent. It is kept with the output, and not held here."""
+    """`most`: a longer line is no event of any agent. It is kept with the output, but not held here."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -14,9 +14,9 @@ class OutputLines:
         self._too_long: set[int] = set()
 
     def feed(self, fd: int, data: bytes) -> Iterator[bytes | None]:
-        """The lines that are whole by now; None for one that is too long, once, when it has become so."""
+        """The lines that are complete by now; None once for a line that has become too long."""
         *lines, rest = (self._rest.get(fd, b"") + data).split(b"\n")
-        # What comes of a line may be an end: then nothing of it is to be read again.
+        # The caller may stop at a line: then none of it is read again.
         self._rest[fd] = b""
         for line in lines:
             if fd in self._too_long:
@@ -29,5 +29,5 @@ class OutputLines:
         self._rest[fd] = b"" if fd in self._too_long else rest
 
     def unended(self) -> list[int]:
-        """Where the last line has no end."""
+        """The descriptors whose last line has no end yet."""
         return [fd for fd, rest in self._rest.items() if rest]

@@ -1,7 +1,8 @@
-"""What models cost, for agents that do not say it: dollars per million tokens.
+"""Prices of models, for agents that do not report their cost: dollars per million tokens.
 
-The prices are those that LiteLLM 1.106.2 lists, for requests without surcharges. A cost made of them is an estimate.
-A model that is not listed has none: a name that goes on otherwise than with a date or a version is another model's.
+The prices are those that LiteLLM 1.106.2 lists, for requests without surcharges. A cost computed from them is an
+estimate. A model that is not listed has no price: a name that continues otherwise than with a date or a version is
+another model's.
 """
 
 from __future__ import annotations
@@ -109,23 +110,23 @@ PRICES: dict[str, Price] = {
     "o4-mini": (1.1, 0.275, 0.0, 4.4),
 }
 
-# How a name may go on: dates, versions, and the words for the newest of a kind.
+# How a name may continue: dates, versions, and the words for the newest of a kind.
 _DATED = re.compile(
     r"(?:[-@](?:latest|preview|v\d+|\d{3,4}|\d{6,8}|\d{4}-\d\d-\d\d|\d\d-\d{2,4}))*(?::\d+)?(?:\[1m\])?"
 )
 
-# What the settings say instead, or in addition.
+# Prices of the settings, which win.
 _OWN: dict[str, Price] = {}
 
 
 def override(prices: Mapping[str, Price]) -> None:
-    """From now on, in this process."""
+    """Sets the prices of the settings, for this process."""
     _OWN.clear()
     _OWN.update(prices)
 
 
 def price(model: str, own: Mapping[str, Price] | None = None) -> Price | None:
-    """Of the settings, by the longest name that the model's begins with; else as listed; None where neither has it."""
+    """The settings' price for the longest name that the model's begins with, else the listed one, else None."""
     ours = _OWN if own is None else own
     names = _names(model)
     if fitting := max((known for known in ours if any(name.startswith(known) for name in names)), key=len, default=""):
@@ -136,7 +137,7 @@ def price(model: str, own: Mapping[str, Price] | None = None) -> Price | None:
 
 
 def _names(model: str) -> tuple[str, ...]:
-    """As it stands, and without what says by way of whom it is reached."""
+    """The name as it is, and without the prefix of the provider."""
     last = model.rpartition("/")[2]
     bare = last.lower().rpartition("anthropic.")[2]
     return model, last, bare.replace(".", "-") if bare.startswith("claude") else bare
@@ -147,8 +148,8 @@ def _is_dated(name: str, known: str) -> bool:
 
 
 def usd(model: str, tokens_in: int, tokens_out: int, *, read: int = 0, written: int = 0) -> float:
-    """What these tokens cost, or 0 where the model is not known. `read`, `written`: those of `tokens_in` that the
-    cache was read from or written with."""
+    """What these tokens cost, or 0 where the model is unknown. `read`, `written`: those of `tokens_in` that were read
+    from the cache or written to it."""
     found = price(model)
     if found is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""When a limit ends, as the CLIs say it in words: as a length of time, or as a time of day, here or in a named zone."""
+"""Parses when a limit ends from a CLI's text: a duration, or a time of day, here or in a named zone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNIT = r"(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|
 _NUMBER = rf"(\d{{1,9}}(?:\.\d{{1,6}})?)\s?({_UNIT})"
 _PART = rf"\d{{1,9}}(?:\.\d{{1,6}})?\s?{_UNIT}[\s,]*(?:and\s)?"
 _AGAIN = r"\b(?:again|retry|resets?|wait|available)\b[a-z ]{0,20}?\s"
-# As text: compiled only where a limit is told of.
+# As text: compiled only where a limit was reported.
 _LENGTH = rf"(?i){_AGAIN}(?:in|after|for)\s+((?:{_PART}){{1,5}})"
 _FIELD = r"""(?i)["']?(?:resets?_in_seconds|retry[-_]after|retryDelay)["']?\s*[:=]\s*["']?(\d{1,9}(?:\.\d{1,6})?)s?\b"""
 _UNIX = r"""(?i)(?:\||["']?resets?_?at["']?\s*[:=]\s*)(\d{10})\b"""

@@ -1,4 +1,4 @@
-"""An attempt's folder, as its runner writes it: each turn is on disk before the agent goes on."""
+"""Writes an attempt's folder for its runner: each turn is on disk before the agent continues."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ STEPS = (
 )  # fmt: skip
 RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
 
-# A line of turns.jsonl is read by everybody who follows; provenance.jsonl has all of them.
+# Every follower reads a line of turns.jsonl, so it is kept short; provenance.jsonl has all files.
 FILES_IN_A_LINE_MAX = 1000
-# Events that wait to be written: each may hold texts of some size.
+# The most events that wait to be written: each may hold long texts.
 PENDING_MAX = 256
 
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
-    """One durable step, with a point on either side of it."""
+    """One durable step, with a crash point on either side of it."""
     point(f"runner.{name}.before")
     yield
     point(f"runner.{name}.after")
 
 
 class _Bounded:
-    """A ledger that grows to so many bytes: the piece that passes them is the last. `tell` hears of it, once."""
+    """A ledger with a size limit: the append that passes it is the last. Calls `tell` then, once."""
 
     def __init__(self, ledger: LineLedger, most: int, tell: Callable[[str], None]) -> None:
         self._ledger, self._most, self._tell = ledger, most, tell
         self._size: int | None = None
 
     def append(self, records: Iterable[dict[str, Any]]) -> int:
-        """The cursor behind them, or behind the last that was kept."""
+        """The cursor behind the records, or behind the last one that was kept."""
         size = self._ledger.end() if self._size is None else self._size
         self._size = size if size > self._most else self._ledger.append_many(records)
         if size <= self._most < self._size:
@@ -102,15 +102,15 @@ class AttemptWriter:
         self._flows: dict[int, redact.Flow] = {}
 
     def begin(self) -> None:
-        """The tree as this start found it: what its first turn is compared with."""
+        """Takes the tree as this start found it, to compare its first turn with."""
         with step("begin"):
-            # What stands there was put there by us; the first time it is what all later ones are held against.
+            # We put these files there; those of the first start may have any size from then on.
             large: Large = "take" if self._order.start == 1 else "leave_out"
             self._last = self._take(f"start-{self._order.start}", large).commit
 
     def write_output(self, data: bytes, source: int = 0) -> None:
-        """Durable with the next turn, and without secrets: of each source whole lines are written. Beyond the most that
-        is kept, the log says so once, and grows no more."""
+        """Durable with the next turn, and without secrets: whole lines of each source are written. At the size limit,
+        the log says so once, and grows no more."""
         if self._output.size <= self._order.limits.output_bytes_max:
             self._keep_output(self._flows.setdefault(source, redact.Flow(redact.usual())).feed(data))
 
@@ -141,12 +141,12 @@ class AttemptWriter:
         self.note({"turn": self._turn, "type": "refused", "detail": detail})
 
     def _tell_last(self, detail: str) -> None:
-        """The last line of the events."""
+        """Writes the last line of the events."""
         told = {"ts": wall(), "start": self._order.start, "turn": self._turn, "type": "refused"}
         self._event_ledger.append({**told, "detail": f"{detail} Turns are saved, and what is spent counts, as ever."})
 
     def turn(self, talk: Conversation, seconds: float) -> TurnLine:
-        """The turn's snapshot, then what was said and spent in it, and last the line that says that it is complete."""
+        """Saves the turn: its snapshot, then its output and spending, and last the line that marks it complete."""
         number = self._turn = talk.turn + 1
         with step("turn_snapshot"):
             taken = self._take(f"turn-{number}")
@@ -187,7 +187,7 @@ class AttemptWriter:
         return line
 
     def rest(self, talk: Conversation) -> None:
-        """What came after the last turn."""
+        """Saves what came after the last turn."""
         with step("end_ledgers"):
             for flow in self._flows.values():
                 self._keep_output(flow.rest())
@@ -201,7 +201,7 @@ class AttemptWriter:
             return self._take(f"end-{self._order.start}", large).commit
 
     def close(self) -> None:
-        # After a failed sync a ledger may refuse even this, and that failure is told already.
+        # After a failed sync a ledger may refuse even this, and that failure is reported already.
         with contextlib.suppress(DiskError):
             self._close.close()
 
@@ -216,9 +216,9 @@ class AttemptWriter:
         return sorted({path for change in changes for path in (change.path, change.old_path)})
 
     def _append_spend(self, turn: int, talk: Conversation) -> int:
-        """All of it, for it is counted from here: where it has become long, as one line for each turn.
+        """Appends all spending, as it is counted from here; once the ledger is long, as one line for each turn.
 
-        Each with its conversation: one that is gone on with elsewhere may count on from there.
+        Each with its conversation: one that is resumed elsewhere may continue its count from there.
         """
         if self._is_spend_long is None:
             self._is_spend_long = self._spend.end() > self._order.limits.output_bytes_max

@@ -1,4 +1,4 @@
-"""The agent's process, as its runner sees it: begun, stopped and let go, watched by its pidfd."""
+"""The agent's process, for its runner: starts, stops and continues it, and watches its pidfd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.processes.resources import AttemptResources
 from holdfast.storage.files import disk
 from holdfast.storage.records.attempt_folder import PRIVATE, Running, lock_id
 
-# A process that waits for its vforked child cannot stop, and the child may be stopped by then: so not for ever.
+# A process that waits for its vforked child cannot stop, and the child may be stopped by then, so the wait is bounded.
 STOPPING_S_MAX = 0.05
 STOPPING_POLL_S = 0.001
 FREEZING_S_MAX = 1.0
@@ -30,8 +30,8 @@ COMPLAINT_BYTES_MAX = 1000
 
 
 class Child:
-    """In a group of its own, with the runner's lock in its hands. It is reaped only by `reap`: until then its pid, and
-    so the number of its group, is nobody else's."""
+    """A process in a group of its own, which inherits the runner's lock. Only `reap` reaps it: until then its pid, and
+    so its group's number, is not reused."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Child:
         lock: int,
         room: AttemptResources,
     ) -> None:
-        """Raises OSError where it cannot be executed. process.json is on disk before it is the agent's."""
+        """Raises OSError where it cannot be executed. process.json is on disk before the agent's program starts."""
         runner, self._argv = identity.current(), argv
 
         self._stopped: list[members.Known] = []
@@ -78,7 +78,7 @@ class Child:
                 bufsize=0,
             )
         except ValueError as error:
-            # A NUL in an argument: it is as little executed as a program that is not there.
+            # A NUL in an argument: like a program that does not exist, it cannot be executed.
             raise OSError(errno.EINVAL, str(error)) from None
         finally:
             os.close(stdin)
@@ -95,17 +95,17 @@ class Child:
     _complaint = b""
 
     def heard(self, fd: int, data: bytes) -> None:
-        """What it says first beside its stream may be the sandbox's own."""
+        """Keeps its first output on stderr, which may be the sandbox's own."""
         self._has_spoken = self._has_spoken or fd == self.stdout
         self._complaint += data[: max(0, COMPLAINT_BYTES_MAX - len(self._complaint))] if fd == self.stderr else b""
 
     def not_confined(self, code: int) -> str:
-        """Why the sandbox could not be made, where that is so."""
+        """Why the sandbox could not be made, if that is so."""
         is_wrapped = self._argv[0] == bwrap.PROGRAM and not self._has_spoken
         return bwrap.own_failure(code, self._complaint) if is_wrapped else ""
 
     def stop(self) -> None:
-        """Stops the group, and gives its leader the moment that it takes."""
+        """Stops the group, and waits a moment for its leader to stop."""
         if self._is_reaped:
             return
         self._signal(signal.SIGSTOP)
@@ -113,12 +113,12 @@ class Child:
         seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
         while os.waitid(os.P_PID, self.pid, seen) is None and monotonic() < deadline:
             time.sleep(STOPPING_POLL_S)
-        # Those too that have left the agent's process group.
+        # Also those that have left the agent's process group.
         if self._cgroup is not None:
             self._cgroup.freeze(FREEZING_S_MAX)
             self._cgroup.end_rest()
         else:
-            # The runner adopts what they leave behind, so all of them descend from it.
+            # The runner adopts orphans, so all of them descend from it.
             self._stopped = members.stop_below(os.getpid(), FREEZING_S_MAX)
 
     def go_on(self) -> None:
@@ -134,7 +134,7 @@ class Child:
                 os.killpg(self.pid, number)
 
     def reap(self) -> int:
-        """Waits for its end; the code, or the negative number of the signal that killed it."""
+        """Waits for its end; returns its code, or the negative number of the signal that killed it."""
         code = self._process.wait()
         self._is_reaped = True
         os.close(self.pidfd)

@@ -1,4 +1,4 @@
-"""What an agent's events amount to: the state of the turn machine, the turns, and what belongs to each."""
+"""Folds an agent's events into the state of the turn machine, the turns, and what belongs to each."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.domain.turn import TURN, TurnEvent, TurnState
 from holdfast.storage.records.redact import without_secrets
 
 TEXT_CHARS_MAX = 16_384
-# What one turn may hold of texts: an agent that talks without end, or calls no tool, must not fill the memory.
+# The most text that one turn holds: an agent that prints without end, or calls no tool, must not fill the memory.
 TURN_CHARS_MAX = 4 << 20
 SPENDS_MAX = 1000
 OPEN_MAX = 10_000
 _CUT = "\n… (cut)"
 _SECRET_CHARS_MAX = 4096
 _RECORD_CHARS = 100
-# The longest that a rate limit is believed to last.
+# The longest rate limit that is believed.
 PAUSE_S_MAX = 7 * 86_400.0
 
 
 class Conversation:
-    """Of one start. Everything since the last turn is pending until `next_turn`."""
+    """The events of one start. Everything since the last turn is pending until `next_turn`."""
 
     def __init__(self, turn: int) -> None:
         self.turn = turn
@@ -47,7 +47,7 @@ class Conversation:
         self._open = {call: (tool, -1) for call, (tool, _) in self._open.items()}
 
     def next_turn(self) -> None:
-        """The pending turn is on disk."""
+        """Called when the pending turn is on disk."""
         self.turn += 1
         self.spent += Spend(turns=1)
         self._clear()
@@ -58,7 +58,7 @@ class Conversation:
         return Spend(sum((each.usd for each in self.spends), 0.0), sum(map(_tokens, self.spends)))
 
     def take(self, event: events.AgentEvent) -> bool:
-        """True when the event ends a turn: no tool is at work any more."""
+        """Applies an event. True when it ends a turn: no tool runs any more."""
         match event:
             case events.Said():
                 self._trace({"kind": "said", "text": cut(event.text)})
@@ -81,12 +81,12 @@ class Conversation:
             case events.RateLimited():
                 self.rate_limited = event
             case events.Finished():
-                # The first one counts: whoever can write to the stream may send another.
+                # The first one counts: any process that can write to the stream may send another.
                 self.finished = self.finished or event
         return False
 
     def close(self, event: TurnEvent) -> None:
-        """The agent has ended; where the machine has no such move, it stays where it was."""
+        """Applies the agent's end; where the machine has no such move, the state stays."""
         self.state = TURN.legal(self.state).get(event, self.state)
 
     def _begin(self, tool: events.ToolStarted) -> None:
@@ -103,7 +103,7 @@ class Conversation:
         self._open[tool.call] = (events.ToolStarted(tool.name, tool.call), place if is_kept else -1)
 
     def _trace(self, record: dict[str, Any]) -> bool:
-        """False where the turn has said so much that no more is kept; the first that is not is marked."""
+        """Keeps a record; False where the turn is full. The first one that is left out is marked."""
         was_full = self._chars > TURN_CHARS_MAX
         has_room = self._has_room(sum(len(value) for value in record.values() if isinstance(value, str)))
         if has_room or not was_full:
@@ -133,7 +133,7 @@ class Conversation:
 
 
 def is_deed(event: events.AgentEvent) -> bool:
-    """Whether it shows that the model has answered, or a tool has worked."""
+    """Whether it shows that the model has answered, or a tool has run."""
     return isinstance(event, events.Said | events.ToolStarted | events.ToolEnded | events.Spent | events.Compacted)
 
 
@@ -141,17 +141,15 @@ _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,255}")
 
 
 def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str]:
-    """The event as it may be counted, and what was refused of it, as a sentence: no agent earns by its work, and none
-    says that a limit lasts for ever. What a conversation is called must be fit for a command line.
-
-    """
+    """The event as it may be counted, and what was refused of it, as a sentence: no spending is negative, and no limit
+    lasts for ever. The id of a conversation must be fit for a command line."""
     if isinstance(event, events.Spent):
         return _honest_spent(event)
     if isinstance(event, events.SessionBegan) and not _SESSION.fullmatch(event.id):
         # It becomes an argument of the next start.
         return msgspec.structs.replace(event, id=""), f"The conversation cannot be gone on with by {cut(event.id)!r}."
     if isinstance(event, events.RateLimited) and event.until and not now < event.until <= now + PAUSE_S_MAX:
-        # Neither a number nor a time, or one that is over: then nobody knows how long it lasts.
+        # Neither a number nor a time, or one in the past: then its end is unknown.
         until = now + PAUSE_S_MAX if event.until > now else 0.0
         as_one = f"one until {until:.0f}" if until else "one whose end is not told"
         return msgspec.structs.replace(event, until=until), f"A rate limit until {event.until} counts as {as_one}."
@@ -159,7 +157,7 @@ def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str
 
 
 def _honest_spent(event: events.Spent) -> tuple[events.Spent, str]:
-    """A correction does not lower what was counted, either: a limit was held against that."""
+    """A correction does not lower what was counted, either: limits were checked against that."""
     told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
     wrong = {name: value for name, value in told.items() if not 0 <= value <= NUMBER_MAX}
     if not wrong:
@@ -186,11 +184,11 @@ def _tokens(spent: events.Spent) -> int:
 def cut(text: str) -> str:
     if len(text) <= TEXT_CHARS_MAX:
         return text
-    # Secrets leave it first: half of one looks like none.
+    # Secrets are removed first: half of one would not be recognised.
     return without_secrets(text[: TEXT_CHARS_MAX + _SECRET_CHARS_MAX])[:TEXT_CHARS_MAX] + _CUT
 
 
 def as_record(event: events.AgentEvent) -> dict[str, Any]:
-    """For a ledger: every text in it is cut to the bound."""
+    """The event as a record for a ledger: every text in it is cut to the bound."""
     fields: dict[str, Any] = msgspec.to_builtins(event)
     return {name: cut(value) if isinstance(value, str) else value for name, value in fields.items()}

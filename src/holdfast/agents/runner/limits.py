@@ -1,4 +1,4 @@
-"""When an agent has had enough: dollars, tokens, turns, time, silence, and going round in circles."""
+"""Decides when to stop an agent: dollars, tokens, turns, time, silence, and repeated calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.clock import Awake, gap_of, monotonic
 from holdfast.domain.attempt_records import AttemptLimits, Ending
 from holdfast.domain.spend import Spend
 
-# An agent that said its last word and does not end is ended after this long, and its word counts.
+# An agent that sent its final event and does not exit is ended after this long, and the event counts.
 LINGER_S_MAX = 30.0
 
 
@@ -25,10 +25,10 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class LimitWatch:
-    """Given the time, by its own clock, it says whether it is enough. It looks at nothing else by itself.
+    """Decides whether to stop the agent. Takes the time of its own clock as an argument; does no I/O.
 
-    Its clock leaves out what passes while the runner itself is stopped: then the agent could say nothing, either.
-    `look_s`: how long the runner may mean not to look.
+    Its clock leaves out the time in which the runner itself is stopped: then the agent could not be heard, either.
+    `look_s`: the longest pause between two checks.
     """
 
     def __init__(self, limits: AttemptLimits, look_s: float, clock: Callable[[], float] = monotonic) -> None:
@@ -49,19 +49,19 @@ class LimitWatch:
         self._finished = now
 
     def retrying(self, now: float, trouble: str) -> None:
-        """The agent could not reach its model, and tries again."""
+        """The agent could not reach its model, and retries."""
         self._retrying = now if self._retrying is None else self._retrying
         self._trouble = trouble
 
     def reached(self) -> None:
-        """It has done something else than to try again."""
+        """The agent has done something else than retry."""
         self._retrying = None
 
     def now(self) -> float:
         gaps = self._awake.gaps
         now = self._awake.now()
         if self._awake.gaps > gaps:
-            # It has the whole time again to be heard.
+            # The agent has the whole time again to be heard.
             self._heard = now
             self._finished = now if self._finished is not None else None
         return now
@@ -70,7 +70,7 @@ class LimitWatch:
         return now - self._began
 
     def next_s(self, now: float) -> float:
-        """How long nothing can be overdue."""
+        """Seconds until something may be overdue."""
         limits = self._limits
         times = [self._began + limits.timeout_s, self._heard + limits.stall_timeout_s]
         if limits.caps.seconds is not None:
@@ -98,7 +98,7 @@ class LimitWatch:
         return None
 
     def call(self, call: tuple[str, str]) -> Stop | None:
-        """A tool was called: the same one, with the same input, only so often in a row."""
+        """Counts calls of the same tool with the same input in a row."""
         self._same_calls = self._same_calls + 1 if call == self._call else 1
         self._call = call
         most = self._limits.same_calls_max

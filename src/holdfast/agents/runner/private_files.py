@@ -1,7 +1,7 @@
-"""The files that only one start of an agent needs: written before it, and what is secret in them gone behind it.
+"""The files for one start of an agent: written before it; those with secrets are removed after it.
 
-While there is a secret in them, a mark in the data root says so: a runner that is killed leaves it behind, and whoever
-finds it removes what is left (engine/leftovers.py).
+While a file has a secret in it, a mark in the data root says so: a killed runner leaves the mark behind, and the next
+run removes what is left (engine/leftovers.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.storage.files import disk
 
 
 def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
-    """Anew for each start: nothing of an earlier one is left."""
+    """Writes them anew for each start: nothing of an earlier one is left."""
     folder = files.agent
     if folder.exists():
         disk.remove_tree(folder)
@@ -39,7 +39,7 @@ def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
 def remove_secrets(layout: Layout, files: Attempt, launch: Launch) -> None:
     if secret := _secret_files(launch):
         for name in secret:
-            # Behind a link that the agent has made, it is somebody else's file.
+            # Behind a link that the agent has made, it is another file.
             if is_real((files.agent / name).parent, files.agent):
                 disk.unlink(files.agent / name, missing_ok=True)
         disk.unlink(_mark(layout, files), missing_ok=True)

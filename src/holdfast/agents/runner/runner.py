@@ -1,14 +1,14 @@
-"""The runner: one process that lets one agent work on one attempt, and makes each of its turns durable.
+"""The runner: one process that runs one agent on one attempt, and makes each of its turns durable.
 
     python -m holdfast.agents.runner.runner DATA_ROOT ATTEMPT START ORDER [INTENT]
 
 ORDER is the digest of the blob with the `Order`. INTENT names the journal entry that the start was intended with, and
-is in every file that says what became of it. Whoever starts it gives it a process group of its own, /dev/null to
-read from, and a log for its own words; it reports to nobody, and everything it has to say is in the attempt's folder.
+is in every file about its result. The starter gives it a process group of its own, /dev/null as input, and a log for
+its own messages; its results are in the attempt's folder alone.
 
-- It takes `alive.lock`, then `start-<n>`. Where another was first, it does nothing.
-- A turn: the agent's group is stopped, the tree is taken, the ledgers are synced, and last the line in turns.jsonl;
-  then the group goes on. What has no line in turns.jsonl did not happen: the next start does it again.
+- It takes `alive.lock`, then `start-<n>`. If another process was first, it does nothing.
+- A turn: the agent's group is stopped, the snapshot is taken, the ledgers are synced, and last the line in turns.jsonl;
+  then the group continues. What has no line in turns.jsonl did not happen: the next start does it again.
 - exit.json is written when no process of the start is left and the last snapshot is on disk.
 - SIGTERM, or a file `stop` in the attempt's folder, ends the agent.
 """
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from holdfast.ports import HookedStream
 
 LOCK_WAIT_S_MAX, TICK_S_MAX = 10.0, 1.0
-# Events are for those who look on: a turn's are durable with it, the others as often as this.
+# Events are for observers: a turn's are durable with it, the others as often as this.
 FLUSH_S = 1.0
 READ_BYTES, READS_BEFORE_A_HOOK_MAX = 1 << 16, 1000
-# This process has done nothing: another has this start, or the start before has not ended and nobody has this one.
+# This process has done nothing: another one has this start, or the start before still holds the lock.
 EXIT_NOT_OURS, EXIT_LOCKED = 3, 4
 
 
@@ -83,7 +83,7 @@ class Runner:
         except (HoldfastError, OSError, subprocess.SubprocessError) as failure:
             self._fail(failure)
         finally:
-            # Also where the runner itself is wrong: an agent is never left without one.
+            # Also where the runner itself has a bug: an agent is never left without a runner.
             self._end_processes()
         return self._finish()
 
@@ -147,12 +147,12 @@ class Runner:
                     self._hear_hooks(child)
 
     def _pause_s(self) -> float:
-        """Not longer than until something may be overdue; a file `stop` is looked for now and then."""
+        """How long to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
         is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
         return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(self._watch.now()))
 
     def _is_enough(self) -> bool:
-        """Shows that the runner is at work, and asks whether the agent may go on."""
+        """Shows a heartbeat, and decides whether the agent may continue."""
         now = self._watch.now()
         assert self._record is not None
         if now >= self._next_beat:
@@ -171,19 +171,19 @@ class Runner:
         return self._verdict is not None
 
     def _look_at_room(self) -> None:
-        """Tells of a limit of the machine that the agent has come up against, and ends it where it must."""
+        """Reports a resource limit that the agent has reached, and ends the agent where it must."""
         if (found := self._room.look()) is not None:
             self._tell(f"Over a limit: {found.told}.")
             if found.is_over:
                 self._verdict = self._verdict or start_outcome.over("The agent was ended", found, self._order.task)
 
     def _tell(self, detail: str) -> None:
-        """Puts among the events what was refused, and why."""
+        """Adds to the events what was refused, and why."""
         assert self._record is not None
         self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": detail})
 
     def _read(self, fd: int) -> bool:
-        """One piece of what the agent says; False at the end of it, or where there is nothing now."""
+        """Reads one piece of the agent's output; False at its end, or where there is nothing now."""
         assert self._record is not None
         assert self._child is not None
         try:
@@ -199,7 +199,7 @@ class Runner:
         return bool(data)
 
     def _hear_hooks(self, child: Child) -> None:
-        """What waits in a hook is told before it, and goes on when its turn is saved; not at all once it is enough."""
+        """Reads all output before each waiting hook, then answers it when its turn is saved; not after a verdict."""
         for call in hook.waiting(self._files.agent):
             for _ in range(READS_BEFORE_A_HOOK_MAX):
                 if not self._read(child.stdout):
@@ -220,7 +220,7 @@ class Runner:
                 self._take(event)
 
     def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
-        """`is_waiting`: the agent does nothing until it is told to go on."""
+        """`is_waiting`: the agent does nothing until it is answered."""
         assert self._record is not None
         now = self._watch.now()
         event, refused = honest(event, wall())
@@ -251,12 +251,12 @@ class Runner:
     def _end_turn(self, is_waiting: bool) -> Stop | None:
         assert self._record is not None
         assert self._child is not None
-        if stops := not is_waiting or self._order.sandbox != "none":  # Who is confined may only say that it waits.
+        if stops := not is_waiting or self._order.sandbox != "none":  # A confined agent may only claim to wait.
             self._child.stop()
         attempt_folder.beat(self._files)
         line = self._record.turn(self._talk, self._watch.now() - self._turn_began)
         self._talk.next_turn()
-        # Where its turn could not be saved, it does nothing more: it is ended as it stands.
+        # If the turn could not be saved, the agent does not continue: it is ended as it is.
         if stops:
             self._child.go_on()
         self._wake()
@@ -265,7 +265,7 @@ class Runner:
         return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
 
     def _wake(self) -> None:
-        """Tells the orchestrator, if there is one, that there is something to read."""
+        """Signals the orchestrator, if there is one, that there is something to read."""
         with step("wake"), contextlib.suppress(HoldfastError):
             disk.touch(self._layout.signals / "WAKEUP")
 
@@ -276,11 +276,11 @@ class Runner:
         if self._child is None:
             return
         with step("end_processes"):
-            # The agent is a zombie until it is reaped, so its group cannot be anybody else's meanwhile.
+            # The agent is a zombie until it is reaped, so its group number is not reused meanwhile.
             order = self._order
             self._look_at_room()
             starts.end_processes(self._files, order.attempt, order.start, order.limits.grace_s, descendants=True)
-            # The group is gone with them, and the last snapshot's git needs one.
+            # The control group is gone with them, and the last snapshot's git needs one.
             self._room.open()
             self._code = self._reap()
 
@@ -318,7 +318,7 @@ class Runner:
         if self._child is not None and (lost := start_outcome.lost(self._order, self._files)):
             self._verdict = Stop(Ending.WORKTREE_LOST, lost)
         exit = self._exit(snapshot)
-        # With the folder the start was lost: it is taken again, unless recovery was first.
+        # If the folder was deleted, the start is claimed again, unless recovery was first.
         is_ours = self._files.start(self._order.start).exists()
         if not is_ours and not _claim(self._files, self._order):
             return exit
@@ -329,7 +329,7 @@ class Runner:
         return exit
 
     def _last_snapshot(self) -> str:
-        """With all that fits, where something does not: then that is how the start has ended."""
+        """Leaves out what is too large: then that is how the start has ended."""
         assert self._record is not None
         try:
             return self._record.last_snapshot("refuse" if self._verdict is None else "leave_out")

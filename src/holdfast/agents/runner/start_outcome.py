@@ -1,4 +1,4 @@
-"""How a start ended, in words, by what the agent said and what became of its process."""
+"""Decides how a start ended, from the agent's events and the end of its process."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def rate_limited(talk: Conversation) -> Stop:
     return Stop(Ending.RATE_LIMITED, event.detail or "The agent has reached a rate limit.", until=event.until)
 
 
-# A pause that was of no use is followed by one of twice its length, within these bounds.
+# A pause that did not help is followed by one of twice its length, within these bounds.
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 3600.0
 
 
 def not_so_soon(verdict: Stop, before: Exit | None, start: int, now: float, *, worked_s: float) -> Stop:
-    """Of a start that has come to nothing but a rate limit: where the one before it ended so, too, it pauses longer.
+    """Lengthens the pause of a start that came to nothing but a rate limit, if the one before it ended so, too.
 
     `before` is how that one ended, `worked_s` how long this one took.
     """
@@ -50,7 +50,8 @@ def not_so_soon(verdict: Stop, before: Exit | None, start: int, now: float, *, w
     return msgspec.structs.replace(verdict, until=max(verdict.until, until))
 
 
-# Why a program cannot be executed through no fault of the task: it is missing, or the machine lacks something.
+# Errors that keep a program from being executed through no fault of the task: it is missing, or the machine lacks
+# something.
 MACHINE_ERRORS = frozenset(
     getattr(errno, name)
     for name in (
@@ -66,13 +67,13 @@ _CANNOT = {
 
 
 def cannot(finished: Finished) -> Stop | None:
-    """Why the agent cannot go on, however often it tries; None where it says no such thing."""
+    """Why the agent cannot continue, however often it tries; None where it does not say so."""
     ending = None if finished.ok else _CANNOT.get(finished.kind)
     return None if ending is None else Stop(ending, finished.detail)
 
 
 def lost(order: Order, files: Attempt) -> str:
-    """What an agent has taken away, and could not go on without, as a sentence; empty where all is there."""
+    """What an agent has deleted and could not continue without, as a sentence; empty where all is there."""
     if not Path(order.worktree).is_dir():
         return f"The agent's worktree {order.worktree} was deleted. Its turns are kept as snapshots."
     if not files.start(order.start).exists():
@@ -81,9 +82,9 @@ def lost(order: Order, files: Attempt) -> str:
 
 
 def judge(verdict: Stop | None, talk: Conversation, code: int | None, *, is_wrapped: bool) -> Stop:
-    """How it ended. What the agent says counts only where its process ended as it should.
+    """How the start ended. What the agent says counts only where its process ended as it should.
 
-    `is_wrapped`: its code comes by way of another process, which tells of a signal as a shell does.
+    `is_wrapped`: its code comes through another process, which reports a signal as a shell does.
     """
     finished = talk.finished
     if verdict is not None:
@@ -123,19 +124,19 @@ def over(what: str, reached: LimitReached, task: str) -> Stop:
 
 
 def explained(verdict: Stop, reached: LimitReached | None, task: str) -> Stop:
-    """An agent that failed or died when it had come up against a limit has done so for that."""
+    """Blames a reached limit for the failure or death of an agent."""
     if reached is None or verdict.ending not in (Ending.CRASHED, Ending.FAILED):
         return verdict
     return over(verdict.detail.removesuffix("."), reached, task)
 
 
 def failed(order: Order, failure: Exception, reached: LimitReached | None, *, has_begun: bool) -> Stop:
-    """Why the runner could not go on. `has_begun`: the agent was started."""
+    """Why the runner could not continue. `has_begun`: the agent was started."""
     told = f"The runner could not go on: {failure}"
     if isinstance(failure, SnapshotTooLarge):
         return Stop(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)
     if isinstance(failure, HoldfastError) and (is_environment(failure) or is_fatal(failure)):
-        # What a git of ours could not have, the agent's processes had.
+        # The agent's processes used up what a git of ours needed.
         if reached is not None and not is_fatal(failure):
             return over(told.removesuffix("."), reached, order.task)
         return Stop(Ending.ENVIRONMENT, told)
