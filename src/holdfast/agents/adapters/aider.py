@@ -1,7 +1,7 @@
-"""Aider: one message, answered by edits. It does not stream, because only then it tells the tokens that were counted.
+"""Aider: one message, answered by edits. Without streaming, because only then does it report the counted tokens.
 
-What happened stands in its log of events, which goes to the same place as its words: JSON lines between the text. An
-answer's edits are written all at once, and then named: they are one turn. It runs no commands without being asked.
+Its log of events goes to the same output as its text: JSON lines between the text. The edits of one
+answer are written all at once, and then named: they are one turn. It runs no commands on its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API
 _EDITED = "Applied edit to "
 _ERROR = "litellm."
 _RETRY = "Retrying in "
-# What Aider says behind an error's own words.
+# What Aider prints after an error's own text.
 _NO_KEY = "The API provider is not able to authenticate you"
 _LIMITED = "The API provider has rate limited you"
 _REFUSED = "The API provider has refused the request"
@@ -56,12 +56,12 @@ class Aider(Cli):
         argv += ["--chat-history-file", "{files}/chat.md", "--input-history-file", "{files}/input"]
         argv += ["--model-settings-file", "{files}/model-settings.yml"]
         argv += ["--model", work.model] if work.model else []
-        # A longer history it has another model summarise behind the work, and counts that nowhere. A start has one
-        # message, so that nothing needs a summary.
+        # It would have another model summarise a longer history, without counting that. A start has one
+        # message, so nothing needs a summary.
         argv += ["--max-chat-history-tokens", "1000000000"]
         # A message whose first letter is / or ! would be a command of Aider's own.
         files = {"prompt.md": f"\n{work.prompt}", "model-settings.yml": _MODEL_SETTINGS}
-        # Lines are not to be broken, and a page that it wants to show is shown to nobody.
+        # No line breaks, and no browser for a page that it wants to show.
         env = {"COLUMNS": "10000", "BROWSER": "true"}
         return Launch(tuple(argv), env=env, files=files, stream=self.name, model=work.model)
 
@@ -136,7 +136,7 @@ class AiderStream:
             yield events.Spent(cost or prices.usd(self._model, *tokens), *tokens, self._model, estimated=not cost)
 
     def _answer(self, text: str) -> Iterator[events.AgentEvent]:
-        """A line of the answer, or of an error in its place: then it is the first one."""
+        """Reads a line of the answer, or of an error in its place, which is then the first line."""
         is_error = bool(self._text) and self._text[0].startswith(_ERROR)
         if is_error and text.startswith(_RETRY):
             self._error = self._text[0]
@@ -177,6 +177,6 @@ class AiderStream:
 
 
 def _seconds(text: str) -> float:
-    """Of a line such as `Retrying in 0.5 seconds...`."""
+    """The number in a line such as `Retrying in 0.5 seconds...`."""
     number = text.removeprefix(_RETRY).partition(" ")[0]
     return float(number) if number.replace(".", "", 1).isdigit() and len(number) < 8 else 0.0

@@ -1,7 +1,7 @@
 """Claude Code: `claude -p` with its JSON stream. Its hook after each tool is the turn's barrier.
 
-The stream's partial messages are asked for, because only they tell what an answer cost before its tools begin; the
-last line has the cost as Claude Code counts it, and what was counted before is made even with it.
+It asks for partial messages, because only they report an answer's usage before its tools begin; the
+last line has the cost as Claude Code counts it, which corrects what was counted before.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 # The first refused key may be one that is about to be renewed.
 REFUSED_KEYS_MAX = 2
-# Each says that the model is reached by way of a cloud, which has a sign-in of its own.
+# Each says that the model is reached through a cloud, which has a sign-in of its own.
 CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
-# What Claude Code says in place of an answer; also where it calls that a success.
+# What Claude Code prints in place of an answer, also where it calls that a success.
 _API_ERROR = re.compile(r"API Error\b|(?:Request timed out|Connection error)\.?\Z", re.IGNORECASE)
 _USAGE_LIMIT = re.compile(
     r"(?:Claude(?: AI)? usage limit reached|You've (?:hit|reached) your (?:\w+ ){0,3}limit\b)", re.IGNORECASE
@@ -41,7 +41,7 @@ def is_usage_limit(told: str) -> bool:
     return _USAGE_LIMIT.match(told) is not None
 
 
-# What it keeps beside the conversations, and can do without.
+# What it keeps beside the conversations, and does not need.
 _FORGOTTEN = (
     "todos", "tasks", "shell-snapshots", "session-env", "sessions", "file-history", "paste-cache", "debug", "statsig",
     "telemetry", "cache", "backups", "projects", "history.jsonl", "stats-cache.json", ".claude.json.*",
@@ -66,7 +66,7 @@ class Claude(Cli):
             return True
         if (home("CLAUDE_CONFIG_DIR", ".claude") / ".credentials.json").exists():
             return True
-        # With another provider the cloud's own sign-in counts, on a Mac the keychain; and a program may know the key.
+        # With a cloud its own sign-in counts, on a Mac the keychain; and a helper program may have the key.
         elsewhere = sys.platform == "darwin" or self.has_any(*CLOUDS)
         settings = ("settings.json", "settings.local.json")
         folders = (home("CLAUDE_CONFIG_DIR", ".claude"), Path(".claude"), Path("/etc/claude-code"))
@@ -86,7 +86,7 @@ class Claude(Cli):
             files["mcp.json"] = msgspec.json.encode({"mcpServers": servers}).decode()
         env = {"DISABLE_AUTOUPDATER": "1"}
         if os.geteuid() == 0:
-            # Without it Claude Code does not work unasked as root.
+            # Without it Claude Code refuses to work without asking as root.
             env["IS_SANDBOX"] = "1"
         return Launch(
             tuple(argv),
@@ -102,7 +102,7 @@ class Claude(Cli):
 
 
 def _homes(folder: Path) -> tuple[Home, ...]:
-    """In `projects` there is a folder for each worktree, with its conversations and what it is told at each start."""
+    """`projects` has a folder for each worktree, with its conversations and its memory."""
     return Home(str(folder), forgotten=_FORGOTTEN), Home(str(folder / "projects"), ("{worktree}",), ("*",))
 
 
@@ -113,7 +113,7 @@ _SETTINGS = msgspec.json.encode(
 
 
 def _response(response: object) -> str:
-    """What a tool answered: of a command what it printed, of all else the text or the whole record."""
+    """A tool's output: what a command printed, or else the text or the whole record."""
     printed = [json_fields.text(response, name) for name in ("stdout", "stderr")]
     is_command = isinstance(response, dict) and "stdout" in response
     return "\n".join(filter(None, printed)) if is_command else json_fields.as_text(response)
@@ -191,7 +191,7 @@ class ClaudeStream:
                     yield events.Retrying(why, json_fields.count(record, "attempt"), delay_s)
 
     def _partial(self, event: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        """The usage that a message begins with is made good by the one that it ends with."""
+        """Counts a message's usage: first the one at its start, then the difference to the one at its end."""
         if event.get("type") == "message_start":
             self._usage = (0, 0, 0, 0)
             self._model = json_fields.text(event, "message", "model") or self._model
@@ -211,7 +211,7 @@ class ClaudeStream:
             yield self._spent(new + read + written, out, cost, estimated=True)
 
     def _spent(self, tokens_in: int, tokens_out: int, cost: float, *, estimated: bool) -> events.Spent:
-        """Estimated, or what makes the estimates even with what it cost."""
+        """Counts an estimate, or the correction of the estimates to the true cost."""
         self._counted_in += tokens_in
         self._counted_out += tokens_out
         self._counted_usd += cost
@@ -240,11 +240,11 @@ class ClaudeStream:
             )
 
     def _result(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        """The first one counts: whoever can write to the stream may send another."""
+        """The first one counts: any process that can write to the stream may send another."""
         if self._has_result:
             return
         self._has_result = True
-        yield from self._make_even(record)
+        yield from self._correct_estimates(record)
         told = json_fields.text(record, "result") or json_fields.text(record, "subtype").replace("_", " ")
         status = json_fields.count(record, "api_error_status")
         is_error = bool(record.get("is_error")) or status >= 400 or bool(_API_ERROR.match(told))
@@ -262,7 +262,7 @@ class ClaudeStream:
         elif self._error == "overloaded" or status >= 500:
             yield from self._finish(events.Finished(False, told, events.UNREACHABLE))
         elif _API_ERROR.match(told) or is_usage_limit(told):
-            # Behind these words stands what the server said, and not the model.
+            # The rest of the text is from the server, not from the model.
             yield from self._finish(Claude.trouble(told, status=status))
         else:
             yield from self._finish(events.Finished(False, told))
@@ -271,13 +271,13 @@ class ClaudeStream:
         self._is_finished = True
         yield event
 
-    def _make_even(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        """What the partial messages did not tell: other models' work, and the difference to the true cost."""
+    def _correct_estimates(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
+        """Counts what the partial messages lacked: other models' work, and the difference to the true cost."""
         used = [each for each in json_fields.inner(record, "modelUsage").values() if isinstance(each, dict)]
         into = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
         tokens_in = sum(json_fields.count(each, name) for each in used for name in into) - self._counted_in
         tokens_out = sum(json_fields.count(each, "outputTokens") for each in used) - self._counted_out
         cost = json_fields.number(record, "total_cost_usd") - self._counted_usd
         if used:
-            # Also where nothing is left: that says that the estimates were right.
+            # Also where nothing is left: that confirms the estimates.
             yield self._spent(max(tokens_in, 0), max(tokens_out, 0), max(cost, 0.0), estimated=False)

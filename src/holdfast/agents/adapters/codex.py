@@ -1,4 +1,4 @@
-"""Codex: `codex exec --json`. It counts the tokens of the whole conversation, and tells them at its end only."""
+"""Codex: `codex exec --json`. It reports the tokens of the whole conversation, at its end only."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _AGAIN = "Reconnecting"
 _TRIES = re.compile(r"\b(\d{1,4})/\d{1,4}\b")
 
 
-# Below its folder, with a folder for each worktree; and what it calls its own one.
+# The folder of conversations below Codex's own, with a folder for each worktree; and Codex's name for its own.
 CONVERSATIONS, _SESSIONS = "holdfast", "sessions"
-# What it keeps beside the conversations, and can do without.
+# What it keeps beside the conversations, and does not need.
 _FORGOTTEN = (
     CONVERSATIONS, _SESSIONS,
     "*.sqlite*", "log", "logs", "tmp", ".tmp", "cache", "shell_snapshots", "history.jsonl", "session_index.jsonl",
@@ -58,7 +58,7 @@ class Codex(Cli):
         folder = home("CODEX_HOME", ".codex")
         if (folder / "auth.json").exists():
             return True
-        # A provider of its own has a key of any name, or none; and a keyring may have what no file has.
+        # A custom provider has a key of any name, or none; and the key may be in a keyring instead of a file.
         return None if mentions(folder / "config.toml", "model_provider", "env_key", "credentials_store") else False
 
     def call(self, work: Work) -> Launch:
@@ -85,19 +85,19 @@ class Codex(Cli):
 
 
 def _home(folder: Path) -> Home:
-    """It has one folder for the conversations of all worktrees: in the sandbox that is another one for each."""
+    """Codex has one folder for the conversations of all worktrees: the sandbox gives each worktree its own."""
     return Home(str(folder), (f"{CONVERSATIONS}/{{worktree}}",), _FORGOTTEN, seen_as=_SESSIONS)
 
 
-# A server's command, behind the names of its variables and of those that its secrets are in.
+# Runs a server's command; its arguments begin with pairs: a variable, and the variable that has its secret.
 _RENAMED = 'while [ "$1" != -- ]; do eval "export $1=\\"\\$$2\\""; unset "$2"; shift 2; done; shift; exec "$@"'
 
 
 def _server(server: McpServer, number: int) -> tuple[dict[str, str], dict[str, str]]:
-    """As options, in TOML. What refers to a secret goes by way of a variable: options are seen by everybody.
+    """The server as options, in TOML. Secrets are passed in variables, as every user can see options.
 
-    The variable is the server's own, whatever the secret is called: two servers may have a TOKEN each, and Codex, which
-    has these variables too, one of its own. A server that is a command gets it under the name that it wants.
+    Each server has variables of its own: two servers may have a TOKEN each, and Codex, which
+    has these variables too, one of its own. A server that is a command gets them under the names that it wants.
     """
     options: dict[str, str] = {}
     given = server.headers if server.url else server.env
@@ -120,7 +120,7 @@ def _server(server: McpServer, number: int) -> tuple[dict[str, str], dict[str, s
 
 
 def _toml(value: str | list[str]) -> str:
-    """A text, or a list of texts: TOML writes them as JSON does."""
+    """A text, or a list of texts, which TOML writes as JSON does."""
     return msgspec.json.encode(value).decode()
 
 
@@ -180,7 +180,7 @@ class CodexStream:
         total = json_fields.count(usage, "input_tokens"), json_fields.count(usage, "output_tokens")
         tokens_in, tokens_out = (max(now - before, 0) for now, before in zip(total, self._counted, strict=True))
         if tokens_in or tokens_out:
-            # How many of the new tokens came from the cache is known for a conversation as a whole only.
+            # The share of cached tokens is known for the conversation as a whole only.
             read = json_fields.count(usage, "cached_input_tokens") * tokens_in // max(total[0], 1)
             cost = prices.usd(self._model, tokens_in, tokens_out, read=read)
             yield events.Spent(cost, tokens_in, tokens_out, self._model, estimated=True)
@@ -192,10 +192,10 @@ class CodexStream:
             yield refused("it ended without a word and without a deed.")
 
     def _trouble(self, told: str, *, is_last: bool) -> Iterator[events.AgentEvent]:
-        """Codex tries again by itself, and says so; what it cannot mend by that is the end."""
+        """Codex retries by itself, and says so; a trouble that no retry can mend is the end."""
         if told.startswith(_AGAIN) and not is_last:
             if error_phrases.is_limited(told):
-                # Before it tries again it waits for as long as the server asks, which may be hours, without a word.
+                # Before it retries it waits for as long as the server asks, which may be hours, without output.
                 event: events.AgentEvent = events.RateLimited(resets.until(told, wall()), told)
             else:
                 tries = _TRIES.search(told)

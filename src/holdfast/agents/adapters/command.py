@@ -13,7 +13,7 @@ from holdfast.ports import Work
 
 
 class _Plain:
-    """What a command is, as far as nobody has said more."""
+    """The defaults of an agent that is only a command."""
 
     resumes = False
     can = Can()
@@ -34,7 +34,7 @@ class _Plain:
 
 
 class Command(_Plain):
-    """A task's own command. The prompt is in the file that HOLDFAST_PROMPT_FILE names, for who wants to read it."""
+    """A task's own command. It can read the prompt from the file that HOLDFAST_PROMPT_FILE names."""
 
     name = "command"
 
@@ -104,7 +104,7 @@ def _tells_tokens(declared: DeclaredAgent) -> bool:
 
 
 def _filled(part: str, given: dict[str, str]) -> str:
-    """What is put in is not looked through again: a prompt may speak of {model}."""
+    """Fills in placeholders once: a prompt may itself contain {model}."""
     import re
 
     return re.sub(r"\{(?:prompt|model|session)\}", lambda found: given[found[0]], part)

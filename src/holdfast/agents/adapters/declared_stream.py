@@ -1,4 +1,4 @@
-"""Reading the JSON lines of a declared agent, by a mapping from the parts of our events to places in its lines.
+"""Reads the JSON lines of a declared agent, by a mapping from the fields of our events to paths in its lines.
 
     events:
       tool_started.when: type=tool_use      which lines are this event: the value at a place is this one
@@ -6,9 +6,9 @@
       finished.when: type=result
       finished.ok: subtype=success          a yes-or-no field may be a comparison, or `!place`: whether it is false
 
-An event without a `when` is in every line that has its first field. A line may be several events: they come in the
-order of the mapping. A field of text takes any value, as JSON where it is no text. Tokens without a `spent.usd` are
-given their price.
+An event without a `when` is in every line that has its first field. A line may be several events, in the
+order of the mapping. A text field takes any value, as JSON where it is no text. Tokens without a `spent.usd` are
+priced by the list.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"[0-9]{1,9}")
 
 class Mapped:
     def __init__(self, events: Mapping[str, str], model: str = "") -> None:
-        """`model`: the one that was asked for, where a line does not name it."""
+        """`model`: the requested one, where a line does not name it."""
         self._model = model
         self._rules: dict[str, dict[str, str]] = {}
         for key, place in events.items():
@@ -54,7 +54,7 @@ class Mapped:
         return msgspec.structs.replace(event, usd=usd, model=model, estimated=True)
 
     def end(self, code: int) -> Sequence[AgentEvent]:
-        """An agent that has a last word, and did not say it, has not finished."""
+        """An agent whose mapping has a final event, and did not send it, has not finished."""
         if self._is_finished or "finished" not in self._rules:
             return ()
         return (broke_off(code),)
@@ -74,7 +74,7 @@ def _events(kind: str, rules: Mapping[str, str], record: Any) -> list[AgentEvent
         return [msgspec.convert(found, struct, strict=False)]  # type: ignore[list-item]
     except msgspec.ValidationError as error:
         told = Unfit(f"A line that should be {kind} is not: {error}.")
-    # That there is a limit is certain, whatever is said of its end.
+    # The limit itself is certain, even if its end is not.
     return [told, RateLimited(detail=_as_text(found.get("detail", "")))] if struct is RateLimited else [told]
 
 

@@ -1,10 +1,10 @@
 """Gemini CLI: `gemini --output-format stream-json`.
 
-Its stream tells the tokens at its end only; what each answer took is in Gemini CLI's own record of the conversation,
-which is read along. That it waits for a rate limit stands in what it prints beside the stream.
+Its stream reports the tokens at its end only; those of each answer are in Gemini CLI's own record of the conversation,
+which is read meanwhile. That it waits for a rate limit is in its other output.
 
-A settings file that is neither the user's nor the project's it takes only where root owns it and every folder above it.
-So it is given no hooks; and MCP servers as an extension, in a home for this start that leads to the user's own in all
+It accepts another settings file than the user's and the project's only where root owns it and every folder above it.
+So it gets no hooks; and MCP servers as an extension, in a home for this start that links to the user's own in all
 else: settings, sign-in, conversations. Without servers it has the user's own home.
 """
 
@@ -32,7 +32,7 @@ EXTENSION = "holdfast-servers"
 EXIT_AUTH = 41
 TEXT_CHARS_MAX = 1 << 20
 CHAT_LINE_BYTES_MAX = 8 << 20
-# More answers than any conversation has: behind them none is counted any more, and the memory stays as it is.
+# More answers than any conversation has: later ones are not counted, so memory stays bounded.
 ANSWERS_MAX = 100_000
 _RETRY = re.compile(r"(?:Attempt \d+ failed|Suggested retry after).*Retrying after (\d{1,9})ms")
 _LIMITED = re.compile(r"Attempt (\d{1,3}) failed with (?:status )?429")
@@ -67,7 +67,7 @@ class Gemini(Cli):
         argv = [self.program, "--output-format", "stream-json", *self.flags, "--skip-trust"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
-        # One process: the one that works is the one that is watched.
+        # One process only: the one that we watch.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
         files = links = {}
         if self.servers:
@@ -96,7 +96,7 @@ def _folder() -> Path:
 
 
 def _homes(folder: Path) -> tuple[Home, ...]:
-    """In `tmp` are a folder for each project and `bin`, whose programs it runs; in `history` git folders of its own."""
+    """`tmp` has a folder for each project and `bin`, whose programs it runs; `history` has git folders of its own."""
     return (
         Home(str(folder), forgotten=("tmp", "history", "projects.json*", "state.json*")),
         Home(str(folder / "tmp"), ("{worktree}",), ("*",), marker=".project_root"),
@@ -105,7 +105,7 @@ def _homes(folder: Path) -> tuple[Home, ...]:
 
 
 def _links(folder: Path) -> dict[str, str]:
-    """All that is in Gemini CLI's own folder, each extension by itself; the conversations also where none is yet."""
+    """Links to all of Gemini CLI's own folder, each extension by itself; to the conversations even before the first."""
     own = (*_entries(folder), *_entries(folder / "extensions"))
     found = {f".gemini/{path.relative_to(folder)}": str(path) for path in own}
     found[".gemini/tmp"] = f"{folder / 'tmp'}/"
@@ -130,7 +130,7 @@ def stream(launch: Launch) -> GeminiStream:
 
 class GeminiStream:
     def __init__(self, counted: tuple[int, int] = (0, 0), model: str = "", session: str = "") -> None:
-        """`session`: the one that is gone on with. It is looked at before the agent starts."""
+        """`session`: the one to resume. Its record is read before the agent starts."""
         self._model = model
         self._chat = Chat(_folder(), session)
         before = self._chat.answers()
@@ -203,13 +203,13 @@ class GeminiStream:
             yield events.SessionBegan(session, self._model)
         else:
             self._chat, self._new = Chat(_folder(), session), session
-        # What an earlier start did not live to tell.
+        # What an earlier start spent and did not report before it died.
         if any(self._untold):
             yield self._spent(self._model, *self._untold)
             self._untold = (0, 0)
 
     def _answered(self) -> Iterator[events.AgentEvent]:
-        """A conversation can be gone on with from the first answer on; one without any is thrown away."""
+        """Reports the conversation at its first answer: from then on it can be resumed; one without any is dropped."""
         self._has_done, self._error, self._awaits_answer = True, "", False
         if self._new:
             yield events.SessionBegan(self._new, self._model)
@@ -240,10 +240,10 @@ class GeminiStream:
         if record.get("status") != "success":
             yield _trouble(json_fields.text(record, "error", "message") or self._error)
         elif self._error:
-            # It calls it a success when it has stopped itself.
+            # It reports a success also when it has stopped itself.
             yield _trouble(self._error)
         elif self._awaits_answer:
-            # So it does when the connection was lost before a word of the answer, and its own record has none.
+            # And when the connection was lost before the answer began, so that its own record has none.
             told = "The model's answer to the last tool did not come, though Gemini CLI calls it a success."
             yield events.Finished(False, told, events.UNREACHABLE)
         elif self._has_done:
@@ -252,11 +252,11 @@ class GeminiStream:
             yield refused("it ended without a word and without a deed.")
 
     def _beside(self, line: bytes) -> Iterator[events.AgentEvent]:
-        """What it prints beside its stream."""
+        """Reads its output beside the stream."""
         text = line[:4096].decode(errors="replace")
         retry = _RETRY.match(text)
         if retry and not error_phrases.is_unreachable(text) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
-            # Its own pause is somewhat longer than the server's words, which stand before it.
+            # Its own pause is somewhat longer than the server's, which the text before it names.
             until = resets.until(text, wall()) or wall() + wait_s
             yield events.RateLimited(until, f"The model's rate limit lasts for {until - wall():.0f} s.")
         elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
@@ -271,7 +271,7 @@ def _trouble(told: str) -> events.Finished | events.RateLimited:
         return refused(told)
     found = Gemini.trouble(told)
     if isinstance(found, events.Finished) and found.kind == events.QUOTA:
-        # It calls a quota also what is over in a minute.
+        # It calls a limit that ends in a minute a quota, too.
         is_long = re.search(r"\bdaily\b|\bper day\b|\bbilling\b|\blimit: 0\b", low)
         return found if is_long else events.RateLimited(0.0, told)
     return found
@@ -288,7 +288,7 @@ class Chat:
         self._seen: set[str] = set()
 
     def answers(self) -> list[tuple[str, int, int, int]]:
-        """Those that are new since it was asked last: model, tokens in and out, those of the cache among the former."""
+        """The answers since the last call: model, tokens in and out, and how many of those in were cached."""
         if not re.fullmatch(r"[0-9a-fA-F-]{8,64}", self.session):
             return []
         found = []
@@ -305,12 +305,12 @@ class Chat:
                     if b'"tokens"' in line and (answer := self._answer(json_fields.line(line))):
                         found.append(answer)
         except (OSError, RuntimeError):
-            # It is Gemini CLI's own: where it cannot be read, the stream's last line has the sum.
+            # Where this record cannot be read, the stream's last line has the sum.
             return found
         return found
 
     def _answer(self, record: dict[str, Any]) -> tuple[str, int, int, int] | None:
-        """An answer stands there again when its tools have ended."""
+        """An answer is recorded again when its tools have ended, and counts once."""
         name, tokens = json_fields.text(record, "id"), json_fields.inner(record, "tokens")
         if record.get("type") != "gemini" or not tokens or name in self._seen or len(self._seen) >= ANSWERS_MAX:
             return None

@@ -1,6 +1,6 @@
-"""mini-swe-agent: `mini` with an agent class that prints each message of its trajectory, as a line, when it is added.
+"""mini-swe-agent: `mini` with an agent class that prints each message of its trajectory as a line when it is added.
 
-The class is a file of the attempt's; mini finds it by `--agent-class`, which it has for such. It asks nobody anything,
+The class is a file of the attempt's; mini finds it by `--agent-class`. It never asks a person,
 reads the task from a file, and leaves it to Holdfast to wait for a rate limit. Everything else is mini's own.
 """
 
@@ -19,7 +19,7 @@ from holdfast.domain.attempt_records import Can, Home, Launch, Modes
 if TYPE_CHECKING:
     from holdfast.ports import Work
 
-# More calls than are ever at work: behind them none is told any more, and the memory stays as it is.
+# More calls than ever run at once: later ones are not reported, so memory stays bounded.
 CALLS_MAX = 1000
 _SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
@@ -84,7 +84,7 @@ class Mini(Cli):
     sign_in = "Run `mini-extra config setup`, or set the key of the model's provider, such as OPENAI_API_KEY"
 
     def version(self, wait_s: float = VERSION_S_MAX) -> str:
-        """It has no option for that, but says it before everything else."""
+        """It has no option for that, but prints it first."""
         from holdfast.agents.common.asking import first_line
 
         found = self.find()
@@ -96,7 +96,7 @@ class Mini(Cli):
 
     def call(self, work: Work) -> Launch:
         argv = [self.program, "--agent-class", "holdfast_mini.Agent", "--task", "{files}/prompt.md"]
-        # What it may cost is for Holdfast to say. Its trajectory is told line by line, and would be written anew after
+        # Holdfast limits the cost. The trajectory is printed line by line; its file would be written anew after
         # each step.
         argv += [*self.flags, "--exit-immediately", "--cost-limit", "0", "--output", "/dev/null"]
         argv += ["--model", work.model] if work.model else []
@@ -106,7 +106,7 @@ class Mini(Cli):
             "MSWEA_CONFIGURED": "true",
             "MSWEA_SILENT_STARTUP": "1",
             "MSWEA_COST_TRACKING": "ignore_errors",
-            # From the sixth on it would wait for a minute each time.
+            # From the sixth retry on it would wait for a minute each time.
             "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "5",
         }
         files = {"prompt.md": work.prompt, "holdfast_mini.py": _CLASS}
@@ -168,7 +168,7 @@ class MiniStream:
             yield events.ToolEnded(call, more.get("returncode") == 0, output)
 
     def _unfit(self, more: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        """An answer without a call: mini asks for another one, unless the model will not."""
+        """An answer without a call: mini asks for another one, unless the model refused."""
         yield from self._spent(more)
         for choice in json_fields.each(more, "response", "choices")[:1]:
             text = json_fields.text(choice, "message", "content") or json_fields.text(choice, "message", "refusal")
@@ -190,7 +190,7 @@ class MiniStream:
     def _exit(self, content: str, more: dict[str, Any]) -> Iterator[events.AgentEvent]:
         self._is_finished = True
         status, told = json_fields.text(more, "exit_status"), content.strip() or json_fields.text(more, "exit_status")
-        # A command that submits beside its work has no message of its own; one that failed may not have ended.
+        # A command that also submits has no message of its own; one that failed may not have ended.
         for call in tuple(self._open):
             del self._open[call]
             yield events.ToolEnded(call, status == "Submitted", content)

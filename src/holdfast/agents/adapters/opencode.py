@@ -1,6 +1,6 @@
-"""opencode: `opencode run --format json`, with a plugin of ours, given in a configuration beside the user's own.
+"""opencode: `opencode run --format json`, with a plugin of ours, named in a configuration beside the user's own.
 
-The stream tells a tool at its end only, and nothing of a rate limit. The plugin tells both on the same output, and
+The stream reports a tool at its end only, and no rate limit. The plugin reports both on the same output, and
 keeps each tool's result back until the turn is saved: it is the turn's barrier.
 """
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
     from holdfast.ports import Work
 
-# So many answers in a row of which nothing can be read are enough; opencode itself asks without end.
+# Ends after this many unreadable answers in a row; opencode itself would ask without end.
 EMPTY_STEPS_MAX = 3
-# So many failures of the model's server in a row are the end, after about half a minute.
+# Ends after this many failures of the model's server in a row, about half a minute.
 RETRIES_MAX = 5
 _LIMITED = (429,)
 
-# Below its folder of data, with a folder for each worktree.
+# The folder of conversations below its data folder, with a folder for each worktree.
 CONVERSATIONS = "holdfast"
-# What it keeps beside the conversations, and can do without.
+# What it keeps beside the conversations, and does not need.
 _FORGOTTEN = (CONVERSATIONS, "*.db*", "log", "storage", "snapshot", "tool-output", "repos", "worktree", "plans")
 
 PLUGIN_NAME = "holdfast.js"
@@ -87,7 +87,7 @@ class Opencode(Cli):
     def call(self, work: Work) -> Launch:
         argv = [self.program, "run", "--format", "json", *self.flags]
         argv += ["--model", work.model] if work.model else []
-        # Without a title it asks a model for one, and does not tell what that cost.
+        # Without a title it asks a model for one, and does not report that cost.
         argv += ["--session", work.session] if work.session else ["--title", work.task]
         config: dict[str, Any] = {"plugin": [f"./{PLUGIN_NAME}"], "autoupdate": False, "snapshot": False}
         if self.servers:
@@ -107,7 +107,7 @@ class Opencode(Cli):
 
 
 def _homes() -> tuple[Home, ...]:
-    """Beside the conversations it keeps programs and plugins there, which the next start runs: they are read-only."""
+    """Makes its programs and plugins read-only: they are beside the conversations, and the next start runs them."""
     data, state, cache = home("XDG_DATA_HOME", ".local/share"), Path.home() / ".local/state", Path.home() / ".cache"
     return (
         Home(str(data / "opencode"), forgotten=_FORGOTTEN),
@@ -194,7 +194,7 @@ class OpencodeStream:
                 yield events.Compacted()
 
     def _retry(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        """opencode tries again by itself; not for as long as a rate limit lasts, and not without end."""
+        """opencode retries by itself; a long rate limit and too many retries end it here."""
         until, told = json_fields.number(record, "next") / 1000, json_fields.text(record, "message")
         status, tries = json_fields.count(record, "status"), json_fields.count(record, "attempt")
         if status in _LIMITED if status else error_phrases.is_limited(told):

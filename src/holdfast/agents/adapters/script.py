@@ -1,4 +1,4 @@
-"""The scripted agent: does what the lines of its standard input say, in the same way every time.
+"""The scripted agent: carries out the lines of its standard input, in the same way every time.
 
     write PATH TEXT · append PATH TEXT · delete PATH · run COMMAND · spawn COMMAND               one turn each
     say TEXT · session ID · sleep S · spend USD [TOKENS] · rate-limit S · unreachable [TEXT] · retrying [TEXT] · hang
@@ -7,9 +7,9 @@
 `\\n` in a text is a new line. `spawn` leaves the command behind. A line that begins with `attempt N:` counts only in
 the N-th attempt, with `attempt N+:` from it on; one that begins with `once PATH:` only while there is no such file,
 which it makes; with `while PATH:` only while there is one. An empty line, and one that begins with #, says nothing.
-Continued after a crash, it goes on behind the turns that were completed.
+Continued after a crash, it begins behind the turns that were completed.
 
-After each turn it waits to be let go on: its turns, and what each snapshot holds, are the same every time.
+After each turn it waits for SIGCONT, so its turns and their snapshots are the same every time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TURNS = ("write", "append", "delete", "run", "spawn")
 OTHERS = (
     "say", "session", "sleep", "spend", "rate-limit", "unreachable", "retrying", "hang", "fail", "crash",
 )  # fmt: skip
-# A runner answers each turn with SIGCONT; where there is none any more, the script goes on by itself.
+# A runner answers each turn with SIGCONT; without a runner, the script continues by itself.
 BARRIER_S_MAX = 60.0
 _ATTEMPT = re.compile(r"attempt (\d+)(\+?):\s*")
 _ONCE = re.compile(r"once (\S+):\s*")
@@ -53,7 +53,7 @@ _WHILE = re.compile(r"while (\S+):\s*")
 
 
 def main() -> int:
-    """The steps before the last completed turn are behind us, and are passed over."""
+    """Runs the script, without the steps up to the last completed turn."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
     steps = _steps(sys.stdin.read(), _attempt_number())
     turns = [place for place, line in enumerate(steps) if _verb(line) in TURNS]
@@ -93,7 +93,7 @@ def _steps(text: str, attempt: int) -> list[str]:
 
 
 def unknown_step(text: str) -> str:
-    """The first step of a script that there is not; empty where all are known."""
+    """The first unknown step of a script; empty where all are known."""
     lines = (_ATTEMPT.sub("", line.strip(), count=1) for line in text.splitlines())
     verbs = (_verb(line) for line in lines if line and not line.startswith("#"))
     return next((verb for verb in verbs if verb not in (*TURNS, *OTHERS)), "")
@@ -118,7 +118,7 @@ def _turn(verb: str, rest: str, call: str) -> None:
     name, _, text = rest.partition(" ")
     data = text.replace("\\n", "\n").encode() + b"\n"
     ok, output = True, ""
-    # What it starts inherits `alive.lock`, as it did itself.
+    # A command inherits `alive.lock`, as the script did itself.
     if verb == "run":
         ended = subprocess.run(
             ["sh", "-c", rest], capture_output=True, stdin=subprocess.DEVNULL, check=False, close_fds=False
@@ -128,7 +128,7 @@ def _turn(verb: str, rest: str, call: str) -> None:
         subprocess.Popen(["sh", "-c", rest], stdin=subprocess.DEVNULL, close_fds=False)
     else:
         _change(verb, Path(name), data)
-    # One that was sent before has nothing to do with this turn.
+    # Drops a signal that was sent before this turn.
     signal.sigtimedwait({signal.SIGCONT}, 0)
     _tell(ToolEnded(call, ok, output))
     if "HOLDFAST_ATTEMPT" in os.environ:
@@ -145,7 +145,7 @@ def _change(verb: str, path: Path, data: bytes) -> None:
 
 
 def _other(verb: str, rest: str) -> int | None:
-    """The code to end with, or None to go on."""
+    """Carries out a step that is no turn; returns the exit code, or None to continue."""
     words = rest.split()
     if verb == "say":
         _tell(Said(rest))

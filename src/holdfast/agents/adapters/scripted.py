@@ -1,4 +1,4 @@
-"""The scripted agent: a task's `script:` is done step by step. For demonstrations, and for tests of all the rest."""
+"""The scripted agent: carries out a task's `script:` step by step. For demonstrations, and for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.ports import Work
 
 class Scripted:
     name = "scripted"
-    # It needs no history: it goes on behind the turns that were completed.
+    # It needs no history: it begins behind the turns that were completed.
     resumes = True
     can = Can(resume=True, cost="reported")
     permission = None

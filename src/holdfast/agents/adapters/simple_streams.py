@@ -1,4 +1,4 @@
-"""The two simplest streams: lines that are our events as they stand, and a command that is one single call."""
+"""The two simplest streams: lines that are our events already, and a command that is one single call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.domain.agent_events import UNREACHABLE, AgentEvent, Finished, Tool
 from holdfast.storage.records.redact import without_secrets
 
 OUTPUT_LINES_MAX, LINE_BYTES_MAX, _SECRET_BYTES_MAX = 100, 16 << 10, 4096
-# EX_TEMPFAIL of sysexits.h: a command says by it that it is to be tried again later.
+# EX_TEMPFAIL of sysexits.h: with it a command asks to be tried again later.
 TEMPORARY = 75
 
 
@@ -39,7 +39,7 @@ class OwnEvents:
 
 
 class OneCall:
-    """The whole command is one call of one tool, and so one turn; its code says whether it is done."""
+    """A command as one call of one tool, and so one turn; its exit code says whether it is done."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._line = argv[2] if tuple(argv[:2]) == ("sh", "-c") else shlex.join(argv)
@@ -66,6 +66,6 @@ class OneCall:
 
 
 def _end_of(line: bytes) -> bytes:
-    # Secrets leave it first: half of one looks like none.
+    # Secrets are removed first: half of one would not be recognised.
     text = line[-LINE_BYTES_MAX - _SECRET_BYTES_MAX :].decode(errors="replace")
     return without_secrets(text).encode()[-LINE_BYTES_MAX:]
