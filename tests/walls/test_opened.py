@@ -35,7 +35,7 @@ SIGN = b'{"start": 1, "pid": 1, "start_ticks": 1, "boot_id": "x", "host": "h"}'
 READERS: dict[str, tuple[Callable[[Path], Any], str, bytes, tuple[Any, ...]]] = {
     "gemini": (lambda top: Chat(top, "0123abcd").answers(), CHAT, ANSWER, ([],)),
     "marker": (lambda top: sandbox._marked(top, ".project_root", "/w"), "p/.project_root", b"/w", (None,)),
-    "hook": (lambda top: hook.said_in(top / "call-1.json"), "call-1.json", b"{}", (b"",)),
+    "hook": (lambda top: hook.input_of(top / "call-1.json"), "call-1.json", b"{}", (b"",)),
     "message": (lambda top: commit_messages._read(top / "logs" / "HEAD", top), "logs/HEAD", b"x", ([],)),
     "submodule": (submodule_state.head_of, "HEAD", b"a" * 40, ("",)),
     "link": (lambda top: worktree_links.admin_of(top), ".git", b"gitdir: /x\n", (None,)),

@@ -15,20 +15,20 @@ def unpriced(config: Config, known: Mapping[str, Agent], asked: Iterable[tuple[s
     if budgets.usd_per_task is None and budgets.usd_per_run is None and budgets.usd_per_day is None:
         return []
     own = {name: price.per_million for name, price in config.prices.items()}
-    told = []
+    warnings = []
     for name, model in dict.fromkeys(asked):
         agent = known.get(name)
         # The others report the cost, or the model, themselves.
         if agent is None or agent.can.cost != "estimated" or prices.price(model, own) is not None:
             continue
         if model:
-            told.append(
+            warnings.append(
                 f"No price is known for {model}, with which {name} works: it counts as $0, and no budget of dollars "
                 "holds. Write its price in `prices` of the settings, or set a budget of tokens."
             )
         elif not getattr(agent, "names_model", False):
-            told.append(
+            warnings.append(
                 f"{name} does not say which model it works with: it counts as $0, and no budget of dollars holds. "
                 "Name a `model`, or set a budget of tokens."
             )
-    return told
+    return warnings

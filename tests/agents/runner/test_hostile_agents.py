@@ -14,7 +14,7 @@ import pytest
 from holdfast.agents.adapters.command import Command
 from holdfast.agents.adapters.scripted import Scripted
 from holdfast.agents.common import environment
-from holdfast.agents.runner.conversation import PAUSE_S_MAX, honest
+from holdfast.agents.runner.conversation import PAUSE_S_MAX, checked
 from holdfast.domain.agent_events import AgentEvent, RateLimited, SessionBegan, Spent
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.domain.definition import Definition
@@ -162,7 +162,7 @@ NOW = 1_000_000.0
     ],
 )
 def test_what_cannot_be_is_not_counted_and_noted(said: AgentEvent, counted: AgentEvent) -> None:
-    assert honest(said, NOW)[0] == counted and honest(said, NOW)[1]
+    assert checked(said, NOW)[0] == counted and checked(said, NOW)[1]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_cannot_be_is_not_counted_and_noted(said: AgentEvent, counted: Agen
     [Spent(0.5, 1, 2), Spent(), RateLimited(NOW + 60), RateLimited(0.0), SessionBegan("ses_1.a-B")],
 )
 def test_what_may_be_is_taken_as_it_is(said: AgentEvent) -> None:
-    assert honest(said, NOW) == (said, "")
+    assert checked(said, NOW) == (said, "")
 
 
 def test_an_agent_cannot_earn_money_or_wait_for_ever(bench: Bench) -> None:

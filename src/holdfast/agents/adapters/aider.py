@@ -151,17 +151,17 @@ class AiderStream:
     def _forget(self) -> None:
         self._text, self._chars = [], 0
 
-    def _trouble(self, told: str, kind: str) -> Iterator[events.AgentEvent]:
-        if kind.startswith(_LIMITED) and not error_phrases.is_used_up(told):
-            yield events.RateLimited(resets.until(told, wall()), told)
+    def _trouble(self, message: str, kind: str) -> Iterator[events.AgentEvent]:
+        if kind.startswith(_LIMITED) and not error_phrases.is_used_up(message):
+            yield events.RateLimited(resets.until(message, wall()), message)
         else:
             self._is_finished = True
             if kind.startswith(_NO_KEY):
-                yield Aider.not_signed_in(told)
+                yield Aider.not_signed_in(message)
             elif kind.startswith(_REFUSED):
-                yield refused(told)
+                yield refused(message)
             else:
-                yield events.Finished(False, told, events.QUOTA)
+                yield events.Finished(False, message, events.QUOTA)
 
     def _notice(self, text: str) -> Iterator[events.AgentEvent]:
         if not text.startswith(_EDITED):

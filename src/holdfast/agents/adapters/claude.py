@@ -37,8 +37,8 @@ _USAGE_LIMIT = re.compile(
 )
 
 
-def is_usage_limit(told: str) -> bool:
-    return _USAGE_LIMIT.match(told) is not None
+def is_usage_limit(message: str) -> bool:
+    return _USAGE_LIMIT.match(message) is not None
 
 
 # What it keeps beside the conversations, and does not need.
@@ -245,27 +245,27 @@ class ClaudeStream:
             return
         self._has_result = True
         yield from self._correct_estimates(record)
-        told = json_fields.text(record, "result") or json_fields.text(record, "subtype").replace("_", " ")
+        message = json_fields.text(record, "result") or json_fields.text(record, "subtype").replace("_", " ")
         status = json_fields.count(record, "api_error_status")
-        is_error = bool(record.get("is_error")) or status >= 400 or bool(_API_ERROR.match(told))
+        is_error = bool(record.get("is_error")) or status >= 400 or bool(_API_ERROR.match(message))
         if record.get("subtype") == "success" and not is_error:
-            yield from self._finish(events.Finished(True, told))
+            yield from self._finish(events.Finished(True, message))
         elif json_fields.text(record, "stop_reason") == "refusal":
-            yield from self._finish(refused(told))
+            yield from self._finish(refused(message))
         elif self._error == "authentication_failed" or status in (401, 403):
-            yield from self._finish(Claude.not_signed_in(told))
+            yield from self._finish(Claude.not_signed_in(message))
         elif self._error == "billing_error":
-            yield from self._finish(events.Finished(False, f"The account cannot pay for more: {told}", events.QUOTA))
+            yield from self._finish(events.Finished(False, f"The account cannot pay for more: {message}", events.QUOTA))
         elif self._error == "rate_limit" or status == 429:
             self._is_finished = True
-            yield events.RateLimited(self._reset or resets.until(told, wall()), told)
+            yield events.RateLimited(self._reset or resets.until(message, wall()), message)
         elif self._error == "overloaded" or status >= 500:
-            yield from self._finish(events.Finished(False, told, events.UNREACHABLE))
-        elif _API_ERROR.match(told) or is_usage_limit(told):
+            yield from self._finish(events.Finished(False, message, events.UNREACHABLE))
+        elif _API_ERROR.match(message) or is_usage_limit(message):
             # The rest of the text is from the server, not from the model.
-            yield from self._finish(Claude.trouble(told, status=status))
+            yield from self._finish(Claude.trouble(message, status=status))
         else:
-            yield from self._finish(events.Finished(False, told))
+            yield from self._finish(events.Finished(False, message))
 
     def _finish(self, event: events.Finished | events.RateLimited) -> Iterator[events.AgentEvent]:
         self._is_finished = True

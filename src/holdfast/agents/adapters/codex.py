@@ -191,18 +191,18 @@ class CodexStream:
         else:
             yield refused("it ended without a word and without a deed.")
 
-    def _trouble(self, told: str, *, is_last: bool) -> Iterator[events.AgentEvent]:
+    def _trouble(self, message: str, *, is_last: bool) -> Iterator[events.AgentEvent]:
         """Codex retries by itself, and says so; a trouble that no retry can mend is the end."""
-        if told.startswith(_AGAIN) and not is_last:
-            if error_phrases.is_limited(told):
+        if message.startswith(_AGAIN) and not is_last:
+            if error_phrases.is_limited(message):
                 # Before it retries it waits for as long as the server asks, which may be hours, without output.
-                event: events.AgentEvent = events.RateLimited(resets.until(told, wall()), told)
+                event: events.AgentEvent = events.RateLimited(resets.until(message, wall()), message)
             else:
-                tries = _TRIES.search(told)
-                yield events.Retrying(told, int(tries[1]) if tries else 0)
+                tries = _TRIES.search(message)
+                yield events.Retrying(message, int(tries[1]) if tries else 0)
                 return
         else:
-            event = Codex.trouble(told)
+            event = Codex.trouble(message)
             is_kindless = isinstance(event, events.Finished) and not event.kind
             if is_kindless and not is_last:
                 return

@@ -64,7 +64,7 @@ class Declared(_Plain):
     def __init__(self, declared: DeclaredAgent) -> None:
         self._declared = declared
         self.name = declared.name
-        cost = "reported" if "spent.usd" in declared.events else "estimated" if _tells_tokens(declared) else ""
+        cost = "reported" if "spent.usd" in declared.events else "estimated" if _reports_tokens(declared) else ""
         self.can = Can(resume=bool(declared.resume), cost=cost)
         self.resumes = self.can.resume
 
@@ -99,7 +99,7 @@ class Declared(_Plain):
         return environment.with_settings(launch, declared)
 
 
-def _tells_tokens(declared: DeclaredAgent) -> bool:
+def _reports_tokens(declared: DeclaredAgent) -> bool:
     return not {"spent.tokens_in", "spent.tokens_out"}.isdisjoint(declared.events)
 
 

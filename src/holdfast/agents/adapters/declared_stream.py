@@ -73,9 +73,9 @@ def _events(kind: str, rules: Mapping[str, str], record: Any) -> list[AgentEvent
     try:
         return [msgspec.convert(found, struct, strict=False)]  # type: ignore[list-item]
     except msgspec.ValidationError as error:
-        told = Unfit(f"A line that should be {kind} is not: {error}.")
+        message = Unfit(f"A line that should be {kind} is not: {error}.")
     # The limit itself is certain, even if its end is not.
-    return [told, RateLimited(detail=_as_text(found.get("detail", "")))] if struct is RateLimited else [told]
+    return [message, RateLimited(detail=_as_text(found.get("detail", "")))] if struct is RateLimited else [message]
 
 
 def _value(place: str, kind: Any, record: Any) -> Any:

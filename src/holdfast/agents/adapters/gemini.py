@@ -244,8 +244,8 @@ class GeminiStream:
             yield _trouble(self._error)
         elif self._awaits_answer:
             # And when the connection was lost before the answer began, so that its own record has none.
-            told = "The model's answer to the last tool did not come, though Gemini CLI calls it a success."
-            yield events.Finished(False, told, events.UNREACHABLE)
+            message = "The model's answer to the last tool did not come, though Gemini CLI calls it a success."
+            yield events.Finished(False, message, events.UNREACHABLE)
         elif self._has_done:
             yield events.Finished(True)
         else:
@@ -265,15 +265,15 @@ class GeminiStream:
             yield events.Retrying(text[:300], int(again[1] or 0))
 
 
-def _trouble(told: str) -> events.Finished | events.RateLimited:
-    low = told.lower()
+def _trouble(message: str) -> events.Finished | events.RateLimited:
+    low = message.lower()
     if re.search(r"\bblocked\b", low) and re.search(r"\b(?:safety|prohibited)", low):
-        return refused(told)
-    found = Gemini.trouble(told)
+        return refused(message)
+    found = Gemini.trouble(message)
     if isinstance(found, events.Finished) and found.kind == events.QUOTA:
         # It calls a limit that ends in a minute a quota, too.
         is_long = re.search(r"\bdaily\b|\bper day\b|\bbilling\b|\blimit: 0\b", low)
-        return found if is_long else events.RateLimited(0.0, told)
+        return found if is_long else events.RateLimited(0.0, message)
     return found
 
 

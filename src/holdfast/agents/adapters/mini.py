@@ -189,7 +189,8 @@ class MiniStream:
 
     def _exit(self, content: str, more: dict[str, Any]) -> Iterator[events.AgentEvent]:
         self._is_finished = True
-        status, told = json_fields.text(more, "exit_status"), content.strip() or json_fields.text(more, "exit_status")
+        status = json_fields.text(more, "exit_status")
+        message = content.strip() or status
         # A command that also submits has no message of its own; one that failed may not have ended.
         for call in tuple(self._open):
             del self._open[call]
@@ -198,14 +199,16 @@ class MiniStream:
             case "Submitted":
                 yield events.Finished(True, content.strip())
             case "AuthenticationError" | "PermissionDeniedError":
-                yield Mini.not_signed_in(told)
+                yield Mini.not_signed_in(message)
             case "ContentPolicyViolationError":
-                yield refused(told)
-            case "RateLimitError" if not error_phrases.is_used_up(told):
+                yield refused(message)
+            case "RateLimitError" if not error_phrases.is_used_up(message):
                 self._is_finished = False
-                yield events.RateLimited(wall() + self._retry_s if self._retry_s else resets.until(told, wall()), told)
+                yield events.RateLimited(
+                    wall() + self._retry_s if self._retry_s else resets.until(message, wall()), message
+                )
             case _:
-                yield Mini.trouble(told, until=wall() + self._retry_s if self._retry_s else 0.0)
+                yield Mini.trouble(message, until=wall() + self._retry_s if self._retry_s else 0.0)
 
 
 def _seconds(value: Any) -> float:

@@ -195,17 +195,17 @@ class OpencodeStream:
 
     def _retry(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """opencode retries by itself; a long rate limit and too many retries end it here."""
-        until, told = json_fields.number(record, "next") / 1000, json_fields.text(record, "message")
+        until, message = json_fields.number(record, "next") / 1000, json_fields.text(record, "message")
         status, tries = json_fields.count(record, "status"), json_fields.count(record, "attempt")
-        if status in _LIMITED if status else error_phrases.is_limited(told):
+        if status in _LIMITED if status else error_phrases.is_limited(message):
             if until - wall() > RETRY_S_MAX:
-                yield events.RateLimited(until, told or "The model's server asks for a pause.")
+                yield events.RateLimited(until, message or "The model's server asks for a pause.")
         elif tries >= RETRIES_MAX:
-            what = f"The model's server has failed {tries} times in a row: {told}"
-            is_away = status >= 500 or error_phrases.is_unreachable(told)
+            what = f"The model's server has failed {tries} times in a row: {message}"
+            is_away = status >= 500 or error_phrases.is_unreachable(message)
             yield from self._finish(events.Finished(False, what, events.UNREACHABLE if is_away else ""))
         else:
-            yield events.Retrying(told, tries, max(until - wall(), 0.0))
+            yield events.Retrying(message, tries, max(until - wall(), 0.0))
 
     def _began(self, name: str, call: str, given: Any) -> Iterator[events.AgentEvent]:
         self._has_done = True
@@ -227,16 +227,16 @@ class OpencodeStream:
 
     def _error(self, error: dict[str, Any]) -> Iterator[events.AgentEvent]:
         name, status = json_fields.text(error, "name"), json_fields.count(error, "data", "statusCode")
-        told = json_fields.text(error, "data", "message") or name or "opencode has failed, and did not say why."
+        message = json_fields.text(error, "data", "message") or name or "opencode has failed, and did not say why."
         if name == "ContentFilterError":
-            yield from self._finish(refused(told))
+            yield from self._finish(refused(message))
         elif name == "ProviderAuthError":
-            yield from self._finish(Opencode.not_signed_in(told))
+            yield from self._finish(Opencode.not_signed_in(message))
         else:
             headers = json_fields.inner(error, "data", "responseHeaders")
             after = json_fields.text(headers, "retry-after")
             until = wall() + int(after) if after.isdigit() and len(after) < 9 else 0.0
-            yield from self._finish(Opencode.trouble(told, status=status, until=until))
+            yield from self._finish(Opencode.trouble(message, status=status, until=until))
 
     def _finish(self, event: events.Finished | events.RateLimited) -> Iterator[events.AgentEvent]:
         if not self._is_finished:

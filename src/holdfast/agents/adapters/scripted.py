@@ -30,8 +30,8 @@ class Scripted:
         return ""
 
     def missing(self, definition: Definition) -> str:
-        told = f"The task {definition.id} has no `script:`; write one, or name another agent."
-        return "" if definition.script else told
+        message = f"The task {definition.id} has no `script:`; write one, or name another agent."
+        return "" if definition.script else message
 
     def launch(self, work: Work) -> Launch:
         return Launch(

@@ -58,8 +58,8 @@ class OneCall:
 
     def end(self, code: int) -> Sequence[AgentEvent]:
         if code == TEMPORARY:
-            told = "The command ended with code 75: what it needs cannot be reached for now."
-            return (*self._begin(), Finished(False, told, UNREACHABLE))
+            message = "The command ended with code 75: what it needs cannot be reached for now."
+            return (*self._begin(), Finished(False, message, UNREACHABLE))
         output = b"\n".join(self._last).decode(errors="replace")
         detail = "" if code == 0 else f"The command ended with code {code}."
         return (*self._begin(), ToolEnded("1", code == 0, output), Finished(code == 0, detail))

@@ -131,29 +131,29 @@ class Cli(ABC):
         return ""
 
     @classmethod
-    def not_signed_in(cls, told: str) -> events.Finished:
+    def not_signed_in(cls, message: str) -> events.Finished:
         """The final event of an agent that cannot reach its model for lack of a sign-in."""
-        why = f" ({told.strip()})" if told.strip() else ""
+        why = f" ({message.strip()})" if message.strip() else ""
         detail = f"{cls.title} is not signed in{why}. {cls.sign_in}, then try the task again."
         return events.Finished(False, detail, events.AUTH)
 
     @classmethod
-    def trouble(cls, told: str, *, status: int = 0, until: float = 0.0) -> events.Finished | events.RateLimited:
+    def trouble(cls, message: str, *, status: int = 0, until: float = 0.0) -> events.Finished | events.RateLimited:
         """The final event of an agent that could not continue, by its error text and the server's status.
 
         `until`: when it may continue, where that is known from elsewhere than the text.
         """
-        until = until or resets.until(told, wall())
-        match error_phrases.trouble(told, status):
+        until = until or resets.until(message, wall())
+        match error_phrases.trouble(message, status):
             case error_phrases.Trouble.NO_KEY:
-                return cls.not_signed_in(f"{status} {told}" if status and str(status) not in told else told)
+                return cls.not_signed_in(f"{status} {message}" if status and str(status) not in message else message)
             case error_phrases.Trouble.USED_UP if not until:
-                return events.Finished(False, told, events.QUOTA)
+                return events.Finished(False, message, events.QUOTA)
             case error_phrases.Trouble.USED_UP | error_phrases.Trouble.LIMITED:
-                return events.RateLimited(until, told)
+                return events.RateLimited(until, message)
             case error_phrases.Trouble.UNREACHABLE:
-                return events.Finished(False, told, events.UNREACHABLE)
-        return events.Finished(False, told or f"{cls.title} has failed, and did not say why.")
+                return events.Finished(False, message, events.UNREACHABLE)
+        return events.Finished(False, message or f"{cls.title} has failed, and did not say why.")
 
 
 class Calls:
@@ -169,8 +169,8 @@ class Calls:
         self._begun = 0
 
     def began(self, name: str, call: str, given: Any, *, by_hook: bool = False) -> Iterator[events.AgentEvent]:
-        is_told = call in self._by_stream if by_hook else call in self._by_hook
-        if call not in self._open and not is_told and self._begun < CALLS_MAX:
+        is_reported = call in self._by_stream if by_hook else call in self._by_hook
+        if call not in self._open and not is_reported and self._begun < CALLS_MAX:
             self._begun += 1
             self._open.add(call)
             self._by_stream.discard(call)
@@ -186,8 +186,8 @@ class Calls:
             (self._by_stream if by_hook else self._by_hook).discard(call)
 
 
-def refused(told: str) -> events.Finished:
-    return events.Finished(False, f"The model refused: {told}", events.REFUSED)
+def refused(message: str) -> events.Finished:
+    return events.Finished(False, f"The model refused: {message}", events.REFUSED)
 
 
 def broke_off(code: int, more: str = "") -> events.Finished:

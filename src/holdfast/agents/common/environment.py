@@ -39,12 +39,12 @@ CLOUDS = {
     "CLAUDE_CODE_USE_FOUNDRY": ("CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_*", "ANTHROPIC_DEFAULT_*", "AZURE_*"),
 }  # fmt: skip
 # The way back to the orchestrator. They differ from run to run, so they are not part of the order.
-TOLD_BY_THE_SPAWNER = ("HOLDFAST_URL", "HOLDFAST_TOKEN")
+SET_BY_THE_SPAWNER = ("HOLDFAST_URL", "HOLDFAST_TOKEN")
 OURS = "HOLDFAST_"
 
 
 def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[str, str]:
-    told = {
+    own = {
         "HOLDFAST_TASK": order.task,
         "HOLDFAST_ATTEMPT": order.attempt,
         "HOLDFAST_START": str(order.start),
@@ -52,10 +52,10 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
         "HOLDFAST_TURN": str(order.done),
     }
     if order.launch.prompt:
-        told["HOLDFAST_PROMPT_FILE"] = str(files.prompt)
+        own["HOLDFAST_PROMPT_FILE"] = str(files.prompt)
     if order.launch.files:
-        told["HOLDFAST_FILES"] = str(files.agent)
-    told |= {name: environ[name] for name in TOLD_BY_THE_SPAWNER if name in environ}
+        own["HOLDFAST_FILES"] = str(files.agent)
+    own |= {name: environ[name] for name in SET_BY_THE_SPAWNER if name in environ}
     places = {"{files}": str(files.agent), "{worktree}": folder_name(os.path.realpath(order.worktree))}
     given = {
         name: referred(_put_in(value, places), order.launch.references, environ)
@@ -64,7 +64,7 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
     }
     clouds = (each for name, names in CLOUDS.items() if environ.get(name) for each in names)
     names = (*MODELS, *clouds, *order.passed_on) if order.launch.uses_model else order.passed_on
-    return {**passed_on(names, environ), **given, **told}
+    return {**passed_on(names, environ), **given, **own}
 
 
 def _put_in(text: str, values: Mapping[str, str]) -> str:

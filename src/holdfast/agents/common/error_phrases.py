@@ -80,23 +80,23 @@ _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://\S+", re.IGNORECASE)
 _ANSWERED = re.compile(r"\[200 OK\]", re.IGNORECASE)
 
 
-def trouble(told: str, status: int = 0) -> Trouble:
+def trouble(text: str, status: int = 0) -> Trouble:
     """`status`: of the server's answer, where it is known; it is more certain than any text."""
     if status in (401, 403):
         return Trouble.NO_KEY
     if status == 402:
         return Trouble.USED_UP
     if status == 429:
-        return Trouble.USED_UP if is_used_up(told) else Trouble.LIMITED
+        return Trouble.USED_UP if is_used_up(text) else Trouble.LIMITED
     if status >= 500 or status == 408:
         return Trouble.UNREACHABLE
-    return next((kind for kind in _PHRASES if _tells(kind, told)), Trouble.OTHER)
+    return next((kind for kind in _PHRASES if _matches(kind, text)), Trouble.OTHER)
 
 
-def _tells(kind: Trouble, told: str) -> bool:
-    if kind is Trouble.UNREACHABLE and _ANSWERED.search(told):
+def _matches(kind: Trouble, text: str) -> bool:
+    if kind is Trouble.UNREACHABLE and _ANSWERED.search(text):
         return False
-    return _pattern(kind).search(_ADDRESS.sub(" ", told[:10_000])) is not None
+    return _pattern(kind).search(_ADDRESS.sub(" ", text[:10_000])) is not None
 
 
 @functools.cache
@@ -105,17 +105,17 @@ def _pattern(kind: Trouble) -> re.Pattern[str]:
     return re.compile("|".join(_PHRASES[kind]), re.IGNORECASE)
 
 
-def is_limited(told: str) -> bool:
-    return _tells(Trouble.LIMITED, told)
+def is_limited(text: str) -> bool:
+    return _matches(Trouble.LIMITED, text)
 
 
-def is_used_up(told: str) -> bool:
-    return _tells(Trouble.USED_UP, told)
+def is_used_up(text: str) -> bool:
+    return _matches(Trouble.USED_UP, text)
 
 
-def has_no_key(told: str) -> bool:
-    return _tells(Trouble.NO_KEY, told)
+def has_no_key(text: str) -> bool:
+    return _matches(Trouble.NO_KEY, text)
 
 
-def is_unreachable(told: str) -> bool:
-    return _tells(Trouble.UNREACHABLE, told)
+def is_unreachable(text: str) -> bool:
+    return _matches(Trouble.UNREACHABLE, text)

@@ -32,7 +32,7 @@ def waiting(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("call-*.json") if path.is_symlink() or not path.is_dir())
 
 
-def said_in(call: Path) -> bytes:
+def input_of(call: Path) -> bytes:
     """The hook's input; empty where the agent has put something else in its place, or far too much."""
     try:
         return plain.read(call, CALL_BYTES_MAX)

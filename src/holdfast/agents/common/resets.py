@@ -23,16 +23,16 @@ _ZONE = r"\(([A-Za-z_]+(?:/[A-Za-z_+-]+){0,2})\)"
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
-def until(told: str, now: float) -> float:
+def until(text: str, now: float) -> float:
     """Unix seconds; 0 where the text does not say it."""
-    told = told[:10_000]
-    if found := re.search(_UNIX, told):
+    text = text[:10_000]
+    if found := re.search(_UNIX, text):
         return float(found[1])
-    if found := re.search(_FIELD, told):
+    if found := re.search(_FIELD, text):
         return now + float(found[1])
-    if found := re.search(_LENGTH, told):
+    if found := re.search(_LENGTH, text):
         return now + _seconds(found[1])
-    return _moment(told, now)
+    return _moment(text, now)
 
 
 def _seconds(text: str) -> float:
@@ -40,10 +40,10 @@ def _seconds(text: str) -> float:
     return sum(number * (0.001 if unit.startswith(("ms", "milli")) else _UNITS[unit[0]]) for number, unit in parts)
 
 
-def _moment(told: str, now: float) -> float:
+def _moment(text: str, now: float) -> float:
     """A date with a time, or the next such time of day."""
-    here = datetime.fromtimestamp(now, _zone(told))
-    if found := re.search(_DATE, told):
+    here = datetime.fromtimestamp(now, _zone(text))
+    if found := re.search(_DATE, text):
         month, day, year = _MONTHS.index(found[1].lower()) + 1, int(found[2]), int(found[3] or here.year)
         clock = _clock(found[4], found[5], found[6])
         try:
@@ -53,7 +53,7 @@ def _moment(told: str, now: float) -> float:
         if then is not None and then <= here and not found[3]:
             then = then.replace(year=then.year + 1)
         return then.timestamp() if then is not None else 0.0
-    if (found := re.search(_TIME, told)) and (found[2] or found[3]) and (clock := _clock(found[1], found[2], found[3])):
+    if (found := re.search(_TIME, text)) and (found[2] or found[3]) and (clock := _clock(found[1], found[2], found[3])):
         then = here.replace(hour=clock[0], minute=clock[1], second=0, microsecond=0)
         return (then if then > here else then + timedelta(days=1)).timestamp()
     return 0.0
@@ -68,8 +68,8 @@ def _clock(hour: str, minute: str | None, half: str | None) -> tuple[int, int] |
     return (hours, minutes) if hours < 24 and minutes < 60 else None
 
 
-def _zone(told: str) -> tzinfo | None:
-    found = re.search(_ZONE, told)
+def _zone(text: str) -> tzinfo | None:
+    found = re.search(_ZONE, text)
     if found is None:
         return None
     if found[1] in ("UTC", "GMT"):

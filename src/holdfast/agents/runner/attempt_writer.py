@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents.runner.conversation import Conversation, together
+from holdfast.agents.runner.conversation import Conversation, summed
 from holdfast.agents.runner.limits import Stop
 from holdfast.clock import wall
 from holdfast.crashpoints import point
@@ -49,10 +49,10 @@ def step(name: str) -> Iterator[None]:
 
 
 class _Bounded:
-    """A ledger with a size limit: the append that passes it is the last. Calls `tell` then, once."""
+    """A ledger with a size limit: the append that passes it is the last. Calls `on_full` then, once."""
 
-    def __init__(self, ledger: LineLedger, most: int, tell: Callable[[str], None]) -> None:
-        self._ledger, self._most, self._tell = ledger, most, tell
+    def __init__(self, ledger: LineLedger, most: int, on_full: Callable[[str], None]) -> None:
+        self._ledger, self._most, self._on_full = ledger, most, on_full
         self._size: int | None = None
 
     def append(self, records: Iterable[dict[str, Any]]) -> int:
@@ -61,7 +61,7 @@ class _Bounded:
         self._size = size if size > self._most else self._ledger.append_many(records)
         if size <= self._most < self._size:
             name = self._ledger.path.name
-            self._tell(f"{name} has reached output_bytes_max, {self._most} bytes: what follows is not kept there.")
+            self._on_full(f"{name} has reached output_bytes_max, {self._most} bytes: what follows is not kept there.")
         return self._size
 
 
@@ -90,8 +90,8 @@ class AttemptWriter:
                 for path in (files.turns, files.traces, files.spend, files.provenance, files.events)
             )
             most = order.limits.output_bytes_max
-            self._traces, self._provenance = (_Bounded(each, most, self._tell) for each in (traces, provenance))
-            self._events = _Bounded(self._event_ledger, most, self._tell_last)
+            self._traces, self._provenance = (_Bounded(each, most, self._note_refusal) for each in (traces, provenance))
+            self._events = _Bounded(self._event_ledger, most, self._note_last_refusal)
             self._output = disk.open_append(files.output, mode=PRIVATE)
             undo.callback(self._output.close)
             self._close = undo.pop_all()
@@ -106,7 +106,7 @@ class AttemptWriter:
         with step("begin"):
             # We put these files there; those of the first start may have any size from then on.
             large: Large = "take" if self._order.start == 1 else "leave_out"
-            self._last = self._take(f"start-{self._order.start}", large).commit
+            self._last = self._snapshot(f"start-{self._order.start}", large).commit
 
     def write_output(self, data: bytes, source: int = 0) -> None:
         """Durable with the next turn, and without secrets: whole lines of each source are written. At the size limit,
@@ -118,10 +118,10 @@ class AttemptWriter:
         most = self._order.limits.output_bytes_max
         if self._output.size > most:
             return
-        room = most - self._output.size
-        if len(data) > room:
+        left = most - self._output.size
+        if len(data) > left:
             data = (
-                data[:room]
+                data[:left]
                 + f"\n[holdfast: output_bytes_max, {most} bytes, is reached: the rest was not kept]\n".encode()
             )
         self._output.append(data)
@@ -137,19 +137,19 @@ class AttemptWriter:
             pending, self._pending = self._pending, []
             self._events.append(pending)
 
-    def _tell(self, detail: str) -> None:
+    def _note_refusal(self, detail: str) -> None:
         self.note({"turn": self._turn, "type": "refused", "detail": detail})
 
-    def _tell_last(self, detail: str) -> None:
+    def _note_last_refusal(self, detail: str) -> None:
         """Writes the last line of the events."""
-        told = {"ts": wall(), "start": self._order.start, "turn": self._turn, "type": "refused"}
-        self._event_ledger.append({**told, "detail": f"{detail} Turns are saved, and what is spent counts, as ever."})
+        record = {"ts": wall(), "start": self._order.start, "turn": self._turn, "type": "refused"}
+        self._event_ledger.append({**record, "detail": f"{detail} Turns are saved, and what is spent counts, as ever."})
 
     def turn(self, talk: Conversation, seconds: float) -> TurnLine:
         """Saves the turn: its snapshot, then its output and spending, and last the line that marks it complete."""
         number = self._turn = talk.turn + 1
         with step("turn_snapshot"):
-            taken = self._take(f"turn-{number}")
+            taken = self._snapshot(f"turn-{number}")
         files = self._files_of(taken)
         with step("turn_output"):
             self._output.sync()
@@ -198,14 +198,14 @@ class AttemptWriter:
 
     def last_snapshot(self, large: Large) -> str:
         with step("end_snapshot"):
-            return self._take(f"end-{self._order.start}", large).commit
+            return self._snapshot(f"end-{self._order.start}", large).commit
 
     def close(self) -> None:
         # After a failed sync a ledger may refuse even this, and that failure is reported already.
         with contextlib.suppress(DiskError):
             self._close.close()
 
-    def _take(self, name: str, large: Large = "refuse") -> Snapshot:
+    def _snapshot(self, name: str, large: Large = "refuse") -> Snapshot:
         return self._snapshots.take(self._order.attempt, name, large=large)
 
     def _files_of(self, taken: Snapshot) -> list[str]:
@@ -222,7 +222,7 @@ class AttemptWriter:
         """
         if self._is_spend_long is None:
             self._is_spend_long = self._spend.end() > self._order.limits.output_bytes_max
-        spends = [reduce(together, talk.spends)] if self._is_spend_long and talk.spends else talk.spends
+        spends = [reduce(summed, talk.spends)] if self._is_spend_long and talk.spends else talk.spends
         lines = (msgspec.to_builtins(each) | {"session": talk.session} for each in spends)
         end = self._spend.append_many(self._of(turn, lines))
         self._is_spend_long = end > self._order.limits.output_bytes_max

@@ -40,16 +40,16 @@ class Child:
         argv: Sequence[str],
         env: Mapping[str, str],
         lock: int,
-        room: AttemptResources,
+        resources: AttemptResources,
     ) -> None:
         """Raises OSError where it cannot be executed. process.json is on disk before the agent's program starts."""
         runner, self._argv = identity.current(), argv
 
         self._stopped: list[members.Known] = []
-        self._cgroup = room.group
+        self._cgroup = resources.group
         cgroup = str(self._cgroup.path) if self._cgroup is not None else ""
 
-        def name_myself() -> None:
+        def record_and_join() -> None:
             point("runner.process.before")
             me = identity.current()
             group, held = os.getpgid(0), lock_id(lock)
@@ -59,7 +59,7 @@ class Child:
             disk.replace(files.process, msgspec.json.encode(running) + b"\n", PRIVATE)
             if self._cgroup is not None:
                 self._cgroup.join()
-            room.limit_myself()
+            resources.limit_myself()
             point("runner.process.after")
 
         stdin = disk.in_memory(order.launch.stdin.encode())
@@ -74,7 +74,7 @@ class Child:
                 env=env,
                 pass_fds=(lock,),
                 process_group=0,
-                preexec_fn=name_myself,
+                preexec_fn=record_and_join,
                 bufsize=0,
             )
         except ValueError as error:
@@ -121,7 +121,7 @@ class Child:
             # The runner adopts orphans, so all of them descend from it.
             self._stopped = members.stop_below(os.getpid(), FREEZING_S_MAX)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if self._cgroup is not None:
             self._cgroup.thaw()
         members.wake(self._stopped)

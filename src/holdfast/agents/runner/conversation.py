@@ -57,7 +57,7 @@ class Conversation:
         """What was spent since the last turn."""
         return Spend(sum((each.usd for each in self.spends), 0.0), sum(map(_tokens, self.spends)))
 
-    def take(self, event: events.AgentEvent) -> bool:
+    def apply(self, event: events.AgentEvent) -> bool:
         """Applies an event. True when it ends a turn: no tool runs any more."""
         match event:
             case events.Said():
@@ -70,7 +70,7 @@ class Conversation:
                 return self._end(event)
             case events.Spent():
                 if len(self.spends) >= SPENDS_MAX:
-                    self.spends[-1] = together(self.spends[-1], event)
+                    self.spends[-1] = summed(self.spends[-1], event)
                 else:
                     self.spends.append(event)
                 self.spent += Spend(event.usd, _tokens(event))
@@ -132,7 +132,7 @@ class Conversation:
         return True
 
 
-def is_deed(event: events.AgentEvent) -> bool:
+def is_progress(event: events.AgentEvent) -> bool:
     """Whether it shows that the model has answered, or a tool has run."""
     return isinstance(event, events.Said | events.ToolStarted | events.ToolEnded | events.Spent | events.Compacted)
 
@@ -140,11 +140,11 @@ def is_deed(event: events.AgentEvent) -> bool:
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,255}")
 
 
-def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str]:
+def checked(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str]:
     """The event as it may be counted, and what was refused of it, as a sentence: no spending is negative, and no limit
     lasts for ever. The id of a conversation must be fit for a command line."""
     if isinstance(event, events.Spent):
-        return _honest_spent(event)
+        return _checked_spent(event)
     if isinstance(event, events.SessionBegan) and not _SESSION.fullmatch(event.id):
         # It becomes an argument of the next start.
         return msgspec.structs.replace(event, id=""), f"The conversation cannot be gone on with by {cut(event.id)!r}."
@@ -156,7 +156,7 @@ def honest(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, str
     return event, ""
 
 
-def _honest_spent(event: events.Spent) -> tuple[events.Spent, str]:
+def _checked_spent(event: events.Spent) -> tuple[events.Spent, str]:
     """A correction does not lower what was counted, either: limits were checked against that."""
     told = {"usd": event.usd, "tokens_in": event.tokens_in, "tokens_out": event.tokens_out}
     wrong = {name: value for name, value in told.items() if not 0 <= value <= NUMBER_MAX}
@@ -166,7 +166,7 @@ def _honest_spent(event: events.Spent) -> tuple[events.Spent, str]:
     return msgspec.structs.replace(event, **dict.fromkeys(wrong, 0)), f"Counted otherwise than told: {named}."
 
 
-def together(one: events.Spent, other: events.Spent) -> events.Spent:
+def summed(one: events.Spent, other: events.Spent) -> events.Spent:
     return events.Spent(
         one.usd + other.usd,
         one.tokens_in + other.tokens_in,

@@ -89,8 +89,8 @@ class LimitWatch:
             return Stop(Ending.TIMEOUT, f"The agent was ended after {limits.timeout_s:g} s, its time limit.")
         if self._retrying is not None and now - self._retrying >= limits.retry_timeout_s:
             why = f": {self._trouble}" if self._trouble else "."
-            told = f"The agent was ended after {limits.retry_timeout_s:g} s in which it did not reach its model{why}"
-            return Stop(Ending.UNREACHABLE, told)
+            detail = f"The agent was ended after {limits.retry_timeout_s:g} s in which it did not reach its model{why}"
+            return Stop(Ending.UNREACHABLE, detail)
         if now - self._heard >= limits.stall_timeout_s:
             return Stop(Ending.STALLED, f"The agent was ended after {limits.stall_timeout_s:g} s without output.")
         if limits.caps.seconds is not None and now - self._began >= limits.caps.seconds:

@@ -32,7 +32,7 @@ from holdfast.agents.runner import start_outcome
 from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
 from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, write_exit
 from holdfast.agents.runner.child import Child
-from holdfast.agents.runner.conversation import Conversation, as_record, honest, is_deed
+from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
 from holdfast.agents.runner.limits import LimitWatch, Stop
 from holdfast.agents.runner.private_files import remove_secrets, write_files
 from holdfast.agents.streams import stream_of
@@ -70,16 +70,16 @@ class Runner:
         self._child: Child | None = None
         self._code: int | None = None
         self._lines = OutputLines(order.limits.resources.line_bytes_max)
-        self._room = AttemptResources(files, order.attempt, order.start, order.limits.resources)
+        self._resources = AttemptResources(files, order.attempt, order.start, order.limits.resources)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     # -- the whole start ----------------------------------------------------------------------------------------------
 
     def run(self) -> Exit:
-        self._hear_signals()
+        self._catch_signals()
         try:
             self._begin()
-            self._attend()
+            self._watch_child()
         except (HoldfastError, OSError, subprocess.SubprocessError) as failure:
             self._fail(failure)
         finally:
@@ -92,8 +92,8 @@ class Runner:
         if told := sandbox.missing(order.sandbox):
             self._verdict = Stop(Ending.NOT_STARTED, told)
             return
-        self._room.open()
-        git.run_before_exec(self._room.join_as_git)
+        self._resources.open()
+        git.run_before_exec(self._resources.join_as_git)
         self._record = AttemptWriter(self._files, order)
         self._record.begin()
         argv = order.launch.argv
@@ -112,25 +112,25 @@ class Runner:
         self._next_beat = self._next_flush = 0.0
 
     def _fail(self, failure: Exception) -> None:
-        reached = self._room.found or self._room.reached()
+        reached = self._resources.found or self._resources.reached()
         self._verdict = start_outcome.failed(self._order, failure, reached, has_begun=self._child is not None)
 
-    def _hear_signals(self) -> None:
+    def _catch_signals(self) -> None:
         signal.signal(signal.SIGTERM, self._on_term)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
-    _is_told_to_stop = _is_attending = False
+    _is_asked_to_stop = _is_watching = False
 
     def _on_term(self, number: int, frame: object) -> None:
-        self._is_told_to_stop = True
+        self._is_asked_to_stop = True
 
     # -- while the agent works ----------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
+    def _watch_child(self) -> None:
         child = self._child
         if child is None:
             return
-        self._is_attending = True
+        self._is_watching = True
         with selectors.DefaultSelector() as selector:
             for fd in (child.stdout, child.stderr, child.pidfd, self._wake_read):
                 selector.register(fd, selectors.EVENT_READ)
@@ -144,7 +144,7 @@ class Runner:
                 if child.pidfd in ready:
                     return
                 if self._order.launch.has_hook:
-                    self._hear_hooks(child)
+                    self._answer_hooks(child)
 
     def _pause_s(self) -> float:
         """How long to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
@@ -163,21 +163,21 @@ class Runner:
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_S
             self._record.flush()
-            self._look_at_room()
-        if self._is_told_to_stop or self._files.stop.exists():
+            self._check_resources()
+        if self._is_asked_to_stop or self._files.stop.exists():
             self._verdict = Stop(Ending.STOPPED, "The agent was ended because the runner was told to stop.")
         else:
             self._verdict = self._verdict or self._watch.overdue(now)
         return self._verdict is not None
 
-    def _look_at_room(self) -> None:
+    def _check_resources(self) -> None:
         """Reports a resource limit that the agent has reached, and ends the agent where it must."""
-        if (found := self._room.look()) is not None:
-            self._tell(f"Over a limit: {found.told}.")
+        if (found := self._resources.look()) is not None:
+            self._note_refusal(f"Over a limit: {found.told}.")
             if found.is_over:
                 self._verdict = self._verdict or start_outcome.over("The agent was ended", found, self._order.task)
 
-    def _tell(self, detail: str) -> None:
+    def _note_refusal(self, detail: str) -> None:
         """Adds to the events what was refused, and why."""
         assert self._record is not None
         self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": detail})
@@ -195,43 +195,43 @@ class Runner:
             self._child.heard(fd, data)
             self._record.write_output(data, fd)
             if fd == self._child.stdout or self._order.launch.reads_errors:
-                self._take_lines(fd, data)
+                self._read_lines(fd, data)
         return bool(data)
 
-    def _hear_hooks(self, child: Child) -> None:
+    def _answer_hooks(self, child: Child) -> None:
         """Reads all output before each waiting hook, then answers it when its turn is saved; not after a verdict."""
         for call in hook.waiting(self._files.agent):
             for _ in range(READS_BEFORE_A_HOOK_MAX):
                 if not self._read(child.stdout):
                     break
             self._watch.heard(self._watch.now())
-            for event in cast("HookedStream", self._stream).hook(hook.said_in(call)):
-                self._take(event, is_waiting=True)
+            for event in cast("HookedStream", self._stream).hook(hook.input_of(call)):
+                self._apply(event, is_waiting=True)
             if self._verdict is not None:
                 return
             hook.answer(call)
 
-    def _take_lines(self, fd: int, data: bytes) -> None:
+    def _read_lines(self, fd: int, data: bytes) -> None:
         for line in self._lines.feed(fd, data):
             if line is None:
-                self._tell(f"A line of more than {self._lines.most} bytes (limits.line_bytes_max) was not read.")
+                self._note_refusal(f"A line of over {self._lines.most} bytes (limits.line_bytes_max) was not read.")
                 continue
             for event in self._stream.read(line):
-                self._take(event)
+                self._apply(event)
 
-    def _take(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
+    def _apply(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
         """`is_waiting`: the agent does nothing until it is answered."""
         assert self._record is not None
         now = self._watch.now()
-        event, refused = honest(event, wall())
+        event, refused = checked(event, wall())
         if refused:
-            self._tell(refused)
-        has_turned = self._talk.take(event)
+            self._note_refusal(refused)
+        has_turned = self._talk.apply(event)
         self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
         found: Stop | None = None
         if isinstance(event, Retrying):
             self._watch.retrying(now, event.detail)
-        elif is_deed(event):
+        elif is_progress(event):
             self._watch.reached()
         if isinstance(event, ToolStarted):
             found = self._watch.call((event.name, event.input))
@@ -245,7 +245,7 @@ class Runner:
         if has_turned:
             found = self._end_turn(is_waiting) or found
         # What the agent did before it ended by itself is judged by how it ended.
-        if self._is_attending:
+        if self._is_watching:
             self._verdict = self._verdict or found
 
     def _end_turn(self, is_waiting: bool) -> Stop | None:
@@ -258,7 +258,7 @@ class Runner:
         self._talk.next_turn()
         # If the turn could not be saved, the agent does not continue: it is ended as it is.
         if stops:
-            self._child.go_on()
+            self._child.resume()
         self._wake()
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
@@ -272,16 +272,16 @@ class Runner:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _end_processes(self) -> None:
-        self._is_attending = False
+        self._is_watching = False
         if self._child is None:
             return
         with step("end_processes"):
             # The agent is a zombie until it is reaped, so its group number is not reused meanwhile.
             order = self._order
-            self._look_at_room()
+            self._check_resources()
             starts.end_processes(self._files, order.attempt, order.start, order.limits.grace_s, descendants=True)
             # The control group is gone with them, and the last snapshot's git needs one.
-            self._room.open()
+            self._resources.open()
             self._code = self._reap()
 
     def _reap(self) -> int:
@@ -292,7 +292,7 @@ class Runner:
                     pass
                 # The last line may have no end.
                 for fd in self._lines.unended():
-                    self._take_lines(fd, b"\n")
+                    self._read_lines(fd, b"\n")
             except HoldfastError as failure:
                 self._fail(failure)
         code = self._child.reap()
@@ -305,12 +305,12 @@ class Runner:
         try:
             if self._record is not None:
                 if self._child is not None:
-                    self._hear_the_end()
+                    self._read_end()
                 snapshot = self._last_snapshot()
         except HoldfastError as failure:
             self._fail(failure)
         finally:
-            self._room.close()
+            self._resources.close()
             if self._record is not None:
                 self._record.close()
             with contextlib.suppress(HoldfastError):
@@ -337,12 +337,12 @@ class Runner:
             self._fail(failure)
             return self._record.last_snapshot("leave_out")
 
-    def _hear_the_end(self) -> None:
+    def _read_end(self) -> None:
         assert self._record is not None
         if self._verdict is None:
             try:
                 for event in self._stream.end(start_outcome.as_shell(self._code or 0)):
-                    self._take(event)
+                    self._apply(event)
             except SnapshotTooLarge as failure:
                 self._fail(failure)
         is_done = self._judge().ending is Ending.DONE
@@ -352,7 +352,7 @@ class Runner:
 
     def _judge(self) -> Stop:
         found = start_outcome.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
-        return start_outcome.explained(found, self._room.found, self._order.task)
+        return start_outcome.explained(found, self._resources.found, self._order.task)
 
     def _exit(self, snapshot: str) -> Exit:
         verdict, now, talk = self._judge(), wall(), self._talk

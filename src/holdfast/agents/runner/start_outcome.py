@@ -92,8 +92,8 @@ def judge(verdict: Stop | None, talk: Conversation, code: int | None, *, is_wrap
         return Stop(Ending.FAILED, finished.detail) if is_over and finished else verdict
     if talk.rate_limited is not None and not (finished and finished.ok):
         return rate_limited(talk)
-    if finished is not None and (told := cannot(finished)) is not None:
-        return told
+    if finished is not None and (stop := cannot(finished)) is not None:
+        return stop
     if code is not None and code < 0:
         return Stop(Ending.CRASHED, f"The agent was killed by {signal_name(-code)}.")
     if code is not None and code > 128 and is_wrapped:
@@ -107,8 +107,8 @@ def judge(verdict: Stop | None, talk: Conversation, code: int | None, *, is_wrap
 
 def not_executed(order: Order, error: OSError) -> str:
     if error.errno == errno.E2BIG:
-        told = "The agent was not started: its arguments are too long. Declare `prompt: stdin` or `prompt: file` for"
-        return f"{told} {order.agent}."
+        detail = "The agent was not started: its arguments are too long. Declare `prompt: stdin` or `prompt: file` for"
+        return f"{detail} {order.agent}."
     return f"The agent was not started: {order.launch.argv[0]!r} cannot be executed: {error.strerror}."
 
 
@@ -132,18 +132,18 @@ def explained(verdict: Stop, reached: LimitReached | None, task: str) -> Stop:
 
 def failed(order: Order, failure: Exception, reached: LimitReached | None, *, has_begun: bool) -> Stop:
     """Why the runner could not continue. `has_begun`: the agent was started."""
-    told = f"The runner could not go on: {failure}"
+    detail = f"The runner could not go on: {failure}"
     if isinstance(failure, SnapshotTooLarge):
         return Stop(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)
     if isinstance(failure, HoldfastError) and (is_environment(failure) or is_fatal(failure)):
         # The agent's processes used up what a git of ours needed.
         if reached is not None and not is_fatal(failure):
-            return over(told.removesuffix("."), reached, order.task)
-        return Stop(Ending.ENVIRONMENT, told)
+            return over(detail.removesuffix("."), reached, order.task)
+        return Stop(Ending.ENVIRONMENT, detail)
     if not has_begun and isinstance(failure, OSError) and failure.errno in MACHINE_ERRORS:
         return Stop(Ending.ENVIRONMENT, not_executed(order, failure))
     if has_begun:
-        return Stop(Ending.RUNNER_FAILED, told)
+        return Stop(Ending.RUNNER_FAILED, detail)
     if isinstance(failure, OSError):
         return Stop(Ending.NOT_STARTED, not_executed(order, failure))
     return Stop(Ending.NOT_STARTED, f"The agent was not started: {failure}")
