@@ -1,8 +1,8 @@
-"""The landing: the target branch moves from the commit that was merged onto to the one that was verified.
+"""The landing: moves the target branch from the commit that was merged onto to the one that was verified.
 
-The order is: the commit's objects are on disk, then the branch moves if it still is where it was, then the ref and
+The order is: the commit's objects are on disk, then the branch moves if it is still where it was, then the ref and
 every folder above it are on disk. Whatever dies in between, the branch names the old commit or the new, whole. The ref
-itself tells afterwards what happened, so no landing is made twice.
+itself shows afterwards what happened, so no landing is made twice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Land:
             reason = "it says that the branch moved, and the branch is where it was"
             raise GitFailed(command="update-ref", path=repository.worktree, code=0, stderr=reason)
         point("land.swap.after")
-        # A `git prune` of the user's, between the two, finds nothing that leads to it.
+        # The user's `git prune` in between would have found no ref to it.
         self._hand_over(repository, wanted)
         point("land.sync.before")
         _sync(repository, wanted.branch, witness)
@@ -78,12 +78,12 @@ class Land:
         return [ref for ref in known if ref != witness]
 
     def reconcile(self, intent: OpenIntent) -> Reconciled:
-        """A branch that is at neither commit was moved by somebody else: the landing is planned anew on top of it."""
+        """A branch at neither commit was moved by somebody else: the landing is planned again on top of it."""
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
         if not wanted.branch or not wanted.new:
             return InDoubt("its intent does not say what was to land where")
         repository = git.discover(self._repo)
-        # Whoever moved it may have died before it let go of its locks, or before the sync.
+        # The process that moved it may have died before it removed its locks, or before the sync.
         with _freed(repository, wanted.branch, self._witness(intent)):
             has_moved = _reaches(repository, wanted.branch, wanted.new)
         if not (has_moved or self._was_rewritten(repository, intent, wanted)):
@@ -93,9 +93,9 @@ class Land:
         return Happened(_result(wanted))
 
     def _was_rewritten(self, repository: git.Repository, intent: OpenIntent, wanted: LandIntended) -> bool:
-        """The branch was moved, for its witness moved with it; and then somebody amended or rebased the commit.
+        """Whether the branch moved, as its witness did, and a person then amended or rebased the commit.
 
-        The next start journals what it is now.
+        The next start journals which commit it is now.
         """
         witness = self._witness(intent)
         if not witness or _commit_at(repository, witness) != wanted.new:
@@ -104,9 +104,9 @@ class Land:
 
 
 def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = None) -> dict[str, str]:
-    """A sentence for each task whose branch no longer leads to what it landed there, by the task's id.
+    """A sentence for each task whose branch no longer leads to its landed commit, by the task's id.
 
-    Every landing is looked at, not only the last: with as many calls of git as there are branches, and one more.
+    Checks every landing, not only the last, with one git call for each branch, and one more.
     """
     by_branch: dict[str, list[Task]] = {}
     for task in tasks:
@@ -117,7 +117,7 @@ def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = No
     repository, landed = git.discover(repo), [task for each in by_branch.values() for task in each]
     seen = Store(snapshots, repository).seen if snapshots is not None else repository
     names = {*by_branch, *(task.landed for task in landed), *(task.candidate for task in landed if task.candidate)}
-    # What is landed must be in the repository itself; a candidate may be in our store alone.
+    # A landed commit must be in the repository itself; a candidate may be in our store alone.
     found = _commits(repository, names)
     found |= _commits(seen, {task.candidate for task in landed if task.candidate and not found[task.candidate]})
     lost: dict[str, str] = {}
@@ -149,7 +149,7 @@ def branch_of(task: Task) -> str:
 
 
 def _commits(repository: git.Repository, names: Iterable[str]) -> dict[str, str]:
-    """The commit that each name stands for; empty where there is none."""
+    """The commit that each name refers to; empty where there is none."""
     asked = list(names)
     if not asked:
         return {}
@@ -162,7 +162,7 @@ def _commits(repository: git.Repository, names: Iterable[str]) -> dict[str, str]
 
 
 def _unreached(repository: git.Repository, at: str, commits: Iterable[str]) -> tuple[set[str], str]:
-    """Those of the commits that `at` does not lead to; all of them where git cannot tell, and then why."""
+    """The commits that `at` does not lead to; all of them where git cannot tell, and then why."""
     wanted = set(commits)
     text = "".join(f"{commit}\n" for commit in (*sorted(wanted), f"^{at}")).encode()
     asked = repository.run("rev-list", "--stdin", stdin=text, codes=(0, 128))
@@ -172,7 +172,7 @@ def _unreached(repository: git.Repository, at: str, commits: Iterable[str]) -> t
 
 
 def _newest(repository: git.Repository, commits: Iterable[str]) -> str:
-    """The one that leads to the others."""
+    """The commit that leads to the others."""
     text = "".join(f"{commit}\n" for commit in commits).encode()
     return repository.run("rev-list", "--topo-order", "--max-count=1", "--stdin", stdin=text, codes=(0, 128)).line
 
@@ -186,18 +186,18 @@ def _way_back(task: Task, branch: str, found: Mapping[str, str], newest: str) ->
     again = ""
     if task.state is TaskState.CLOSED and found.get(task.candidate):
         again = f"`holdfast promote {task.id}` verifies and lands it again"
-    said = settling(task.id)
+    settle = settling(task.id)
     if found[task.landed]:
         merging = f"merge the commit into {short} with `git merge {task.landed}`"
-        return f"{again}, or {merging}. {said}" if again else f"{merging}. {said}"
+        return f"{again}, or {merging}. {settle}" if again else f"{merging}. {settle}"
     gone = "the commit is not in the repository any more"
-    return f"{gone}: {again}. {said}" if again else f"{gone}: fetch it from a copy of the repository. {said}"
+    return f"{gone}: {again}. {settle}" if again else f"{gone}: fetch it from a copy of the repository. {settle}"
 
 
 def settling(task: str) -> str:
-    """What to type where a person has rewritten or dropped a landing, and means it."""
-    told = f"say `holdfast resolve {task} --rewritten COMMIT` if it is there as another commit"
-    return f"Or {told}, `holdfast resolve {task} --dropped` if it shall be gone."
+    """The command for a person who has rewritten or dropped a landing on purpose."""
+    rewritten_as = f"say `holdfast resolve {task} --rewritten COMMIT` if it is there as another commit"
+    return f"Or {rewritten_as}, `holdfast resolve {task} --dropped` if it shall be gone."
 
 
 def _result(wanted: LandIntended) -> dict[str, Any]:
@@ -223,14 +223,14 @@ def _reaches(repository: git.Repository, branch: str, commit: str) -> bool:
 
 
 def _known(wanted: LandIntended) -> str:
-    """A commit that the repository has: for a branch that is new, what the landing was merged onto."""
+    """A commit that the repository has: for a new branch, the commit that the landing was merged onto."""
     return wanted.old if wanted.old.strip("0") else f"{wanted.new}^"
 
 
 def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older: Sequence[str]) -> bool:
-    """Compares and moves. Raises LandingLost where the branch is not where the merge was made onto.
+    """Compares and moves the branch. Raises LandingLost where it is not at the commit that was merged onto.
 
-    False: it moved, and a `git reset` that had begun before has put it back already.
+    False: it moved, and a `git reset` that had begun before has moved it back already.
     """
     command = ("update-ref", "-m", f"holdfast: {wanted.task}", "--stdin")
     changes = [f"update {wanted.branch} {wanted.new} {wanted.old}", *(f"delete {ref}" for ref in older)]
@@ -242,13 +242,13 @@ def _swap(repository: git.Repository, wanted: LandIntended, witness: str, older:
         try:
             failure = git.run(*command, cwd=repository.worktree, env=env, stdin=text, codes=(0, 1, 128)).failure
         except GitFault as fault:
-            # Killed, it may have moved the branch all the same.
+            # A killed git may have moved the branch all the same.
             failure = fault
     at = _commit_at(repository, wanted.branch)
-    # Where git says that it moved the branch, it did, also when somebody has amended the commit since.
+    # Where git reports that it moved the branch, it did, also when a person has amended the commit since.
     if at == wanted.new or (failure is None and at != wanted.old):
         return True
-    # Zeros alone say that there must be no such branch yet.
+    # Zeros mean that the branch must not exist yet.
     if at != (wanted.old if wanted.old.strip("0") else ""):
         found = f"is at {at}" if at else "is gone"
         raise LandingLost(task=wanted.task, branch=wanted.branch, old=wanted.old, found=found)
@@ -264,12 +264,12 @@ def _freed(repository: git.Repository, branch: str, *own: str) -> AbstractContex
 
 
 def _real_name(repository: git.Repository, branch: str) -> str:
-    """A branch may be a symbolic ref, which stays; what it names is what moves."""
+    """Resolves a symbolic ref: the ref that it names moves, and it stays."""
     return repository.run("symbolic-ref", "--quiet", branch, codes=(0, 1, 128)).line or branch
 
 
 def _sync(repository: git.Repository, branch: str, witness: str) -> None:
-    """The ref, its log, the packed refs, and every folder from the ref up to the repository's own."""
+    """Syncs the ref, its log, the packed refs, and every folder from the ref up to the repository's own."""
     if witness:
         sync_above(repository, [witness])
     common = repository.common_dir
@@ -278,7 +278,7 @@ def _sync(repository: git.Repository, branch: str, witness: str) -> None:
     names = [ref, common / "logs" / ref.relative_to(common), repository.git_dir / "logs" / "HEAD"]
     names += [common / "packed-refs", *(tables.iterdir() if tables.is_dir() else ())]
     for path in names:
-        # A ref that is packed has no file, and a log that is switched off neither.
+        # A packed ref has no file, and neither has a log that is switched off.
         with contextlib.suppress(FileMissing):
             disk.sync_file(path)
     for folder in (tables, ref.parent, *ref.parent.parents):

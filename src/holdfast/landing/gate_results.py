@@ -1,4 +1,4 @@
-"""Reads what an attempt's gates said, for people: the results of the last verification and the end of their output."""
+"""Reads the results of an attempt's gates, for people: of the last verification, with the end of their output."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.landing.verify import GateVerdict, read_verdict, shown_command
 from holdfast.layout import Layout
 from holdfast.storage.records.blobs import Blobs
 
-# How many of the last lines of a failed gate's output are told where something else is told, too.
+# How many of the last lines of a failed gate's output are shown beside something else.
 TOLD_LINES = 6
 # How many where the gates themselves are shown.
 SHOWN_LINES = 20
 LINE_CHARS_MAX = 300
-# How a note begins that is a line of output.
+# The prefix of a note that is a line of output.
 OUTPUT = "  | "
 _NOT_PASSED = ("failed", "timed_out")
 
@@ -52,7 +52,7 @@ def facts(result: GateRun, output: list[str]) -> GateFacts:
 
 
 def shown_output(blobs: Blobs, result: GateRun) -> list[str]:
-    """What is shown of a gate's output unasked: the last lines of one that did not pass."""
+    """The lines that are shown by default: the last ones of a gate that did not pass."""
     return last_lines(blobs, result, SHOWN_LINES) if result.outcome in _NOT_PASSED else []
 
 
@@ -70,13 +70,13 @@ def verdict_of(layout: Layout, attempt: str) -> GateVerdict | None:
 
 
 def failed_output(blobs: Blobs, verdict: GateVerdict, most: int = TOLD_LINES) -> list[str]:
-    """The last lines with words that the gate printed which stopped the landing; empty where none did."""
+    """The last lines with words of the gate that stopped the landing; empty where none did."""
     broken = [each for each in verdict.results if each.required and each.outcome in _NOT_PASSED]
     return last_lines(blobs, broken[0], most, with_words=True) if broken and not verdict.passed else []
 
 
 def output_of_verdict(blobs: Blobs, digest: str) -> list[str]:
-    """The same for a verdict that is known by its blob; empty where that, or the output, is gone."""
+    """The same for a verdict given by its blob; empty where that, or the output, is gone."""
     try:
         return failed_output(blobs, read_verdict(blobs, digest))
     except (HoldfastError, msgspec.MsgspecError):
@@ -84,7 +84,7 @@ def output_of_verdict(blobs: Blobs, digest: str) -> list[str]:
 
 
 def output_of_task(layout: Layout, blobs: Blobs, task: Task) -> list[str]:
-    """The same for a task that failed because a gate did."""
+    """The same for a task that failed because of a gate."""
     if task.outcome.get("kind") not in ("gate_failed", "gate_timed_out"):
         return []
     found = last_verdict(layout, task)
@@ -92,7 +92,7 @@ def output_of_task(layout: Layout, blobs: Blobs, task: Task) -> list[str]:
 
 
 def last_lines(blobs: Blobs, result: GateRun, most: int, *, with_words: bool = False) -> list[str]:
-    """Of its output, without empty ones at the end; `with_words` leaves out all that are empty or only drawn."""
+    """The last lines of its output, without empty ones at the end; `with_words` drops those without words."""
     lines = output_lines(blobs, result)
     if with_words:
         lines = [line for line in lines if any(map(str.isalnum, line))]

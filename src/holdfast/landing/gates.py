@@ -1,9 +1,9 @@
-"""Running one gate, and ending all of it.
+"""Runs one gate, and ends all of its processes.
 
 A gate is a command in the scratch worktree, in a process group of its own, at the `limits.nice` of the settings, with
 nothing to read and only a few variables of ours. It inherits a flock on the attempt's `gates.lock`, so that after a
-crash the next orchestrator knows of it. When it has ended, or its time is over, everything that it started is ended
-too: a process is of the gate when it is in its control group, which `gates.lock` names, or in its process group, when
+crash the next orchestrator finds it. When it has ended, or its time is over, everything that it started is ended too:
+a process belongs to the gate when it is in its control group, which `gates.lock` names, or in its process group, when
 its environment says so (`HOLDFAST_GATE`, and the scratch worktree of this data root), or when it holds the lock.
 """
 
@@ -35,23 +35,23 @@ from holdfast.storage.records.blobs import Blobs
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 
 OUTPUT_BYTES_MAX = 4 << 20
-# How much of the end of it is told.
+# How much of its end is shown.
 TAIL_BYTES_MAX = 64 << 10
 TIMEOUT_S = 600.0
 GRACE_S = 5.0
 KILL_WAIT_S_MAX = 30.0
 POLL_S = 0.02
-# How often is looked at the clock while a gate runs, so that a gap of our own is seen.
+# How often the clock is read while a gate runs, so that a pause of our own process is noticed.
 LOOK_S = 1.0
 PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
-# Joins the control group, if it can, and becomes the gate: before exec nothing else can be done beside other threads.
+# Joins the control group, if it can, and becomes the gate: with other threads running, only the new process can do it.
 _JOIN = 'while [ "$1" != -- ]; do { echo 0 > "$1"; } 2>/dev/null; shift; done; shift; exec "$@"'
 _NOT_FOUND = 127
 PATH_BYTES_MAX = 1 << 16
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """A command that judges. `required`: its failure stops the landing. `repeatable`: a crash may make it run again."""
+    """A command that judges. `required`: its failure stops the landing. `repeatable`: a crash may rerun it."""
 
     name: str
     command: str | tuple[str, ...]
@@ -79,9 +79,9 @@ class GateRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatePlace(msgspec.Struct, frozen=True):
-    """Where and for whom the gates run. `lock` is the descriptor that they inherit. `confine`: makes of a command line
-    the one that is run, where a sandbox is wanted. `cgroup`: the control group that they run in. `resources`: what they
-    may use together."""
+    """The place of the gates and their owner. `lock`: the descriptor that they inherit. `confine`: wraps a command line
+    into a sandbox, if there is one. `cgroup`: the control group that they run in. `resources`: what they may use
+    together."""
 
     task: str
     attempt: str
@@ -101,7 +101,7 @@ class GatePlace(msgspec.Struct, frozen=True):
 
 
 def output_lines(blobs: Blobs, result: GateRun) -> list[str]:
-    """The end of what the gate printed; empty where it printed nothing, or where that is no longer there."""
+    """The end of the gate's output; empty where there is none, or it is gone."""
     try:
         return blobs.get(result.output)[-TAIL_BYTES_MAX:].decode(errors="replace").splitlines() if result.output else []
     except (BlobMissing, BlobCorrupt, NotABlobId):
@@ -112,7 +112,7 @@ def output_lines(blobs: Blobs, result: GateRun) -> list[str]:
 
 
 def run(gate: Gate, place: GatePlace, blobs: Blobs, passed_on: tuple[str, ...] = ()) -> GateRun:
-    """Runs the gate to its end, and everything that it started to theirs."""
+    """Runs the gate to its end, and then ends everything that it started."""
     began = monotonic()
     argv: Sequence[str] = ["sh", "-c", gate.command] if isinstance(gate.command, str) else list(gate.command)
     argv = place.confine(argv) if place.confine is not None else argv
@@ -153,25 +153,25 @@ def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> sub
         pass_fds=(place.lock,),
         process_group=0,
     )
-    # Beside agents and gates that take every core, the journal's sync must not wait.
+    # Agents and gates may use every core; the journal's sync must not wait for them.
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PGRP, child.pid, place.resources.nice)
     return child
 
 
 def _joining(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> Sequence[str]:
-    """The command line that has the gate join its control group first. What cannot be run is told as it is without."""
+    """The command line that has the gate join its control group first; unchanged where it cannot be run anyway."""
     program = str(place.folder / argv[0]) if "/" in argv[0] else argv[0]
     if place.cgroup is None or shutil.which(program, path=env.get("PATH")) is None:
         return argv
-    # The gate before this one was ended, and the group with it.
+    # The gate before this one was ended, and the control group with it.
     group = cgroups.make(place.files, place.attempt, cgroups.GATES, place.resources)
     doors = group.doors(cgroups.GATES) if group is not None else []
     return ["/bin/sh", "-c", _JOIN, "sh", *map(str, doors), "--", *argv]
 
 
 def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
-    """Whether it ended by itself in time, and its code. It is reaped last: until then its group's number is its own."""
+    """Whether it ended by itself in time, and its code. Reaped last: until then its group's number is not reused."""
     assert child.stdout is not None
     pipe = child.stdout.fileno()
     os.set_blocking(pipe, False)
@@ -187,7 +187,7 @@ def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Dea
 
 
 def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept) -> bool:
-    """Reads what the gate prints until it has ended; False when its time was over before."""
+    """Reads the gate's output until it has ended; False when its time was over before."""
     pidfd = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -205,7 +205,7 @@ def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept) -> bool:
 
 
 class _Kept:
-    """The output's first and last part; what is between them is counted."""
+    """The first and the last part of the output; the part between them is only counted."""
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -214,7 +214,7 @@ class _Kept:
         self._flow = redact.Flow(redact.usual())
 
     def add(self, data: bytes) -> None:
-        """Secrets leave it before it is cut: half of one looks like none."""
+        """Removes secrets before the output is cut: half of one would not be recognised."""
         self._keep(self._flow.feed(data))
 
     def _keep(self, data: bytes) -> None:
@@ -222,12 +222,12 @@ class _Kept:
         room = half - len(self._head)
         self._head += data[:room]
         self._tail += data[room:] if room > 0 else data
-        # Cut seldom: each cut moves all that stays.
+        # Cut seldom: each cut moves the rest in memory.
         if len(self._tail) > 2 * half:
             self._cut(half)
 
     def drain(self, pipe: int, *, once: bool = False) -> bool:
-        """Takes what is there; False at its end."""
+        """Reads what is there; False at its end."""
         while True:
             try:
                 data = os.read(pipe, 1 << 16)
@@ -254,7 +254,7 @@ class _Kept:
 
 @contextlib.contextmanager
 def locked(place: GatePlace) -> Iterator[GatePlace]:
-    """The place with the lock in hand. What an earlier orchestrator left running there is ended first."""
+    """Yields the place with the lock held. First ends what an earlier orchestrator left running there."""
     path = place.files.gates_lock
     attempt_folder.make_folder(place.files)
     fd = disk.open_lock_file(path, attempt_folder.PRIVATE)
@@ -286,7 +286,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def end(place: GatePlace, group: int = 0) -> None:
-    """Ends every process of the gate, and returns when none is found."""
+    """Ends every process of the gate, and returns when none is left."""
     # Two data roots may each have an attempt of this name, but not this folder.
     wanted = {b"HOLDFAST_GATE": os.fsencode(place.attempt), b"HOLDFAST_WORKTREE": os.fsencode(place.folder)}
 

@@ -1,8 +1,8 @@
-"""Landings that are not on their branch any more: which were rewritten, and which were undone though nobody meant it.
+"""Landings that are no longer on their branch: those that were rewritten, and those that were undone by accident.
 
-`git reset --hard`, which `git stash` runs too, reads where the branch is, and at its end puts it there, without a look
-at whether it has moved meanwhile. A landing in between is undone. Git's log of the branch tells such a move from one
-that was meant: it says "moving to HEAD", and yet the branch moved. Such a landing is made again.
+`git reset --hard`, which `git stash` runs too, reads where the branch is, and at its end puts it there, without
+checking whether it has moved meanwhile. A landing in between is undone. The branch's reflog tells such a move from an
+intended one: it says "moving to HEAD", and yet the branch moved. Such a landing is made again.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from holdfast.ports import Ledger
 from holdfast.storage.journal.entry import Record
 
 UNASKED = "reset: moving to HEAD"
-# So far back the log is read: a race is noticed by the next landing, or the next start.
+# How far back the reflog is read: the next landing, or the next start, notices a race.
 MOVES_MAX = 200
 TRIES = 5
 
 
 def recognised(repo: Path, task: Task) -> tuple[str, str]:
-    """The commit on the task's branch that its landing was rewritten as, and how that shows; empty where none is."""
+    """The commit on the task's branch that its landing was rewritten as, and the evidence; empty where none is."""
     return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
 
 
 def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> dict[str, str]:
-    """Journals every lost landing that is recognised in a rewritten history; returns a sentence for each other."""
+    """Journals every lost landing that is found in a rewritten history; returns a sentence for each other."""
     for _ in range(TRIES):
         tasks = list(ledger.state.tasks.values())
         lost, is_settled = lost_landings(repo, tasks, layout.snapshots), False
@@ -55,19 +55,19 @@ def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[
                 is_settled = True
         if not is_settled:
             break
-        # Who amends a commit may amend it once more meanwhile.
+        # A person may amend a commit once more meanwhile.
     return lost
 
 
 class LostLanding(msgspec.Struct, frozen=True):
-    """A lost landing as it is shown: what is the matter, and what to type."""
+    """A lost landing for display: what is wrong, and what to type."""
 
     why: str
     next_step: str
 
 
 def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, LostLanding]:
-    """The landings that are not on their branch any more, but for those that the next run recognises as rewritten."""
+    """The landings that are no longer on their branch, but for those that the next run recognises as rewritten."""
     by_name, found = {task.id: task for task in tasks}, {}
     lost = lost_landings(repo, tasks, layout.snapshots)
     again = {task.id for task in undone(repo, [by_name[name] for name in lost])} if lost else set()
@@ -81,14 +81,14 @@ def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, Lost
 
 
 def next_step(name: str, sentence: str) -> str:
-    """What to type, of what the sentence about a lost landing offers."""
+    """The commands to type, from the sentence about a lost landing."""
     first = (sentence.split("`")[1::2] or ["git fetch --all"])[0]
     settles = f"holdfast resolve {name} --rewritten COMMIT | --dropped"
     return settles if first.startswith(f"holdfast resolve {name}") else f"{first} | {settles}"
 
 
 def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
-    """Those whose landing went with a move that nobody asked for, in the order in which they landed."""
+    """The tasks whose landing was undone by accident, in the order in which they landed."""
     found: list[Task] = []
     repository = git.discover(repo)
     for branch in dict.fromkeys(branch_of(task) for task in lost):
@@ -96,7 +96,7 @@ def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
         for old, new, words in _moves(repository, branch):
             taken = _between(repository, new, old)
             found += [by_commit.pop(commit) for commit in taken if commit in by_commit and words == UNASKED]
-            # What went with a move that was meant is for a person to say.
+            # Only a person can say whether an intended move was to undo the landing.
             by_commit = {commit: task for commit, task in by_commit.items() if commit not in taken}
             if not by_commit:
                 break
@@ -104,12 +104,12 @@ def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
 
 
 def _moves(repository: git.Repository, branch: str) -> Sequence[tuple[str, str, str]]:
-    """From where to where the branch was moved, and by what, the newest first."""
+    """The moves of the branch, newest first: from, to, and the reflog's message."""
     asked = ("log", "--walk-reflogs", f"--max-count={MOVES_MAX}", "-z", "--format=%H%x01%gs", branch, "--")
     entries = [field.split("\x01", 1) for field in repository.run(*asked, codes=(0, 128)).fields() if field]
     return [(old[0], new, words) for (new, words), old in itertools.pairwise(entries)]
 
 
 def _between(repository: git.Repository, new: str, old: str) -> list[str]:
-    """The commits that the branch no longer leads to after the move, the oldest first."""
+    """The commits that the branch no longer leads to after the move, oldest first."""
     return repository.run("rev-list", "--reverse", old, f"^{new}", codes=(0, 128)).line.splitlines()

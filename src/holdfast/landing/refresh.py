@@ -1,8 +1,8 @@
-"""The user's checkout follows its branch after a landing, path by path.
+"""Updates the user's checkout after a landing, path by path.
 
-A path that still holds the old commit's content is given the new one's; what holds the new one's is done; all else is
-the user's own, is left as it is, and reported. The content alone decides, so what a crash left half done is finished by
-doing it again. Nothing else in the checkout is looked at or touched.
+A path that still holds the old commit's content gets the new one's; a path that holds the new one's is done; anything
+else is the user's own work, is left as it is, and reported. Only the content decides, so running it again completes
+what a crash left half done. Nothing else in the checkout is read or touched.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ REFRESH_POINTS = tuple(
 )
 HOLD_POINTS = ("refresh.hold.before", "refresh.hold.after")
 
-# How many paths are named one by one.
+# How many paths are named in a message.
 NAMED_MAX = 20
 
 
 class HeldFiles(StrEnum):
-    """What stands in a place."""
+    """Whose content a file or an index entry has."""
 
     OLD = "old"
     NEW = "new"
@@ -64,13 +64,13 @@ class RefreshStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_submodule(self) -> bool:
-        """Its commit is noted in the index; what stands in its folder is left."""
+        """Its commit is noted in the index; the content of its folder is left."""
         return any(slot is not None and slot.is_link_to_repository for slot in (self.change.old, self.change.new))
 
     @property
     def is_left(self) -> bool:
-        # What is staged as the new commit has it, over a file as the old one had it, was done by a person: here the
-        # file always comes first.
+        # An index entry as the new commit has it, over a file as the old one had it, was staged by a person: a refresh
+        # always writes the file first.
         return HeldFiles.OWN in (self.file, self.entry) or (self.file, self.entry) == (HeldFiles.OLD, HeldFiles.NEW)
 
     @property
@@ -86,8 +86,8 @@ class Refresh:
 
     @contextlib.contextmanager
     def holding(self, paths: Iterable[Path]) -> Iterator[None]:
-        """Holds the indexes of these checkouts: from before the branch moves until they have followed. Whoever dies
-        meanwhile leaves locks that say whose they were, and keep the user's git from going on until `free_left`."""
+        """Holds the indexes of these checkouts from before the branch moves until they have been refreshed. A process
+        that dies meanwhile leaves locks that name it, and that stop the user's git until `free_left`."""
         with contextlib.ExitStack() as held:
             for checkout in map(Checkout, paths):
                 point("refresh.hold.before")
@@ -129,17 +129,17 @@ class Refresh:
 
 
 def expect_not_reverted(repository: git.Repository, task: str, branch: str, old: str, new: str) -> None:
-    """Raises LandingReverted where a commit on top of a landing has the old content of what it changed.
+    """Raises LandingReverted where a commit on top of a landing has the old content of what the landing changed.
 
-    Before the checkout has followed, its index is that of the commit before: `git commit` there records the old files,
-    and a person hardly means that.
+    Before the refresh, a checkout's index is that of the commit before: `git commit` there records the old files, which
+    a person hardly intends.
     """
     landed = {change.path: change.old for change in changes(repository, old, new)}
     since = changes(repository, new, branch)
     paths = [each.path for each in since if each.path in landed and landed[each.path] == each.new]
     if not paths:
         return
-    told = [git.readable(path) for path in paths]
+    names = [git.readable(path) for path in paths]
     literal = ("--literal-pathspecs", "log", "-1", "--format=%H", f"{new}..{branch}", "--", *paths[:NAMED_MAX])
     restore = shlex.join(["git", "restore", f"--source={new}", "--staged", "--worktree", "--", *paths])
     raise LandingReverted(
@@ -147,7 +147,7 @@ def expect_not_reverted(repository: git.Repository, task: str, branch: str, old:
         commit=repository.run(*literal).line[:12],
         branch=repository.run("rev-parse", "--symbolic-full-name", branch).line.removeprefix("refs/heads/"),
         landed=new[:12],
-        paths=", ".join(told[:NAMED_MAX]) + (f" and {len(told) - NAMED_MAX} more" if len(told) > NAMED_MAX else ""),
+        paths=", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""),
         restore=restore if len(paths) <= NAMED_MAX else f"git revert {repository.run(*literal).line}",
     )
 
@@ -165,9 +165,9 @@ def checkouts(repo: Path, branch: str) -> list[Path]:
 
 
 def free_left(repo: Path, tasks: Iterable[Task]) -> None:
-    """Removes the locks that dead owners of ours left on the indexes of the repository's checkouts.
+    """Removes the locks that dead processes of ours left on the indexes of the repository's checkouts.
 
-    Not while a checkout has yet to follow a landing: nobody should commit there before, and its refresh takes them.
+    Not while a checkout is still to be refreshed after a landing: until then nobody should commit there.
     """
     if any(task.state is TaskState.DONE and task.landed and not task.parked for task in tasks):
         return
@@ -176,12 +176,12 @@ def free_left(repo: Path, tasks: Iterable[Task]) -> None:
 
 
 def left_words(lock: Path) -> str:
-    """Not for a person to remove: a `git commit` before the checkout has followed would undo the landing."""
+    """A person should not remove it: a `git commit` before the refresh would undo the landing."""
     return f"{lock} keeps git from committing here: a run died while it landed. Do not remove it; a run finishes that"
 
 
 def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
-    """The paths that a landing would change and that are modified, staged or in the way there: it has to wait."""
+    """The paths that a landing would change and that are modified, staged or in the way there, so it has to wait."""
     opened = Checkout(checkout)
     if opened.branch() != branch:
         return []
@@ -189,7 +189,7 @@ def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
 
 
 def _blocks(step: RefreshStep) -> bool:
-    """A submodule's folder is left in any case, so only what is staged for it counts."""
+    """A submodule's folder is left in any case, so only its staged entry counts."""
     return step.entry is HeldFiles.OWN if step.is_submodule else step.is_left
 
 
@@ -206,7 +206,7 @@ def _result(steps: Collection[RefreshStep]) -> dict[str, Any]:
     return {"left": left, "updated": len(steps) - len(left)}
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def look(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> list[RefreshStep]:
@@ -216,16 +216,16 @@ def look(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> list
 
 def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -> list[RefreshStep]:
     changes = checkout.changes(old, new)
-    # Before the files are read, so that a later change is seen.
+    # Before the files are read, so that a later change is noticed.
     stamps = {change.path: checkout.stamp(change.path) for change in changes}
-    observation = _Sight(checkout, private, changes, old, new)
-    # What the user has committed on top since is theirs.
+    content = _CheckoutContent(checkout, private, changes, old, new)
+    # What the user has committed on top since is the user's own.
     committed = {change.path for change in checkout.changes(new, "HEAD")} if landed else set()
-    # What goes makes room for what comes: a folder becomes a file, or a file a folder.
+    # Removals first, as they may make room: a folder becomes a file, or a file a folder.
     ordered = sorted(changes, key=lambda change: change.new is not None)
     steps = []
     for change in ordered:
-        file, entry = observation.file(change), observation.entry(change)
+        file, entry = content.file(change), content.entry(change)
         if change.path in committed:
             file = HeldFiles.OWN
         indexed = observation.index.get(change.path)
@@ -239,13 +239,13 @@ def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -
             assumed=indexed is not None and indexed.assumed,
         )
         if change.new is None and not step.is_left:
-            observation.gone.add(change.path)
+            content.gone.add(change.path)
         steps.append(step)
     return steps
 
 
-class _Sight:
-    """What stands where. `gone` are the paths that will have made room."""
+class _CheckoutContent:
+    """The content of files and index entries. `gone`: the paths that will have been removed."""
 
     def __init__(self, checkout: Checkout, private: Path, changes: list[PathChange], old: str, new: str) -> None:
         self._checkout = checkout
@@ -257,13 +257,13 @@ class _Sight:
         added = {change.path: change.new for change in changes if change.new is not None and change.old is None}
         out = checkout.outside(private, added)
         out |= {change.path for change in changes if change.path in self.index and self.index[change.path].skipped}
-        # A file that is there all the same is looked at like any other.
+        # A file that exists all the same is treated like any other.
         self.skipped = {path for path in out if not checkout.stands(path)}
 
     def file(self, change: PathChange) -> HeldFiles:
         path = change.path
         if path in self.skipped:
-            # There is nothing to write: the file follows its entry.
+            # There is nothing to write: the file counts as its entry does.
             return self.entry(change)
         if any(slot is not None and slot.is_link_to_repository for slot in (change.old, change.new)):
             return self._submodule(change)
@@ -272,7 +272,7 @@ class _Sight:
         if path in self._old:
             return HeldFiles.OLD
         if change.new is None:
-            # A folder in its place is where other files are, and not this one.
+            # A folder in its place holds other files, not this one.
             return HeldFiles.NEW if self._checkout.stamp(path) is None else HeldFiles.OWN
         return HeldFiles.OLD if change.old is None and self._is_free(path) else HeldFiles.OWN
 
@@ -286,7 +286,7 @@ class _Sight:
         return HeldFiles.OLD
 
     def _submodule(self, change: PathChange) -> HeldFiles:
-        """Its folder is never touched, so it holds whatever its entry holds; a file has to stand there for none."""
+        """Its folder is never touched, so it counts as its entry does, unless a file is in its place."""
         plain = any(slot is not None and not slot.is_link_to_repository for slot in (change.old, change.new))
         target = self._checkout.top / change.path
         in_the_way = os.path.lexists(target) and (target.is_symlink() or not target.is_dir())
@@ -330,7 +330,7 @@ def _matching(checkout: Checkout, private: Path, slots: Mapping[str, Slot | None
     return found
 
 
-# -- doing ------------------------------------------------------------------------------------------------------------
+# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: RefreshIntended) -> list[RefreshStep]:
@@ -363,7 +363,7 @@ def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: Refresh
     point("refresh.index.before")
     _set_index(checkout, private, [step for step in steps if step.entry is HeldFiles.OLD and not step.is_left])
     point("refresh.index.after")
-    # A `git stash -u` that began before us cleans away what the index did not have yet, and cannot reset meanwhile.
+    # A `git stash -u` that began before us removes files that the index did not have yet, and cannot reset meanwhile.
     gone = [step for step in writes if step.path not in late and not checkout.stands(step.path)]
     made = checkout.make(staging, wanted.new, [step.path for step in gone]) if gone else staging
     for step in gone:
@@ -374,12 +374,12 @@ def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: Refresh
 
 
 def _settle(checkout: Checkout, steps: Collection[RefreshStep]) -> None:
-    """What is done may have been done by a process that died before it could sync."""
+    """Syncs what is done: the process that did it may have died before its sync."""
     checkout.settle([step.path for step in steps if not step.is_left])
 
 
 def _is_unchanged(checkout: Checkout, step: RefreshStep) -> bool:
-    """The user may have written to the file since it was looked at."""
+    """Whether the user has not written to the file since it was read."""
     return step.stamp == checkout.stamp(step.path)
 
 

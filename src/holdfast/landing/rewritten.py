@@ -10,7 +10,7 @@ COMMITS_MAX = 5000
 
 
 def find(repository: git.Repository, branch: str, landed: str, task: str, attempt: str) -> tuple[str, str]:
-    """The commit on the branch that `landed` was rewritten as, and how that shows; empty where none is."""
+    """The commit on the branch that `landed` was rewritten as, and the evidence; empty where none is."""
     is_there = not repository.run("cat-file", "-e", f"{landed}^{{commit}}", codes=(0, 1, 128)).failure
     since = [f"^{landed}^@"] if is_there else []
     asked = ("log", f"--max-count={COMMITS_MAX}", "-z", "--format=%H%x01%T%x01%B", branch, *since, "--")
@@ -20,7 +20,7 @@ def find(repository: git.Repository, branch: str, landed: str, task: str, attemp
     commits = [field.strip("\n").split("\x01", 2) for field in found.fields() if field.strip()]
     ours = {f"Holdfast-Task: {task}", f"Holdfast-Attempt: {attempt}"}
     for commit, _, message in commits:
-        # In a squash the lines stand in the middle of the message, where git calls them no trailers.
+        # In a squash the lines are in the middle of the message, where git does not take them for trailers.
         if ours <= {line.strip() for line in message.splitlines()}:
             return commit, "its message names the task and the attempt"
     if not is_there:

@@ -1,12 +1,12 @@
-"""The verdict: whether the very commit that would land may land.
+"""The verdict: may exactly this commit land?
 
     attempts/<id>/verdict.json       the last verdict, for exactly the commits and gates that it names
-    attempts/<id>/gates-begun.json   which gates that must not run twice have begun, for which commit and gates
-    attempts/<id>/gates.lock         held by the gates that run
+    attempts/<id>/gates-begun.json   the gates that must not run twice and have begun, with their commit
+    attempts/<id>/gates.lock         held by the running gates
 
-The gates and the path rules are pinned as a blob, whose digest is in the intent: what was decided to judge by is what
-judges, whatever the files say by then. They are asked in this order: there is a candidate, it merges, it changes
-something, only what it may, and then every gate, until one that is required has failed.
+The gates and the path rules are pinned as a blob, whose digest is in the intent: they judge as they were then, whatever
+the files say by now. The order: there is a candidate, it merges, it changes something, only what it may, and then every
+gate, until a required one has failed.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ VERIFY_POINTS = tuple(
     f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
 )
 Confine = Callable[[Sequence[str], Path, Path, Sequence[str], str], Sequence[str]]
-TAIL_LINES, FILES_TOLD_MAX = 200, 100
+TAIL_LINES, FILES_SHOWN_MAX = 200, 100
 _JSON = "application/json"
 
 
 class GateVerdict(msgspec.Struct, frozen=True):
-    """verdict.json. `files`: those that the kind is about, in conflict or out of the task's paths."""
+    """verdict.json. `files`: those that the kind is about, in conflict or outside the task's paths."""
 
     candidate: str
     target: str
@@ -79,11 +79,11 @@ class _Begun(msgspec.Struct, frozen=True):
     names: list[str]
 
 
-# -- what judges ------------------------------------------------------------------------------------------------------
+# -- gates ------------------------------------------------------------------------------------------------------------
 
 
 def gates_of(definition: Definition, config: Config) -> tuple[Gate, ...]:
-    """The task's own checks, then the gates of the settings; each under a name of its own."""
+    """The task's own checks, then the gates of the settings; each with a unique name."""
     found: dict[str, Gate] = {}
     for number, check in enumerate(definition.verify, 1):
         name = _unused(check.name or f"verify-{number}", found)
@@ -103,7 +103,7 @@ def _unused(name: str, taken: dict[str, Gate]) -> str:
 
 
 def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, *confined: Any) -> str:
-    """Keeps what judges, and what confines it (sandbox, writable, network), as a blob; an intent names its digest."""
+    """Stores the gates, the path rules and the sandbox (sandbox, writable, network) as a blob; an intent names it."""
     return blobs.put(msgspec.json.encode(_Pinned(tuple(gates), tuple(paths), *confined)), content_type=_JSON)
 
 
@@ -128,9 +128,8 @@ def read_verdict(blobs: Blobs, digest: str) -> GateVerdict:
 
 
 class Verify:
-    """The effect. `passed_on`: names of variables that reach the gates beside the usual ones. `confine` makes of a
-    gate's command line one that is confined to a worktree, given that, the data root, the paths left open and the
-    network."""
+    """The effect. `passed_on`: names of additional variables for the gates. `confine` wraps a gate's command line into
+    a sandbox, given the worktree, the data root, the writable paths and the network."""
 
     def __init__(
         self,
@@ -154,7 +153,7 @@ class Verify:
         files = self._layout.attempt_files(wanted["attempt"])
         attempt_folder.make_folder(files)
         point("verify.begin.before")
-        # A verdict of an earlier try must not be taken for that of this one.
+        # A verdict of an earlier try must not count as that of this one.
         disk.unlink(files.gates_begun, missing_ok=True)
         disk.unlink(files.verdict, missing_ok=True)
         point("verify.begin.after")
@@ -167,7 +166,7 @@ class Verify:
         return _result(verdict, digest)
 
     def reconcile(self, intent: OpenIntent) -> Answer:
-        """Ends what is left of the gates, then answers by what was written."""
+        """Ends what is left of the gates, then answers by the files that were written."""
         wanted = intent.entry.inputs
         files = self._layout.attempt_files(wanted["attempt"])
         if files.root.is_dir():
@@ -200,7 +199,7 @@ class Verify:
             merges.keep(self._worktrees.store, kind, wanted["attempt"], commit)
         store = self._worktrees.store
         store.hand_over(merged, target)
-        # In both stores: a `git gc` of the user's may take the commit out of theirs at any moment.
+        # In both stores: the user's `git gc` may remove the commit from theirs at any moment.
         objects.require_whole(store.seen, merged, [target])
         changed = merges.changed(store.seen, target, merged)
         if not changed:
@@ -231,7 +230,7 @@ class Verify:
             with running.locked(self._place(wanted)) as place:
                 point("verify.scratch.before")
                 self._worktrees.scratch(wanted["merged"], is_confined=pinned.sandbox != "none")
-                # The worktree's HEAD keeps it from here on; a `git gc` before may have taken it.
+                # The worktree's HEAD keeps it from here on; a `git gc` before may have removed it.
                 self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
                 point("verify.scratch.after")
                 place = self._confined(place, pinned)
@@ -264,7 +263,7 @@ class Verify:
         return msgspec.structs.replace(place, confine=lambda argv: confine(argv, place.folder, root, writable, network))
 
     def _note_begin(self, wanted: dict[str, Any], files: Attempt, gate: Gate, begun: list[str]) -> None:
-        """On disk before the gate begins, so that no crash makes it run twice without anybody knowing."""
+        """Notes on disk that the gate begins, so that a crash cannot make it run twice unnoticed."""
         if not gate.repeatable:
             begun.append(gate.name)
             begun_now = msgspec.json.encode(_Begun(wanted["merged"], wanted["gates"], begun))
@@ -293,7 +292,7 @@ def _result(verdict: GateVerdict, digest: str) -> dict[str, Any]:
 
 
 def _read(files: Attempt) -> tuple[GateVerdict | None, bytes]:
-    """It appears whole or not at all; one that cannot be read was damaged, and says nothing."""
+    """The file appears whole or not at all; one that cannot be read was damaged, and counts as missing."""
     try:
         content = files.verdict.read_bytes()
         return msgspec.json.decode(content, type=GateVerdict), content
@@ -304,7 +303,7 @@ def _read(files: Attempt) -> tuple[GateVerdict | None, bytes]:
 def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
     """What is not performed again once a person said that it happened, as `Task.happened` names it.
 
-    Of the gates it is those that had begun and must not run twice, as far as that is known.
+    For gates: those that had begun and must not run twice, as far as that is known.
     """
     if parked.startswith("task_refresh_"):
         return ["refresh"]
@@ -318,7 +317,7 @@ def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
 
 
 def _begun(files: Attempt, wanted: dict[str, Any]) -> str:
-    """Which gates that must not run twice have begun to judge this; in words, empty where none has."""
+    """The gates that must not run twice and have begun to judge this, in words; empty where none has."""
     try:
         begun = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun)
     except FileNotFoundError:
@@ -359,11 +358,11 @@ def _broken_detail(broken: GateRun) -> str:
 
 
 def feedback(verdict: GateVerdict, blobs: Blobs) -> str:
-    """What the agent is told when it is woken to go on."""
+    """The feedback for the agent when it is resumed."""
     parts = [f"Your work was not taken: {verdict.detail}."]
-    files = "\n".join(f"  {name}" for name in verdict.files[:FILES_TOLD_MAX])
-    if len(verdict.files) > FILES_TOLD_MAX:
-        files += f"\n  … and {len(verdict.files) - FILES_TOLD_MAX} more"
+    files = "\n".join(f"  {name}" for name in verdict.files[:FILES_SHOWN_MAX])
+    if len(verdict.files) > FILES_SHOWN_MAX:
+        files += f"\n  … and {len(verdict.files) - FILES_SHOWN_MAX} more"
     match verdict.kind:
         case "conflict":
             parts.append(f"These files were changed by you and by what landed since you began:\n{files}")
@@ -379,13 +378,13 @@ def feedback(verdict: GateVerdict, blobs: Blobs) -> str:
             parts.append("Undo your changes to them, and reach the goal within the paths that the task allows.")
         case "empty_change" | "no_candidate":
             parts.append("Change the files in your worktree so that the goal is reached; they are what is judged.")
-    parts += [_told(result, blobs) for result in verdict.results if result.outcome in ("failed", "timed_out")]
+    parts += [_gate_feedback(result, blobs) for result in verdict.results if result.outcome in ("failed", "timed_out")]
     if verdict.kind in ("gate_failed", "gate_timed_out"):
         parts.append("Mend the cause in your worktree. Do not weaken the check itself.")
     return "\n\n".join(parts) + "\n"
 
 
-def _told(result: GateRun, blobs: Blobs) -> str:
+def _gate_feedback(result: GateRun, blobs: Blobs) -> str:
     advisory = "" if result.required else " (advisory: it does not stop the landing)"
     end = "was ended after" if result.outcome == "timed_out" else f"ended with code {result.code} after"
     head = f"Gate {result.name}{advisory}: `{shown_command(result.command)}` {end} {result.seconds:.1f} s."
