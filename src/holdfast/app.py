@@ -260,7 +260,7 @@ class App:
             if original is not None:
                 say(place.told(original))
             place.settle(layout, is_copy=original is not None)
-            for moved in witnesses.let_go(layout, ledger.state, self.repo) if is_restored else ():
+            for moved in witnesses.set_unknown_aside(layout, ledger.state, self.repo) if is_restored else ():
                 say(f"moved to {moved}")
             auditor = Auditor(layout, say, self.clock, ledger.expect_owned, self.audit_key)
             with following(layout, self.config.ledgers, ledger, say) as metric_files:

@@ -158,7 +158,7 @@ def test_what_a_fault_kept_out_of_the_audit_log_is_added_once_the_journal_is_acc
 
     # The command that accepts the journal fails before the audit log tells of it, and fails again.
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.checks.witnesses.let_go", fail)
+        patched.setattr("holdfast.checks.witnesses.set_unknown_aside", fail)
         for _ in range(2):
             assert "No space left" in holdfast(repo, "resolve", "--journal-restored", code=None)
     accepted = {entry.entry_hash for _, entry in Chain(layout(repo).wal).entries() if entry.inputs.get("restored")}

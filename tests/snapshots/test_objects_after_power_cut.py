@@ -130,7 +130,7 @@ def test_damaged_objects_are_set_aside_once_in_a_boot_and_written_anew(repo: Pat
     git(repo, "hash-object", "-w", "one")
     assert loose(repo, blob).stat().st_size == 0
     [told] = after_boot.set_damaged_aside(layout(repo), repo, 0.0)
-    assert "1 objects" in told and not loose(repo, blob).exists()
+    assert "1 object in" in told and not loose(repo, blob).exists()
     assert (layout(repo).quarantine / "objects-1" / blob).exists()
     assert blob[2:] in (layout(repo).quarantine / "objects-1.reason.txt").read_text()
     git(repo, "hash-object", "-w", "one")

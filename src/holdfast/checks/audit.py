@@ -1,4 +1,4 @@
-"""The audit log, held against itself, its seals, and what the journal says of it."""
+"""Compares the audit log with itself, its seals, and the journal's notes on it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from hashlib import sha256
 
 from holdfast.checks.projections import Reading
 from holdfast.checks.report import RESTORE, RUN, Draft
+from holdfast.domain.wording import plural
 from holdfast.layout import Layout
 from holdfast.storage.audit import from_journal, seals
 from holdfast.storage.audit import noted as audit_noted
@@ -30,7 +31,7 @@ def audit(reading: Reading, layout: Layout, key: AuditKey | None) -> Draft:
 
 
 def _against_journal(draft: Draft, reading: Reading, layout: Layout) -> None:
-    """Each decision and landing has a record, but for the last ones, which a kill may have kept out of the log."""
+    """Each decision and landing must have a record, but for the last ones, which a kill may keep out of the log."""
     noted = reading.state.audit
     is_cut = noted is not None and not audit_noted.holds(layout, noted)
     if is_cut and noted is not None:
@@ -43,11 +44,12 @@ def _against_journal(draft: Draft, reading: Reading, layout: Layout) -> None:
             draft.findings.append(f"the journal has noted the seal {path}, which is gone. {audit_noted.WAY_BACK}")
         elif sha256(path.read_bytes()).hexdigest() != digest:
             draft.findings.append(f"{path} is not the seal that the journal has noted. {audit_noted.WAY_BACK}")
-    named, entries = from_journal.named_entries(layout), list(reading.told.items())
+    named, entries = from_journal.named_entries(layout), list(reading.audited.items())
     last = max((place for place, (digest, _) in enumerate(entries) if digest in named), default=-1)
-    gone = [words for digest, words in entries[: len(entries) if is_cut else last] if digest not in named]
+    gone = [fact for digest, fact in entries[: len(entries) if is_cut else last] if digest not in named]
     if gone:
-        what = f"{len(gone)} decisions and landings of the journal have no audit record, the first is {gone[0]}"
+        count = plural(len(gone), "decision or landing", "decisions and landings")
+        what = f"{count} of the journal {'has' if len(gone) == 1 else 'have'} no audit record, the first is {gone[0]}"
         draft.findings.append(f"{what}. {audit_noted.WAY_BACK}")
     if not is_cut:
-        draft.pending += [f"{words} has no audit record yet; {RUN}" for _, words in entries[last + 1 :]]
+        draft.pending += [f"{fact} has no audit record yet; {RUN}" for _, fact in entries[last + 1 :]]

@@ -2,12 +2,12 @@
 
 It has three answers. A *finding* is something that must not be: the root is not sound. *Pending* is what the journal
 has decided and the files do not show yet: an open intent, a task file that was not moved. A crash leaves such things,
-the next start finishes them, and the root is sound. A *note* is told and does not count: what people did to their files
-and no run has taken in yet, what a crash tore before it was acknowledged, and what cannot be judged.
+the next start finishes them, and the root is sound. A *note* is reported and does not count: what people did to their
+files and no run has read yet, what a crash tore before it was acknowledged, and what cannot be judged.
 
-It is right also while somebody works. Between a decision in the journal and the file that follows from it lies a
-moment, and an effect that is under way has an open intent. So what such a moment can explain counts only when
-nobody owned the root and nothing moved from the beginning of the check to its end; otherwise it is a note.
+It is right also while a run is active. Between a decision in the journal and the file that follows from it lies a
+moment, and a running effect has an open intent. So what such a moment can explain counts only when the root had no
+owner and nothing changed from the beginning of the check to its end; otherwise it is a note.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
 from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
+from holdfast.domain.wording import plural
 from holdfast.errors import DiskError, GitFailed, GitUnusable, NotAWorktree, TaskFileChanged
 from holdfast.git.repository import as_checked_out
 from holdfast.layout import Layout
@@ -51,7 +52,7 @@ class CheckReport(msgspec.Struct, frozen=True):
 class Drift(msgspec.Struct, frozen=True):
     """A task whose file is not as the journal says. `kind` is `place`, `block` or `missing`.
 
-    `file` is the one that is there and should not be so; empty where it is missing, or where there are several.
+    `file` is the wrong one; empty where it is missing, or where there are several.
     """
 
     task: str
@@ -69,7 +70,7 @@ def check(
     chain_only: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> CheckReport:
-    """`repo` is the repository, for what is in git; without it that is not checked."""
+    """`repo` is the repository; without it, what is in git is not checked."""
     before = _moment(layout)
     reading = read_journal(layout, fold=not chain_only, progress=progress)
     drafts = [_chain(reading)]
@@ -101,7 +102,7 @@ def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
 
 
 def _moment(layout: Layout) -> tuple[Holder | None, Holder | None, list[tuple[str, int]]]:
-    """Differs between two moments if anybody owned the root in between."""
+    """A value that differs between two moments if the root had an owner in between."""
     runs = []
     for path in sorted(layout.wal.glob("*.wal.jsonl")):
         try:
@@ -136,9 +137,9 @@ def _unless_flawed(reading: Reading, name: str, examine: Callable[[], Draft]) ->
 
 
 def _in_git(reading: Reading, name: str, repo: Path | None, examine: Callable[[Path], Draft]) -> Draft:
-    """Where there is no repository, or no git, it cannot be known: that is told, and is no finding."""
+    """Where there is no repository, or no git, the section is reported as not checked, which is no finding."""
 
-    def looked() -> Draft:
+    def examined() -> Draft:
         draft = Draft(name)
         try:
             if repo is not None:
@@ -148,11 +149,11 @@ def _in_git(reading: Reading, name: str, repo: Path | None, examine: Callable[[P
             draft.not_checked = str(error)
         return draft
 
-    return _unless_flawed(reading, name, looked)
+    return _unless_flawed(reading, name, examined)
 
 
 def _if_readable(name: str, examine: Callable[[], Draft]) -> Draft:
-    """What cannot be looked at is not sound, and stops no other section."""
+    """A section that cannot be read is a finding, and stops no other section."""
     try:
         return examine()
     except (DiskError, OSError, GitFailed, GitUnusable) as error:
@@ -186,7 +187,7 @@ def _intents(reading: Reading, owner: Holder | None) -> Draft:
         else:
             draft.pending.append(f"{what} ({place}) is open, and nobody owns the data root; {RUN}")
     if owner is not None:
-        # The owner may be at each of them right now.
+        # The owner may be working on each of them right now.
         draft.pending.clear()
     return draft
 
@@ -212,7 +213,7 @@ def _closings(reading: Reading) -> Draft:
 
 
 def _witnesses(reading: Reading, layout: Layout, repo: Path | None) -> Draft:
-    """What lies beside the journal was written after it, and so must know no more."""
+    """The files beside the journal were written after it, and so must not know more than the journal."""
     draft = Draft("witnesses")
     end = reading.chain.end.ref if reading.chain.end else None
     asked = repo if repo is not None and repo.is_dir() and shutil.which("git") else None
@@ -229,7 +230,7 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
     tasks, scan = reading.state.tasks, backlog.scan()
     drifts = drift_of(tasks, scan)
     if drifts:
-        # A person may have moved a file just then: only what is seen twice counts.
+        # A person may have moved a file just then: only what both scans show counts.
         scan = backlog.scan()
         again = drift_of(tasks, scan)
         drifts = [drift for drift in drifts if drift in again]
@@ -240,7 +241,7 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
         if drift.kind == "missing" and not pinned_text(tasks[drift.task], blobs):
             draft.passing.append(f"{drift.words}, and so is its copy in cas/; {RESTORE}")
         elif drift.task in scan.doubled:
-            # A start does not choose between files that differ, so it cannot put this right.
+            # A start does not choose between files that differ, so it cannot settle this.
             draft.passing.append(f"{drift.words}; choose one of its files, then {REPAIR}")
         elif drift not in by_git:
             draft.pending.append(f"{drift.words}; {RUN}, or {REPAIR}")
@@ -250,7 +251,7 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
     done = sum(file.folder in ("closed", "failed") for file in scan.tasks.values())
     if done and not reading.runs:
         draft.notes.append(
-            f"there is no journal here; the next run begins one, and imports {done} files that were done"
+            f"there is no journal here; the next run begins one, and imports {plural(done, 'file')} of finished tasks"
         )
     draft.notes += [
         f"{file.path} was edited after {name} was {tasks[name].state}, which counts for nothing; add a new task instead"
@@ -272,7 +273,7 @@ def _backlog(reading: Reading, backlog: BacklogFolder, blobs: Blobs) -> Draft:
 
 
 def _by_git(drifts: list[Drift], tasks: Mapping[str, Task], backlog: BacklogFolder, blobs: Blobs) -> list[Drift]:
-    """What a checkout explains: the backlog is versioned, and the journal is not."""
+    """The drifts that a checkout explains: the backlog is versioned, and the journal is not."""
     lost = {drift.task: pinned_text(tasks[drift.task], blobs) for drift in drifts if drift.kind == "missing"}
     if not backlog.folder.is_dir():
         return []
@@ -281,24 +282,24 @@ def _by_git(drifts: list[Drift], tasks: Mapping[str, Task], backlog: BacklogFold
 
 
 def _to_choose(name: str, files: Sequence[TaskFile], task: Task | None) -> str:
-    """What settles several files of one task that differ: nobody but a person can, and they have to."""
+    """How a person settles several differing files of one task; nobody else can."""
     folder = FOLDER_OF[task.state] if task is not None else "open"
     kept = min(files, key=lambda file: (len(_drift_of_file(file, task, folder)) if task else 0, file.folder != folder))
     rest = shlex.join(str(file.path) for file in files if file.path != kept.path)
-    told = f"{name} has {len(files)} files that differ, and is not worked on until there is one"
-    return f"{told}: put what counts of them into {kept.path}, then type `rm {rest}`"
+    sentence = f"{name} has {len(files)} files that differ, and is not worked on until there is one"
+    return f"{sentence}: put what counts of them into {kept.path}, then type `rm {rest}`"
 
 
 def _is_edited(backlog: BacklogFolder, file: TaskFile, task: Task) -> bool:
     try:
         return sha256(backlog.bare(file)).hexdigest() != task.definition
     except TaskFileChanged:
-        # It is being written right now, and the next check sees what came of it.
+        # It is being written right now, and the next check sees the result.
         return False
 
 
 def drift_of(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Drift]:
-    """The files that are not where, or not as, the journal says. What a person may do to them is left out."""
+    """The files that are not where, or not as, the journal says, without what a person may do to them."""
     missing, drifts = set(without_file(tasks, scan)), []
     for name, task in tasks.items():
         folder = FOLDER_OF[task.state]
@@ -310,7 +311,7 @@ def drift_of(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Drift]:
         elif name in scan.tasks:
             drifts += _drift_of_file(scan.tasks[name], task, folder)
         elif name in scan.doubled:
-            # Which of them is the task is for a person to say; that one of them must be as the journal says is not.
+            # A person has to say which of them is the task; still, one of them must be as the journal says.
             each = [_drift_of_file(file, task, folder) for file in scan.doubled[name]]
             drifts += min(each, key=lambda found: [drift.kind for drift in found])
         elif name in missing and not is_given_up_by_deleting(task):
@@ -319,7 +320,7 @@ def drift_of(tasks: Mapping[str, Task], scan: BacklogScan) -> list[Drift]:
 
 
 def _drift_of_file(file: TaskFile, task: Task, folder: str) -> list[Drift]:
-    # What came from an issue tracker stays in its own folder until somebody works on it.
+    # A file from an issue tracker stays in its own folder until work on it begins.
     if file.folder != folder and not (file.folder == "issues" and folder == "open"):
         words = f"{file.path} stands in {file.folder}, and {task.id} is {task.state}, which belongs in {folder}"
         return [Drift(task.id, "place", words, f"{file.folder}/{file.path.name}")]

@@ -1,7 +1,7 @@
-"""What may be wrong with a data root and the machine it is on, each with the command to type. It changes nothing.
+"""Finds what may be wrong with a data root and its machine, each with the command to type. Changes nothing.
 
-`check` proves that what is on disk fits together; this looks at all around it: who holds the lock, what is left of
-agents and of git, whether the machine can do the work.
+`check` proves that what is on disk fits together; this looks at everything around it: the owner of the lock, leftovers
+of agents and of git, and whether the machine can do the work.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One thing that was looked at. `fact` says how it is, on one line."""
+    """One thing that was examined. `fact` describes it on one line."""
 
     name: str
     fact: str
@@ -76,7 +76,7 @@ def disk_part(layout: Layout) -> Part:
 
 
 def filesystems_part(layout: Layout, repo: Path) -> Part:
-    """What the data root and the repository are on, and whether what is synced there outlasts a power cut."""
+    """The filesystems of the data root and the repository, and whether what is synced there outlasts a power cut."""
     places = {"the data root": layout.root, "the repository": repo}
     facts, findings = [], []
     for what, path in places.items():
@@ -95,17 +95,17 @@ def filesystems_part(layout: Layout, repo: Path) -> Part:
 
 
 def cgroups_part() -> Part:
-    """Without one all is ended that can be seen; with one also who hides from its runner."""
+    """With a control group, even processes that hide from their runner are ended."""
     return Part("control groups", cgroups.in_words())
 
 
 def limits_part(config: Config) -> Part:
-    """What one attempt may use of the machine, and what keeps it to that here."""
+    """What one attempt may use of the machine, and what enforces that here."""
     return Part("limits", resources.in_words(config.limits.resources))
 
 
 def watches_part() -> Part:
-    """Whether one more watch on files can be made, tried for real, and the limits."""
+    """Tries to make one more watch on files, and shows the limits."""
     import ctypes
 
     limits = [_number(Path("/proc/sys/fs/inotify") / name) for name in ("max_user_instances", "max_user_watches")]
@@ -121,7 +121,7 @@ def watches_part() -> Part:
 
 
 def clock_part(layout: Layout, now: float) -> Part:
-    """A clock that was set back: new entries would seem older than those before them."""
+    """Finds a clock that was set back: new entries would seem older than those before them."""
     newest = _newest_moment(layout)
     if newest is None:
         return Part("clock", "no entry in the journal to compare with")
@@ -183,7 +183,7 @@ def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
 
 
 def _ending(files: Attempt, start: int) -> str:
-    """The command that ends what is left of an attempt: its runner ends all of it, an agent alone itself."""
+    """The command that ends what is left of an attempt: its runner, which ends all of it, or the agent."""
     runner, running = attempt_folder.read_start(files, start), attempt_folder.read_process(files)
     agent = running.agent if running else None
     alive = next((each for each in (runner, agent) if each is not None and each.is_alive()), None)
@@ -205,12 +205,13 @@ def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
         for task in waiting
     ]
     if open_intents and not is_run:
-        findings.append(Finding(f"{open_intents} effects were begun, and nobody said how they ended", RUN))
-    return Part("decisions", f"{len(parked)} parked, {open_intents} intents open", findings)
+        what = f"{plural(open_intents, 'effect')} {'was' if open_intents == 1 else 'were'} begun without a known end"
+        findings.append(Finding(what, RUN))
+    return Part("decisions", f"{len(parked)} parked, {plural(open_intents, 'intent')} open", findings)
 
 
 def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
-    """The tree that each task which has not ended goes on with, read to its end; `check` reads every turn's."""
+    """Reads the tree with which each unfinished task continues to its end; `check` reads every turn's."""
     live = {task.tree or task.candidate: task for task in tasks if task.state not in _OVER}
     live.pop("", None)
     store = Store.of(layout.snapshots, repo)
@@ -265,7 +266,7 @@ def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection
 
 
 def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
-    """Where they are to be set up in worktrees: whether the repository has them all."""
+    """Whether the repository has all submodules, where they are to be set up in worktrees."""
     try:
         missing = missing_submodule(repo, layout, config)
     except NoTarget:
@@ -274,7 +275,7 @@ def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
 
 
 def missing_submodule(repo: Path, layout: Layout, config: Config, base: str = "") -> Finding | None:
-    """A submodule of `base`, or else of the newest target, for which no attempt would be started."""
+    """A missing submodule of `base`, or else of the newest target, that keeps attempts from starting."""
     try:
         base = base or merges.newest(repo, merges.target_branch(repo, config))
         Worktrees(repo, layout, config.submodules).expect_submodules(base)
@@ -295,7 +296,7 @@ def _left_lock(lock: Path) -> Finding:
 
 
 def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | None) -> Part:
-    """What lies beside the journal; not while a run is at work, which writes there all the time."""
+    """The files beside the journal; not checked while a run is active, which writes them all the time."""
     findings = []
     if found := witnesses.contradictions(layout, state, end, read_holder(layout.lock), repo):
         said = (
@@ -309,7 +310,7 @@ def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | N
 
 
 def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
-    """Whether runs can sign what they put on record."""
+    """Whether runs can sign their records."""
     days = verify.day_files(layout.audit)
     try:
         key.load_key(layout.root, key_path, environ, create=False)
@@ -320,7 +321,7 @@ def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path
         if os.path.lexists(path):
             return Part("audit", "the key cannot be used", [Finding(str(error), f"ls -l {shlex.quote(str(path))}")])
         if days:
-            said = f"the key {path} is gone, with which the audit log of {len(days)} days was signed: put it back"
+            said = f"the key {path} is gone, which has signed the audit log of {plural(len(days), 'day')}: put it back"
             return Part("audit", "the key is missing", [Finding(said, "holdfast check")])
         above = next(each for each in path.parents if each.exists())
         if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):

@@ -1,7 +1,7 @@
-"""What the journal says must be there beside it: blobs, the files of every attempt, and its snapshots.
+"""What the journal says must exist beside it: blobs, the files of every attempt, and its snapshots.
 
-It is taken in entry by entry, and holds a few words for each attempt, however many turns that had. Of a task that is
-over, snapshots are only counted: its refs may be gone for good reason.
+It is collected entry by entry, in a few words for each attempt, however many turns that had. The snapshots of a task
+that has ended are only counted: its refs may be gone for good reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.domain.task import TaskEvent
 
 DEFINITION, ORDER, GATES, VERDICT = "a definition", "the order for a start", "the pinned gates", "a verdict"
 FEEDBACK, OUTPUT = "the feedback for an agent", "the output of a gate"
-# The one field of its inputs by which an entry names a blob.
+# The field of its inputs by which an entry names a blob.
 _BLOB_FIELDS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(MOVES, ("feedback", FEEDBACK)),
     "attempt_forked": ("feedback", FEEDBACK),
@@ -25,9 +25,9 @@ _BLOB_FIELDS: dict[str, tuple[str, str]] = {
     "task_spawn_intent": ("order", ORDER),
     "task_verify_intent": ("gates", GATES),
 }
-# A runner has said how the start ended: only then a task moves so, unless it was given up.
-_TAKEN = {TaskEvent.AGENT_REPORTS_SUCCESS, TaskEvent.AGENT_REPORTS_FAILURE, TaskEvent.REQUEUE}
-# A landing that only a lost journal knew: the last ending was of a start that this one does not have, and is set aside.
+# A task moves by these events only after a runner wrote how the start ended, unless the start was given up.
+_AFTER_EXIT = {TaskEvent.AGENT_REPORTS_SUCCESS, TaskEvent.AGENT_REPORTS_FAILURE, TaskEvent.REQUEUE}
+# A landing that only a lost journal knew: the last ending belongs to a start that this one lacks, and is set aside.
 _FOUND_DONE = {TaskEvent.FAST_COMPLETION, TaskEvent.PARTIAL_WORK_MERGED}
 _UNKNOWN_HERE = {Reason.LANDED, Reason.RESOLVED_BY_PERSON}
 
@@ -35,7 +35,7 @@ _UNKNOWN_HERE = {Reason.LANDED, Reason.RESOLVED_BY_PERSON}
 def blob_named_by(entry: EntryLike) -> tuple[str, str]:
     """The blob that an entry names, and what it is; both empty where it names none.
 
-    What this says is referenced: `check` looks whether it is there, and garbage collection keeps it.
+    Such a blob is referenced: `check` requires it, and garbage collection keeps it.
     """
     if entry.decision_type == "task_verify_confirmed":
         return str(entry.output.get("verdict", "")), VERDICT
@@ -61,10 +61,10 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 class Attempted(msgspec.Struct):
-    """One attempt. `start` is the last that took place, `ended` the last whose ending was taken, 0 where none is.
+    """One attempt. `start` is the last that took place, `ended` the last whose ending was applied, 0 where none was.
 
-    `verdict` is the blob of the last one, unless judging has begun again. `pin` stands for all its `turns`, of which
-    the last ends at `offset`. `trail` has a line for each snapshot, or is None where the task is over.
+    `verdict` is the blob of the last one, unless judging has begun again. `pin` is a hash over all its `turns`, the
+    last of which ends at `offset`. `trail` has a line for each snapshot, or is None where the task has ended.
     """
 
     task: str
@@ -77,7 +77,7 @@ class Attempted(msgspec.Struct):
     pin: int = 0
     snapshots: int = 0
     trail: bytearray | None = None
-    # The hashes of the entries that its starts were intended with; an empty one where the files of a start name none.
+    # The hashes of the entries that its starts were intended with; "" where the files of a start name none.
     intents: set[str] = msgspec.field(default_factory=set)
 
     @property
@@ -85,7 +85,7 @@ class Attempted(msgspec.Struct):
         return bool(self.start or self.turns)
 
     def is_own(self, intent: str) -> bool:
-        """Whether a file that names this intent is of this attempt, and not of another of its name."""
+        """Whether a file that names this intent belongs to this attempt, and not to another of its name."""
         return intent.rpartition(":")[2] in self.intents
 
     def trailed(self) -> Iterator[tuple[int, str]]:
@@ -96,12 +96,12 @@ class Attempted(msgspec.Struct):
 
 
 def pinned(pin: int, turn: int, offset: int, snapshot: str, usd: float, tokens: int, seconds: float) -> int:
-    """One more turn: differs, but for a freak of chance, wherever any of it does. Good within this process."""
+    """The hash with one more turn: differs, but for a collision, wherever any of it does. For this process only."""
     return hash((pin, turn, offset, snapshot, usd, tokens, seconds))
 
 
 class Recorded:
-    """Take every entry in, in order; then ask. `blobs`: each with what it is, and the task that named it first."""
+    """Collects every entry, in order. `blobs`: each with what it is, and the first task that named it."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, tuple[str, str]] = {}
@@ -109,7 +109,7 @@ class Recorded:
         # Definitions that the journal itself holds until their files are written, by task.
         self._unfiled: dict[str, str] = {}
 
-    def take_in(self, entry: EntryLike) -> None:
+    def add(self, entry: EntryLike) -> None:
         kind, inputs = entry.decision_type, entry.inputs
         task, name = inputs.get("task", ""), inputs.get("attempt", "")
         if kind == "turn_completed":
@@ -132,7 +132,7 @@ class Recorded:
             self._effect(self._attempt(task, name), entry)
 
     def _give_up_turns(self, task: str, name: str, after: int) -> None:
-        """A person knows that later turns are lost; without an attempt's name, those of all."""
+        """A person has acknowledged that later turns are lost; without an attempt's name, those of all attempts."""
         for attempt, known in self.attempts.items():
             if known.task == task and known.trail is not None and name in ("", attempt):
                 kept = [(turn, commit) for turn, commit in known.trailed() if turn <= after]
@@ -156,7 +156,7 @@ class Recorded:
                 attempt.trail += f"{turn} {snapshot}\n".encode()
 
     def _move(self, entry: EntryLike, task: str, name: str) -> None:
-        if name and entry.inputs["event"] in _TAKEN and entry.inputs["reason"] != Reason.CRASHED:
+        if name and entry.inputs["event"] in _AFTER_EXIT and entry.inputs["reason"] != Reason.CRASHED:
             attempt = self._attempt(task, name)
             attempt.ended = attempt.start
         if name and entry.inputs["event"] in _FOUND_DONE and entry.inputs["reason"] in _UNKNOWN_HERE:

@@ -1,15 +1,15 @@
-"""What is of no use any more, found and removed. Nothing that holds work which has not landed is ever among it.
+"""Finds and removes what is no longer needed. It never removes work that has not landed.
 
 - worktrees of closed tasks, where the tree is the landed one
-- worktrees of cancelled tasks, once a snapshot has what stands there
+- worktrees of cancelled tasks, once a snapshot has their content
 - snapshots of attempts of tasks that closed long ago
 - neither of a task whose landed commit is no longer on its branch: they may be all that is left of it
-- the worktree in which candidates are judged: the next verdict makes it anew
+- the worktree in which candidates are judged: the next verdict makes it again
 - blobs that nothing names: neither the journal, nor any blob or file that is kept
 
-The journal is always kept; older runs of it are archived, which takes far less space. A blob counts as named wherever
-its digest stands, in whatever field: a kind of record that this program does not know keeps its blobs. What follows
-from the journal alone, such as `metrics/`, names no others.
+The journal is always kept; its older runs are archived, which takes far less space. A blob counts as named wherever its
+digest occurs, in any field: an unknown kind of record keeps its blobs. What is derived from the journal alone, such as
+`metrics/`, names no others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from holdfast.worktrees.confined import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 DAY_S = 86_400
-# The snapshot of what stood in a cancelled task's worktree.
+# The name of the snapshot of a cancelled task's worktree.
 CANCELLED = "cancelled"
 # A blob is put before the record that names it, also by a runner that outlives the orchestrator.
 BLOB_AGE_S_MIN = DAY_S
@@ -51,7 +51,7 @@ _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
 class Garbage(msgspec.Struct, frozen=True):
-    """One thing to remove. `bytes`: what comes back; of snapshots nobody knows before they are gone."""
+    """One thing to remove. `bytes`: the space it frees; of snapshots this is unknown before they are gone."""
 
     kind: str
     name: str
@@ -94,7 +94,7 @@ class Collector:
                 yield Garbage("scratch", path.name, _size(path))
 
     def _refs(self, keep_days: float) -> dict[str, dict[str, str]]:
-        """The refs of each attempt that may go, with the commits that they are at."""
+        """The refs of each attempt that may be removed, with their commits."""
         before = self._clock() - keep_days * DAY_S
         old = {task.id: task for task in self._closed() if task.changed_at < before}
         if not old:
@@ -112,13 +112,13 @@ class Collector:
         }
 
     def _needed(self) -> set[str]:
-        """Commits that tasks which are not over begin with or have made: one may come from another's attempt."""
+        """Commits that unfinished tasks begin with or have made: one may come from another task's attempt."""
         tasks = [task for task in self._tasks if task.state not in _OVER]
         return {commit for task in tasks for commit in (task.base, task.candidate, task.verified) if commit}
 
     @functools.cached_property
     def _lost(self) -> Collection[str]:
-        """The tasks whose branch does not lead to what they landed: their snapshots may be all that is left of it."""
+        """The tasks whose branch does not lead to their landing: their snapshots may be all that is left of it."""
         return lost_landings(self._repo, self._closed(), self._layout.snapshots)
 
     # -- the journal --------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Collector:
         return [file.run for file in archive.to_archive(self._layout.wal, keep)]
 
     def archive_runs(self, keep: int) -> tuple[list[str], int]:
-        """Archives all runs but the `keep` newest; returns which, and the space that this gave back."""
+        """Archives all runs but the `keep` newest; returns them, and the space that this freed."""
         before = _size(self._layout.wal)
         runs = archive.archive_ended_runs(self._layout.wal, keep)
         return runs, max(before - _size(self._layout.wal), 0)
@@ -135,7 +135,7 @@ class Collector:
     # -- blobs --------------------------------------------------------------------------------------------------------
 
     def _unnamed_blobs(self) -> Iterator[Garbage]:
-        # Listed first: what is put while we look for names is not in the list.
+        # Listed first: a blob that is put while we look for names is not in the list.
         there = list(self._blobs.digests())
         named = self._named(set(there)) if there else set()
         for digest in there:
@@ -144,7 +144,7 @@ class Collector:
                 yield Garbage("blob", digest, _size(path) + _size(blob_meta.path_of(path)))
 
     def _named(self, there: set[str]) -> set[str]:
-        """Every blob whose digest stands in the journal, in a file that names some, or in a blob so named."""
+        """Every blob whose digest occurs in the journal, in a file that names some, or in a blob so named."""
         todo = [digest for digest in self._first_names() if digest in there]
         named: set[str] = set()
         while todo:
@@ -168,7 +168,7 @@ class Collector:
         return self._layout.cas / digest[:2] / digest
 
     def _kept(self, task: Task) -> str:
-        """Saves what stands in a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
+        """Saves a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
         taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED, large="leave_out").commit
         who = merges.GitAuthor("holdfast", "holdfast@localhost")
         # A worktree with a nested repository, or a file that is too large, is not the same tree, and so it is kept.
@@ -202,7 +202,7 @@ class Collector:
 
 
 def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:
-    """Whether the worktree of a cancelled task stands there whole, and nobody is at work in it."""
+    """Whether the worktree of a cancelled task exists whole, and no process works in it."""
     if task.state is not TaskState.CANCELLED or not task.attempt or not task.base:
         return False
     if not trees.path(task.id).is_dir() or not trees.is_made(task.id):
@@ -212,7 +212,7 @@ def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:
 
 
 def _digests_in(path: Path) -> Iterator[str]:
-    """In pieces that overlap, so that none is missed at a seam."""
+    """Reads in pieces that overlap, so that no digest is missed at a seam."""
     try:
         with open(path, "rb") as file:
             rest = b""
@@ -225,7 +225,7 @@ def _digests_in(path: Path) -> Iterator[str]:
 
 
 def _size(path: Path) -> int:
-    """What it takes on disk."""
+    """The space it takes on disk."""
     try:
         own = path.lstat().st_blocks * 512
     except OSError:

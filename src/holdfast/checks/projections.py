@@ -1,8 +1,8 @@
-"""The whole journal, read once from its beginning, and what it gives for each projection at that one's own position.
+"""Reads the whole journal once from its beginning, and compares each projection with it at the projection's position.
 
 This is the checker's own reading: it trusts no checkpoint, and judges the three checkpoint files by the documented
-format alone, not with the code that wrote them. A projection is read before the journal is, so that the journal always
-reaches as far as the projection does, also while somebody writes both.
+format alone, not with the code that wrote them. A projection is read before the journal, so that the journal always
+reaches as far as the projection does, also while both are being written.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _Head(_Written, frozen=True):
 
 
 class Projection:
-    """One checkpoint file. `flaw` says why it is damaged, or differs from the journal; `foreign`, why it is not read.
+    """One checkpoint file. `flaw` says how it is damaged, or differs from the journal; `foreign`, why it is not read.
 
-    One that is missing is neither: it is written again when the time comes.
+    A missing one is neither: it is written again at the next checkpoint.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,7 +96,7 @@ class Projection:
 
 
 class Reading:
-    """What one reading of the journal found. `corrupt`: its chain does not hold; `unfit`: it contradicts itself."""
+    """The result of one reading of the journal. `corrupt`: its chain is broken; `unfit`: it contradicts itself."""
 
     def __init__(self, layout: Layout, *, fold: bool = True, progress: Callable[[int], None] | None = None) -> None:
         self.tasks = Projection(layout.tasks)
@@ -114,7 +114,7 @@ class Reading:
         self.facts_repeated: list[str] = []
         self._once: set[tuple[str, str]] = set()
         # What the audit log must have: a record of each of these entries, and every seal that was noted.
-        self.told: dict[str, str] = {}
+        self.audited: dict[str, str] = {}
         self.seals_noted: dict[str, str] = {}
         self._fold = fold
         self._read(progress)
@@ -139,7 +139,7 @@ class Reading:
             for run, entry in self.chain.entries():
                 self.entries += 1
                 if self._fold and self.unfit is None:
-                    self._take_in(run, entry)
+                    self._apply(run, entry)
                     if entry.entry_hash in wanted:
                         self._compare(run, entry)
                 if progress is not None and self.entries % PROGRESS_EVERY == 0:
@@ -147,7 +147,7 @@ class Reading:
         except JournalCorrupt as error:
             self.corrupt = error
 
-    def _take_in(self, run: str, entry: Entry) -> None:
+    def _apply(self, run: str, entry: Entry) -> None:
         place = f"entry {entry.seq} of run {run}"
         key = entry.inputs.get("idempotency_key")
         if isinstance(key, str) and (earlier := self.pairing.find_executed(entry.decision_type, key)):
@@ -161,8 +161,8 @@ class Reading:
         except JournalCorrupt as error:
             self.unfit = error
             return
-        self.recorded.take_in(entry)
-        self._take_audit(run, entry)
+        self.recorded.add(entry)
+        self._apply_audit(run, entry)
         self.intents += not entry.committed
         self.closings += entry.committed and "intent" in entry.inputs
         if entry.decision_type in ("task_closed", "task_land_confirmed"):
@@ -171,18 +171,18 @@ class Reading:
                 self.facts_repeated.append(f"the task {this[1]} has a second {this[0]}, {place}")
             self._once.add(this)
         elif entry.decision_type == "landing_promoted":
-            # What a person wants landed again may land once more.
+            # A landing that a person promotes may be confirmed once more.
             self._once.discard(("task_land_confirmed", entry.inputs["task"]))
         elif entry.decision_type == "wal_replay_completed":
             self.recovered_runs.add(run)
 
-    def _take_audit(self, run: str, entry: Entry) -> None:
+    def _apply_audit(self, run: str, entry: Entry) -> None:
         if entry.inputs.get("audit_lost"):
-            # What was on record before is lost, and a person knows it.
-            self.told.clear()
+            # The records before are lost, and a person has acknowledged it.
+            self.audited.clear()
             self.seals_noted.clear()
-        if (words := fact_of(entry)) is not None:
-            self.told[entry.entry_hash] = f"{words.event} (entry {entry.seq} of run {run})"
+        if (fact := fact_of(entry)) is not None:
+            self.audited[entry.entry_hash] = f"{fact.event} (entry {entry.seq} of run {run})"
         noted = entry.inputs.get("audit") if entry.decision_type == "run_started" else entry.inputs
         if noted and entry.decision_type in ("run_started", "audit_noted") and noted.get("seal"):
             self.seals_noted[noted["seal"]] = noted["seal_sha256"]
@@ -202,12 +202,12 @@ class Reading:
             self.keys.compare([msgspec.json.encode(done) for done in self.pairing.executed()])
 
     def _expect_positions(self) -> None:
-        """A whole checkpoint that stands on an entry that is not there: then it is the journal that lost something."""
+        """Finds a whole checkpoint whose position the journal does not have: then the journal lost something."""
         for projection in self.projections:
             if projection.position is None:
                 continue
             try:
-                # Only looks at the one entry, and whether it stands at the offset that the checkpoint says.
+                # Reads only that one entry, and whether it is at the offset that the checkpoint says.
                 Chain(self.chain.wal).entries(projection.position)
             except JournalCorrupt as error:
                 self.corrupt = error
@@ -217,7 +217,7 @@ class Reading:
 
 
 def read_journal(layout: Layout, *, fold: bool = True, progress: Callable[[int], None] | None = None) -> Reading:
-    """Reads again when run files went to the archive meanwhile: then one may have been missed, or gone when opened."""
+    """Reads again when run files were archived meanwhile: then one may have been missed, or gone when opened."""
     for _ in range(_READINGS_MAX - 1):
         try:
             reading = Reading(layout, fold=fold, progress=progress)

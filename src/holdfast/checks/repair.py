@@ -1,9 +1,9 @@
-"""Rebuilds projections, and nothing else: the three checkpoint files, each attempt's `state.json`, and where and how
-the backlog's files stand.
+"""Rebuilds projections, and nothing else: the three checkpoint files, each attempt's `state.json`, and the place and
+the block of the backlog's files.
 
-It owns the data root meanwhile but begins no run: the journal stays as it is, byte for byte. A journal that is damaged
-is refused, because whatever is built from it would be wrong. A damaged projection is kept in `quarantine/`, beside a
-file that says why, before its place is taken.
+It owns the data root meanwhile but begins no run: the journal stays as it is, byte for byte. A damaged journal is
+refused, because whatever is built from it would be wrong. A damaged projection is kept in `quarantine/`, beside a file
+with the reason, before it is replaced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.storage.records.blobs import Blobs
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """What was done. `quarantined` are paths; `left` says of which tasks the file could not be mended, and why."""
+    """What was done. `quarantined` are paths; `left` says which tasks' files could not be mended, and why."""
 
     quarantined: list[str]
     rebuilt: list[str]
@@ -46,7 +46,7 @@ class Repaired(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def holding(layout: Layout, repo: Path | None, clock: Callable[[], float] = wall) -> Iterator[None]:
-    """Owns the data root without a run of its own, for what changes no decision. Raises Locked, and JournalShorter."""
+    """Owns the data root without a run of its own, for work that changes no decision. Raises Locked, JournalShorter."""
     runs = Chain(layout.wal).runs()
     epoch_min = epoch_of(runs[-1].run) if runs else 0
     with DataLock.acquire(layout.lock, lambda epoch: run_id(epoch, clock()), epoch_min):
@@ -97,7 +97,7 @@ def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repair
 
 
 def _rebuild_attempts(layout: Layout, tasks: Iterable[Task]) -> list[str]:
-    """state.json of the attempt that each task is in, or was in last."""
+    """Rebuilds state.json of the attempt that each task is in, or was in last."""
     files = [(layout.attempt_files(task.attempt), turns.as_file(task)) for task in tasks if task.starts]
     return [str(each.state) for each, content in files if turns.project(each, content)]
 

@@ -1,4 +1,4 @@
-"""What `check` says of one part of the data root, and how it is put together."""
+"""The answer of `check` about one part of the data root, and its draft."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Draft:
-    """A section in the making. `passing` holds findings, and `pending` unfinished work, that count only if nobody
-    owns the root and nothing moves during the check."""
+    """A section in the making. `passing` holds findings, and `pending` unfinished work, that count only if the root has
+    no owner and nothing changes during the check."""
 
     def __init__(self, name: str, **counted: int) -> None:
         self.name, self.counted = name, counted

@@ -1,10 +1,10 @@
-"""What lies beside the journal and was written after it: each bears witness to how far the journal once reached.
+"""Files beside the journal that are written after it: each proves how far the journal once reached.
 
-A journal that was put back from an older backup is whole in itself. Work that went on from it would repeat effects that
-took place, and take the files of a lost attempt for those of a new one of the same name. So before a run begins, the
-journal must have every entry that these name:
+A journal that was restored from an older backup is whole in itself. Work that continued from it would repeat effects
+that took place, and take the files of a lost attempt for those of a new one of the same name. So before a run begins,
+the journal must have every entry that these name:
 
-    runtime/lock             the last entry that the owner before had written when it let go
+    runtime/lock             the last entry that the previous owner had written when it released the lock
     audit/                   the entry that the last record names
     metrics/position.json    the last entry that the metrics have followed
     attempts/<id>/start-<n>  the intent of the start
@@ -12,7 +12,7 @@ journal must have every entry that these name:
 
 All of them are written only once the entry is on stable storage, so no crash leaves one that is ahead. A person may say
 that the newer journal is lost (`holdfast resolve --journal-restored`): `run_started` then says so in `restored`, and
-what the journal does not know is moved to `quarantine/`. What landed meanwhile is found by engine/landed_before.py.
+what the journal does not know is moved to `quarantine/`. engine/landed_before.py finds what landed meanwhile.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import landed_refs
 
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
-_TOLD_MAX = 5
+_SHOWN_MAX = 5
 _REASON = "the journal was put back from an older backup, and does not know this"
-# Later than whatever there is: no file of an attempt names it.
+# An intent that no file of an attempt names, so that every start counts as foreign.
 _NONE = "-"
 
 
@@ -52,7 +52,7 @@ class _Reached(msgspec.Struct, frozen=True):
 def contradictions(
     layout: Layout, state: State, end: Ref | None, before: Holder | None, repo: Path | None
 ) -> list[str]:
-    """What says that the journal was longer. `end` is its last entry, `before` what the lock said of its last owner;
+    """The evidence that the journal was longer. `end` is its last entry, `before` the lock's note on its last owner;
     without `repo`, git is not asked."""
     landings = _strange_landings(repo, layout) if repo is not None else {}
     landed = [f"{at} names entry {ref.seq} of run {ref.run}, which it does not have" for at, ref in landings.items()]
@@ -65,7 +65,7 @@ def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder |
 
 
 def expect_whole_root(layout: Layout, repo: Path | None) -> None:
-    """For who owns the data root without a run of its own, before anything is removed or rebuilt."""
+    """For an owner of the data root without a run of its own, before anything is removed or rebuilt."""
     files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
     state, found = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
     assert isinstance(state, State)
@@ -73,8 +73,8 @@ def expect_whole_root(layout: Layout, repo: Path | None) -> None:
 
 
 def in_short(found: list[str]) -> str:
-    more = f"; and {len(found) - _TOLD_MAX} more" if len(found) > _TOLD_MAX else ""
-    return "; ".join(found[:_TOLD_MAX]) + more
+    more = f"; and {len(found) - _SHOWN_MAX} more" if len(found) > _SHOWN_MAX else ""
+    return "; ".join(found[:_SHOWN_MAX]) + more
 
 
 # -- entries that are named -------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def _audited(layout: Layout) -> Ref | None:
     try:
         record = last_audited(layout, None)
     except DiskError:
-        # The audit log has a sentence of its own for that.
+        # The checks of the audit log report that.
         return None
     return ref_of(record) if record is not None else None
 
@@ -121,7 +121,7 @@ def _begun(layout: Layout, state: State) -> Iterator[str]:
 
 
 def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
-    """Attempts that have begun and that the journal does not know, each with the first start of which that is so."""
+    """Attempts that have begun and that the journal does not know, each with its first unknown start."""
     try:
         names = sorted(os.listdir(layout.attempts))
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
 
 
 def _first_strange(layout: Layout, task: Task) -> int:
-    """The last start is another's where its file names another intent; else it could only be the next."""
+    """The last start, if its file names another intent; else the next one."""
     found = attempt_folder.read_start(layout.attempt_files(task.attempt), task.starts) if task.intent else None
     is_another = found is not None and not attempt_folder.is_of(found, task.intent)
     return task.starts if is_another else task.starts + 1
@@ -151,15 +151,15 @@ def _first_strange(layout: Layout, task: Task) -> int:
 # -- letting go of them -----------------------------------------------------------------------------------------------
 
 
-def let_go(layout: Layout, state: State, repo: Path) -> list[str]:
-    """Sets aside what only the lost journal knew, and returns where each is now. The audit log keeps what it has, and
-    so does the branch: only the refs that bear witness to landings go."""
+def set_unknown_aside(layout: Layout, state: State, repo: Path) -> list[str]:
+    """Sets aside what only the lost journal knew, and returns the new paths. The audit log and the branch keep what
+    they have: only the refs that prove landings are removed."""
     moved = []
     landed_refs.forget(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
         moved += strangers.clear(layout, name, start, _NONE, _REASON, repo=repo)
     if (position := _followed(layout)) is not None and find(Chain(layout.wal), position) is None:
-        # Projections: made anew from the journal as it is now.
+        # Projections: rebuilt from the journal as it is now.
         ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))
         moved += [set_aside(layout.quarantine, path, _REASON) for path in ledgers]
         disk.mkdir(layout.metrics)

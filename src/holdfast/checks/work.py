@@ -1,4 +1,4 @@
-"""What work has left beside the journal, held against it: the attempts' files, snapshots, landings and blobs."""
+"""Compares what work has left beside the journal with it: the attempts' files, snapshots, landings and blobs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.checks.report import REPAIR, RESTORE, RUN, Draft
 from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import plural
 from holdfast.engine import leftovers, turns
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
@@ -29,14 +30,14 @@ from holdfast.storage.records.blobs import Blobs
 _BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
 _ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
 # How many damaged objects are named one by one.
-_TOLD_MAX = 20
+_SHOWN_MAX = 20
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------
 
 
 def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
-    """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has taken."""
+    """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has recorded."""
     draft = Draft("attempts", attempts=0, turns=0, exits=0, verdicts=0)
     for folder in leftovers.find(layout):
         draft.pending.append(f"{folder} may hold secrets of MCP servers, and its agent has ended; {RUN}")
@@ -52,16 +53,16 @@ def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
         _exit(draft, files, known)
         _verdict(draft, files, known, is_last=task.attempt == name)
         if task.attempt == name and (not files.state.exists() or files.state.read_bytes() != turns.as_file(task)):
-            told = f"{files.state} is not what the journal says of {name}"
+            problem = f"{files.state} is not what the journal says of {name}"
             if turns.is_final(task):
-                draft.passing.append(f"{told}; {REPAIR}")
+                draft.passing.append(f"{problem}; {REPAIR}")
             else:
-                draft.pending.append(f"{told}; {RUN}, or {REPAIR}")
+                draft.pending.append(f"{problem}; {RUN}, or {REPAIR}")
     return draft
 
 
 def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
-    """The journal pins each turn by where its line ends, and repeats what counts of it."""
+    """The journal pins each turn by the offset of its line's end, and repeats its figures."""
     if not known.turns:
         return
     count, pin, last = 0, 0, 0
@@ -78,16 +79,16 @@ def _turns(draft: Draft, files: Attempt, name: str, known: Attempted) -> None:
     draft.counted["turns"] += count
     size = ledger.LineLedger(files.turns).end() if files.turns.exists() else 0
     if size < known.offset:
-        told = f"{files.turns} ends at {size}, and the journal has turns up to {known.offset}"
+        problem = f"{files.turns} ends at {size}, and the journal has turns up to {known.offset}"
     elif pin != known.pin:
-        told = f"{files.turns} does not hold the {known.turns} turns that the journal has of {name}"
+        problem = f"{files.turns} does not hold the {plural(known.turns, 'turn')} that the journal has of {name}"
     else:
         return
-    draft.findings.append(f"{told}; {RESTORE}")
+    draft.findings.append(f"{problem}; {RESTORE}")
 
 
 def _exit(draft: Draft, files: Attempt, known: Attempted) -> None:
-    """It is only ever replaced, by that of a later start."""
+    """exit.json is only ever replaced, by that of a later start."""
     if not known.ended:
         return
     draft.counted["exits"] += 1
@@ -109,23 +110,23 @@ def _verdict(draft: Draft, files: Attempt, known: Attempted, *, is_last: bool) -
     if not known.verdict:
         return
     draft.counted["verdicts"] += 1
-    # Only what a task made last is ever judged again, and then the old verdict goes first.
-    told = draft.passing if is_last else draft.findings
+    # Only a task's last result is ever judged again, and then the old verdict is removed first.
+    problem = draft.passing if is_last else draft.findings
     taken = f"the verdict that the journal has taken ({known.verdict[:12]} in cas/)"
     if not files.verdict.exists():
-        told.append(f"{files.verdict} is missing, {taken}; {RESTORE}")
+        problem.append(f"{files.verdict} is missing, {taken}; {RESTORE}")
     elif sha256(files.verdict.read_bytes()).hexdigest() != known.verdict:
-        told.append(f"{files.verdict} is not {taken}; {RESTORE}")
+        problem.append(f"{files.verdict} is not {taken}; {RESTORE}")
 
 
 # -- snapshots and landings, in git -----------------------------------------------------------------------------------
 
 
 def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool = False, is_due: bool = False) -> Draft:
-    """Each turn's tree, whole. Those of tasks that have ended may go, which is told and counts for nothing.
+    """Each turn's tree must be whole. Those of tasks that have ended may be gone, which is only noted.
 
     `is_older`: the root is of the format that kept them in the user's repository, and the next run moves them.
-    `is_due`: the next run looks through the objects first, because the machine was started anew.
+    `is_due`: the next run reads the objects first, because the machine was restarted.
     """
     refs = store.refs(f"{ROOT}/")
     live: list[tuple[str, str]] = []
@@ -143,13 +144,13 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool 
         draft.pending.append(f"the snapshots move from the repository to {store.path}; {RUN}")
     for commit in results.keys() & lost.keys() - {commit for _, commit in live}:
         back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
-        told = f"{results[commit]}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
-        draft.findings.append(told)
+        problem = f"{results[commit]}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
+        draft.findings.append(problem)
     for ref, commit in live:
         if commit in lost:
             back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
-            told = f"the snapshot {ref}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
-            draft.findings.append(told)
+            problem = f"the snapshot {ref}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
+            draft.findings.append(problem)
         elif refs.get(ref) != commit and not is_older:
             found = f"is at {refs[ref]}" if ref in refs else "is missing"
             back = f"`git --git-dir {store.path} update-ref {ref} {commit}` puts it back"
@@ -158,12 +159,12 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool 
         bases = objects.present(store.seen, {task.base for task in state.tasks.values() if task.base})
         _damaged(draft, store.seen, readable, bases, "a snapshot", is_due=is_due)
     if over:
-        draft.notes.append(f"{over} snapshots of tasks that are over have no ref any more, as `holdfast gc` leaves it")
+        draft.notes.append(f"{plural(over, 'snapshot')} of tasks that are over: no ref is left, as after `holdfast gc`")
     return draft
 
 
 def _results(state: State) -> dict[str, str]:
-    """The commits beside its turns that a task goes on with: its last tree, or what is to land."""
+    """The commits beside its turns that a task continues with: its last tree, or what is to land."""
     found: dict[str, str] = {}
     for task in state.tasks.values():
         if task.state in (TaskState.DONE, TaskState.PENDING_APPROVAL) and not task.landed:
@@ -197,7 +198,7 @@ def _lost(draft: Draft, state: State, repo: Path, lost: dict[str, str]) -> None:
 
 
 def landings(state: State, repo: Path, layout: Layout) -> Draft:
-    """Everything that has landed must be on its branch still."""
+    """Everything that has landed must still be on its branch."""
     landed = [task for task in state.tasks.values() if task.landed]
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
     _lost(draft, state, repo, lost_landings(repo, landed, layout.snapshots))
@@ -211,7 +212,7 @@ def landings(state: State, repo: Path, layout: Layout) -> Draft:
 
 
 def _reverted(state: State, repo: Path) -> list[str]:
-    """Of what has landed and whose checkouts have not followed yet, by what the journal says."""
+    """Landings whose checkouts have not been refreshed yet, according to the journal, and that were reverted."""
     found: list[str] = []
     for task in state.tasks.values():
         if task.state is TaskState.DONE and task.verified and "refresh" not in task.happened:
@@ -225,7 +226,7 @@ def _reverted(state: State, repo: Path) -> list[str]:
 
 
 def _parents(repository: git.Repository, commits: list[str]) -> set[str]:
-    """What the commits were made on top of, but for those of themselves."""
+    """The parents of the commits, but for those among the commits themselves."""
     if not commits:
         return set()
     text = "".join(f"{commit}\n" for commit in commits).encode()
@@ -249,12 +250,12 @@ def _damaged(
     found = objects.unreadable(repository, commits, known)
     kept = [each for each in found if each.is_kept and is_due]
     if kept:
-        told = f"{kept[0].path} ({kept[0].reason})" + (f" and {len(kept) - 1} more files" if len(kept) > 1 else "")
-        draft.pending.append(f"objects of {what} have a damaged copy, {told}, and a whole one; {RUN}")
+        problem = f"{kept[0].path} ({kept[0].reason})" + (f" and {len(kept) - 1} more files" if len(kept) > 1 else "")
+        draft.pending.append(f"objects of {what} have a damaged copy, {problem}, and a whole one; {RUN}")
     lost = [each for each in found if each not in kept]
-    for each in lost[:_TOLD_MAX]:
+    for each in lost[:_SHOWN_MAX]:
         draft.findings.append(f"the object {each.name}, of {what}, cannot be read: {each.reason}; {RESTORE}")
-    if (more := len(lost) - _TOLD_MAX) > 0:
+    if (more := len(lost) - _SHOWN_MAX) > 0:
         draft.findings.append(f"{more} more objects of {what} cannot be read; {RESTORE}")
 
 
@@ -262,7 +263,7 @@ def _damaged(
 
 
 def blobs(recorded: Recorded, store: Blobs) -> Draft:
-    """Whatever the journal names, and what the verdicts among that name: there, whole and described."""
+    """All blobs that the journal names, and that verdicts among them name, must exist, whole and described."""
     draft, seen = Draft("blobs", referenced=0), set()
     todo = [(digest, what, task) for digest, (what, task) in recorded.blobs.items()]
     while todo:

@@ -121,7 +121,7 @@ class Refresh:
             expect_not_reverted(checkout.repository, wanted.task, "HEAD", wanted.old, wanted.new)
         except LandingReverted as error:
             return InDoubt(str(error))
-        steps = look(checkout, wanted.old, wanted.new)
+        steps = steps_of(checkout, wanted.old, wanted.new)
         if not all(step.is_done or step.is_left for step in steps):
             return DidNotHappen()
         _settle(checkout, steps)
@@ -185,7 +185,7 @@ def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
     opened = Checkout(checkout)
     if opened.branch() != branch:
         return []
-    return [git.readable(step.path) for step in look(opened, old, new, landed=False) if _blocks(step)]
+    return [git.readable(step.path) for step in steps_of(opened, old, new, landed=False) if _blocks(step)]
 
 
 def _blocks(step: RefreshStep) -> bool:
@@ -209,12 +209,12 @@ def _result(steps: Collection[RefreshStep]) -> dict[str, Any]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def look(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> list[RefreshStep]:
+def steps_of(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> list[RefreshStep]:
     with checkout.private() as private:
-        return _look(checkout, private, old, new, landed)
+        return _read_steps(checkout, private, old, new, landed)
 
 
-def _look(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -> list[RefreshStep]:
+def _read_steps(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -> list[RefreshStep]:
     changes = checkout.changes(old, new)
     # Before the files are read, so that a later change is noticed.
     stamps = {change.path: checkout.stamp(change.path) for change in changes}
@@ -334,7 +334,7 @@ def _matching(checkout: Checkout, private: Path, slots: Mapping[str, Slot | None
 
 
 def _carry_out(checkout: Checkout, private: Path, staging: Path, wanted: RefreshIntended) -> list[RefreshStep]:
-    steps = _look(checkout, private, wanted.old, wanted.new, landed=True)
+    steps = _read_steps(checkout, private, wanted.old, wanted.new, landed=True)
     todo = [step for step in steps if step.file is HeldFiles.OLD and not step.is_left and not step.skipped]
     writes = [step for step in todo if step.change.new is not None and not step.is_submodule]
     point("refresh.stage.before")

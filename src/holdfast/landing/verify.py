@@ -22,6 +22,7 @@ from holdfast.crashpoints import point
 from holdfast.domain import path_rules, reserved_paths
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.definition import Definition
+from holdfast.domain.wording import plural
 from holdfast.git import command as git
 from holdfast.git import objects
 from holdfast.landing import gates as running
@@ -345,7 +346,7 @@ def shown_command(command: str | tuple[str, ...]) -> str:
 def _passed_detail(results: Sequence[GateRun]) -> str:
     passed = sum(result.outcome == "passed" for result in results)
     failed = [result.name for result in results if result.outcome != "passed"]
-    told = f"{passed} of {len(results)} gates passed" if results else "there is no gate"
+    told = f"{passed} of {plural(len(results), 'gate')} passed" if results else "there is no gate"
     if by_word := [result.name for result in results if result.told]:
         told += f"; not run again, because a person said that it happened: {', '.join(by_word)}"
     return f"{told}; advisory, and failed: {', '.join(failed)}" if failed else told

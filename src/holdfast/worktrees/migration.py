@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.crashpoints import point
 from holdfast.domain.state import Task
+from holdfast.domain.wording import plural
 from holdfast.git import command as git
 from holdfast.layout import Layout
 from holdfast.snapshots.store import ATTEMPTS, Store
@@ -63,7 +64,8 @@ def migrate(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[s
         point("migrate.old.before")
         pins.change(repository, [f"delete {ref} {commit}" for ref, commit in mine.items()], mine)
         point("migrate.old.after")
-        say(f"{len(mine)} snapshots and candidates moved from {OLD} of the repository to {layout.snapshots}.")
+        count = plural(len(mine), "snapshot or candidate", "snapshots and candidates")
+        say(f"{count} moved from {OLD} of the repository to {layout.snapshots}.")
 
 
 def _read(layout: Layout) -> _Known:

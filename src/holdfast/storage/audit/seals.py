@@ -30,6 +30,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.clock import wall
+from holdfast.domain.wording import plural
 from holdfast.errors import InputError
 from holdfast.storage.audit import merkle
 from holdfast.storage.audit.key import AuditKey, signature
@@ -280,7 +281,7 @@ class _Examination:
     def _compare_day(self, seal: Seal, day: SealedDay, *, closed: bool) -> None:
         content = self._contents.get(day.file)
         if content is None:
-            self.findings.note(day.file, 0, "removed", f"{seal.file} has it with {day.records} records")
+            self.findings.note(day.file, 0, "removed", f"{seal.file} has it with {plural(day.records, 'record')}")
         elif self.findings.concern(day.file):
             return
         elif content.records < day.records:
@@ -289,7 +290,7 @@ class _Examination:
             reason = f"its first {day.records} records are not those that {seal.file} has"
             self.findings.note(day.file, 0, "edited", reason)
         elif closed and content.records > day.records:
-            reason = f"it has {content.records} records, and {seal.file} closed it with {day.records}"
+            reason = f"it has {plural(content.records, 'record')}, and {seal.file} closed it with {day.records}"
             self.findings.note(day.file, 0, "added", reason)
         else:
             self._compare_bytes(seal, day, content, closed=closed)

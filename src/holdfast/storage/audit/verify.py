@@ -330,7 +330,7 @@ class Walk:
             else:
                 note(name, number, "edited", "it does not follow the record before it")
         elif record.seq != 0:
-            note(name, number, "removed", f"the first {record.seq} records of the day are missing")
+            note(name, number, "removed", f"records 0 to {record.seq - 1} of the day are missing")
         else:
             self._explain_the_day_before(name, number, record.previous)
 
