@@ -128,9 +128,9 @@ def prepare(context: RunContext) -> None:
     ledger, layout, clock = context.ledger, context.layout, context.clock
     sweep(layout)
     cgroups.sweep(layout)
-    for told in after_boot.look(layout, context.repo, clock()):
+    for told in after_boot.set_damaged_aside(layout, context.repo, clock()):
         context.note("", told)
-    context.worktrees.tie_again()
+    context.worktrees.relink()
     # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
     context.tell(context.board.take_in())
     ledger.renew_all(context.config.lease_s)
