@@ -228,8 +228,8 @@ def _read_steps(checkout: Checkout, private: Path, old: str, new: str, landed: b
         file, entry = content.file(change), content.entry(change)
         if change.path in committed:
             file = HeldFiles.OWN
-        indexed = observation.index.get(change.path)
-        skipped = change.path in observation.skipped
+        indexed = content.index.get(change.path)
+        skipped = change.path in content.skipped
         step = RefreshStep(
             change=change,
             file=file,
