@@ -44,7 +44,7 @@ class AtWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
-    found = [glance(layout.attempt_files(task.attempt), task) for task in tasks if task.state in AT_WORK]
+    found = [agent_at_work(layout.attempt_files(task.attempt), task) for task in tasks if task.state in AT_WORK]
     return sorted(found, key=lambda each: each.task)
 
 
