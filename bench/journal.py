@@ -12,9 +12,14 @@ import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import cast
 
 from bench.harness import Row, alternate, seconds
-from holdfast.storage.journal.awaiting import AwaitingJournal
+from holdfast.decisions.context import DecisionContext
+from holdfast.ledgers.files import FileLedger
+from holdfast.server.batch_writer import Answers, BatchWriter, Job, answer_of
+from holdfast.server.operations import Ask, Operation, Principal
+from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal, run_file
@@ -39,12 +44,13 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
         return Row(name, against, ratio, bar, False, detail)
 
     yield compared(f"one writer, durable append of a {len(line)}-byte record", lambda: one_writer(journal, count), 0.90)
-    yield compared("64 awaiting writers", lambda: awaiting(journal, 64, count * 16), 16)
-    yield compared("64 threads", lambda: threaded(journal, 64, count * 8), 4.5)
-    sqlite = Sqlite(folder / "sqlite.db", line)
-    yield compared("16 threads", lambda: threaded(journal, 16, count * 4), 5, lambda: sqlite.rate(16, count))
     yield compared("append_many of 64", lambda: batches(journal, count * 16), 20)
     journal.close()
+    requests, sqlite = Requests(folder / "served"), Sqlite(folder / "sqlite.db", line)
+    yield compared("64 requests at once, by the batch writer", lambda: requests.rate(64, count * 8), 2)
+    versus = "16 requests at once, by the batch writer"
+    yield compared(versus, lambda: requests.rate(16, count * 4), 2, lambda: sqlite.rate(16, count))
+    requests.close()
     yield reading(folder, 100_000 if quick else 1_000_000, 1 if quick else 5)
 
 
@@ -99,16 +105,6 @@ def batches(journal: Journal, count: int) -> float:
     return (count // 64 * 64) / seconds(loop)
 
 
-def threaded(journal: Journal, threads: int, count: int) -> float:
-    each = count // threads
-
-    def work() -> None:
-        for _ in range(each):
-            journal.append("turn_completed", INPUTS, actor="loop")
-
-    return each * threads / seconds(lambda: in_threads(work, threads))
-
-
 def in_threads(work: Callable[[], None], threads: int) -> None:
     started = [threading.Thread(target=work) for _ in range(threads)]
     for thread in started:
@@ -117,27 +113,42 @@ def in_threads(work: Callable[[], None], threads: int) -> None:
         thread.join()
 
 
-def awaiting(journal: Journal, writers: int, count: int) -> float:
-    """On uvloop, as the server runs it."""
-    import uvloop
+class Requests:
+    """Changes as the server makes them: each is tried, folded and answered, and those that wait share a sync."""
 
-    each = count // writers
+    def __init__(self, root: Path) -> None:
+        layout = create_root(root)
+        self.ledger = FileLedger.open(layout)
+        self.ledger.append(self.ledger.epoch, [Record("task_added", {"task": "t", "definition": "0" * 64})])
+        decision = cast("DecisionContext", self)
+        self._writer = BatchWriter(lambda key, by: decision, self.ledger, lambda: None, lambda error: None)
+        self._operation = Operation("POST", "/bench", "bench", "", self._append, None, lane="batch", status=204)
+        self._ask = Ask(Principal("operator", "bench"), {}, None, None)
+        self._answers = Answers(Chain(layout.wal))
 
-    async def run() -> float:
-        door = AwaitingJournal(journal)
+    def rate(self, clients: int, count: int) -> float:
+        """On uvloop, as the server runs with the extra `speed`."""
+        import uvloop
 
-        async def write() -> None:
+        each = count // clients
+
+        async def client() -> None:
             for _ in range(each):
-                await door.append("turn_completed", INPUTS, actor="loop")
+                job = Job(self._operation, self._ask, "", False, self._answers)
+                self._writer.post(job)
+                await answer_of(job)
 
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        await asyncio.gather(*(write() for _ in range(writers)))
-        rate = each * writers / (loop.time() - start)
-        await door.close()
-        return rate
+        async def all_clients() -> None:
+            await asyncio.gather(*(client() for _ in range(clients)))
 
-    return uvloop.run(run())
+        return each * clients / seconds(lambda: uvloop.run(all_clients()))
+
+    def close(self) -> None:
+        self._writer.close()
+        self.ledger.close()
+
+    def _append(self, decision: DecisionContext, ask: Ask) -> None:
+        self.ledger.append(self.ledger.epoch, [Record("task_flagged", {"task": "t", "parked": "asked"}, {}, "api")])
 
 
 def reading(folder: Path, count: int, rounds: int) -> Row:

@@ -6,7 +6,6 @@ acknowledged. Some contents are drawn from a small pool that all seeds share, so
 
 from __future__ import annotations
 
-import io
 import random
 import sys
 from collections.abc import Iterator
@@ -26,12 +25,9 @@ def write(folder: Path, seed: int) -> Iterator[str]:
     chance = random.Random(seed)
     blobs = Blobs(folder)
     while True:
-        match chance.randrange(3):
+        match chance.randrange(2):
             case 0:
                 yield blobs.put(content(chance), content_type="text/plain", metadata={"seed": str(seed)})
-            case 1:
-                data = content(chance)
-                yield blobs.put_stream(io.BytesIO(data) if chance.random() < 0.5 else [data[:100], data[100:]])
             case _:
                 many = [content(chance) for _ in range(chance.randrange(1, 12))]
                 yield from blobs.put_many(

@@ -29,6 +29,5 @@ def flaws(blobs: Blobs) -> dict[str, type[Exception]]:
 
 PUTS: dict[str, Callable[[Blobs, bytes], object]] = {
     "put": lambda blobs, data: blobs.put(data),
-    "put_stream": lambda blobs, data: blobs.put_stream([data[:300], data[300:]]),
     "put_many": lambda blobs, data: blobs.put_many([data]),
 }

@@ -58,15 +58,20 @@ class Life:
         _, self.found = checkpoint.recover(Chain(self.layout.wal), files(self.layout), Counts)
         end = self.found.end
         self.journal = Journal.start(self.layout.wal, self.lock.run, end.ref if end else None)
+        # A journal has one caller at a time.
+        self.mutex = threading.Lock()
         acknowledge(self.journal.position().ref)
         for intent in self.found.pairing.open_intents():
             acknowledge(self.journal.append("task_spawn_abandoned", {"intent": intent.ref}))
 
     def work(self, worker: int) -> None:
         while True:
-            intent = self.journal.append("task_spawn_intent", {"task": f"task-{worker}"}, committed=False)
+            with self.mutex:
+                intent = self.journal.append("task_spawn_intent", {"task": f"task-{worker}"}, committed=False)
             acknowledge(intent)
-            acknowledge(self.journal.append("task_spawn_confirmed", {"intent": intent, "worker": worker}))
+            with self.mutex:
+                done = self.journal.append("task_spawn_confirmed", {"intent": intent, "worker": worker})
+            acknowledge(done)
 
     def write_checkpoint(self) -> None:
         """For the end as it is now; the threads append on meanwhile, behind that position."""

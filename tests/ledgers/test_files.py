@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -12,8 +13,11 @@ from hypothesis import settings
 from holdfast import errors
 from holdfast.ledgers import files
 from holdfast.ledgers.files import FileLedger, read_state
+from holdfast.storage.files import disk
 from holdfast.storage.journal.data_root import create_root
-from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.entry import Record, Ref
+from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.writer import SUFFIX
 from holdfast.testing.recorder import Recorder
 from kit.disks import each_disk, record, scratch
 from kit.ledger_contract import Clock, LedgerContract, added, claimers
@@ -205,6 +209,37 @@ def test_an_interrupt_at_any_call_leaves_no_checkpoint_that_differs_from_the_jou
         if strike.left > 0:
             break
     assert is_acknowledged and len(kept) > 1, "it was struck before and behind the sync"
+
+
+def test_threads_that_append_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    refs: list[tuple[str, Ref]] = []
+    with reopen(tmp_path, Clock()) as ledger:
+
+        def work(worker: int) -> None:
+            for number in range(20):
+                name = f"{worker}-{number}"
+                [ref] = ledger.append(ledger.epoch, [added(name)])
+                refs.append((name, ref))
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert not any(thread.is_alive() for thread in threads)
+    entries = {entry.entry_hash: entry for _, entry in Chain(ledger.layout.wal).entries()}
+    assert len(refs) == 160 and all(entries[ref.entry_hash].inputs["task"] == name for name, ref in refs)
+
+
+def test_what_is_appended_together_shares_one_sync(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    with disk.use_kernel(recorder), reopen(tmp_path, Clock()) as ledger:
+        before = len(recorder.calls)
+        with ledger.together():
+            for number in range(64):
+                ledger.append(ledger.epoch, [added(f"t{number}")])
+        calls = [call for call in recorder.calls[before:] if call.path.endswith(SUFFIX)]
+    assert [call.kind for call in calls] == ["write", "sync"]
 
 
 def test_a_ledger_that_was_interrupted_takes_nothing_more(tmp_path: Path) -> None:

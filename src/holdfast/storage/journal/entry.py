@@ -62,20 +62,6 @@ class Record(msgspec.Struct, frozen=True):
     committed: bool = True
 
 
-class Head(msgspec.Struct, frozen=True):
-    """A line but for its hash."""
-
-    seq: int
-    prev_hash: str
-    timestamp: float
-    decision_type: str
-    inputs: dict[str, Any]
-    output: dict[str, Any]
-    actor: str
-    committed: bool
-    synced: int
-
-
 # Not RecursionError: what was hashed when it was written can be read, if not from so deep a stack.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 encode = msgspec.json.Encoder().encode
@@ -84,12 +70,10 @@ sha256 = hashlib.sha256
 
 
 def encode_middle(record: Record) -> bytes:
-    """The part of a line that the caller decides, from `decision_type` to `committed`."""
-    return encode_checked(record)[1:-1]
+    """The part of a line that the caller decides, from `decision_type` to `committed`.
 
-
-def encode_checked(record: Record | Head) -> bytes:
-    """Refuses what could be written but not be read back as it was."""
+    Refuses what could be written but not be read back as it was.
+    """
     try:
         encoded = encode(record)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
@@ -103,7 +87,7 @@ def encode_checked(record: Record | Head) -> bytes:
     # What is nested so deep has at least so many brackets: nearly always the length alone tells that it is not.
     if len(encoded) > 2 * DEPTH_MAX and is_deeper(record.inputs, record.output):
         raise InputError(detail=f"a {record.decision_type} record is nested more than {DEPTH_MAX} deep")
-    return encoded
+    return encoded[1:-1]
 
 
 def is_deeper(*values: Any) -> bool:
@@ -129,7 +113,7 @@ def _inside(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def put_together(seq: int, prev_hash: str, timestamp: bytes, middle: bytes, synced: int) -> bytes:
-    """A line but for its hash, of parts that are encoded already: the same bytes as an encoded `Head`'s, unclosed."""
+    """A line up to its hash, from parts that are encoded already."""
     parts = (seq, prev_hash.encode(), timestamp, middle, synced)
     return b'{"seq":%d,"prev_hash":"%b","timestamp":%b,%b,"synced":%d' % parts
 

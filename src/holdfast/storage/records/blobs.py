@@ -18,16 +18,14 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import enum
 import hashlib
 import itertools
 import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,16 +49,6 @@ class NewBlob(NamedTuple):
     metadata: Mapping[str, str] | None = None
 
 
-class Stats(msgspec.Struct):
-    """What was put through this object. Bytes saved are those that were there already."""
-
-    puts: int = 0
-    dedup_saves: int = 0
-    mended: int = 0
-    bytes_stored: int = 0
-    bytes_saved: int = 0
-
-
 class Checked(msgspec.Struct, frozen=True):
     """One blob as `verify_all` found it; `flaw` is the error that says what is wrong with it."""
 
@@ -68,21 +56,11 @@ class Checked(msgspec.Struct, frozen=True):
     flaw: errors.HoldfastError | None
 
 
-class _Found(enum.Enum):
-    """What a put finds under the name of its blob."""
-
-    NOTHING = enum.auto()
-    DAMAGED = enum.auto()
-    INTACT = enum.auto()
-
-
 class Blobs:
     """The store in `folder`, which the first put creates."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._stats = Stats()
-        self._stats_mutex = threading.Lock()
         self._failure: errors.SyncFailed | None = None
         # The files, by inode, that are known to be durable, so that only the first repeat of a put costs a sync.
         self._durable: dict[str, tuple[int, int, int]] = {}
@@ -95,36 +73,13 @@ class Blobs:
         blob = self._path(hashlib.sha256(data).hexdigest())
         meta = blob_meta.describe(len(data), content_type, metadata)
         with self._acknowledging():
-            found = self._check_stored(blob, meta)
-            if found is not _Found.INTACT:
+            if not self._is_intact(blob, meta):
                 with disk.StagedFile(self._ready_folder(blob)) as staged:
                     staged.write(data)
-                    _publish(staged, blob, meta)
-        self._count(found, meta.size)
-        return blob.name
-
-    def put_stream(
-        self,
-        source: BinaryIO | Iterable[bytes],
-        *,
-        content_type: str = UNKNOWN_TYPE,
-        metadata: Mapping[str, str] | None = None,
-    ) -> str:
-        """Like `put`, in constant memory: takes a file object or an iterable of chunks."""
-        meta = blob_meta.describe(0, content_type, metadata)
-        hasher, size = hashlib.sha256(), 0
-        # The digest is known only at the end, so the content is staged above the folder that it belongs to.
-        with self._acknowledging(), disk.StagedFile(self._settle(self.folder)) as staged:
-            for chunk in map(_as_bytes, _chunks(source)):
-                hasher.update(chunk)
-                staged.write(chunk)
-                size += len(chunk)
-            blob, meta = self._path(hasher.hexdigest()), msgspec.structs.replace(meta, size=size)
-            found = self._check_stored(blob, meta)
-            if found is not _Found.INTACT:
-                self._ready_folder(blob)
-                _publish(staged, blob, meta)
-        self._count(found, size)
+                    staged.sync()
+                    _write_meta(blob, meta)
+                    staged.rename(blob)
+                    disk.sync_folder(blob.parent)
         return blob.name
 
     def put_many(self, items: Iterable[bytes | NewBlob]) -> list[str]:
@@ -139,28 +94,23 @@ class Blobs:
     def _put_batch(self, items: list[NewBlob]) -> list[str]:
         blobs = [self._path(hashlib.sha256(item.data).hexdigest()) for item in items]
         metas = [blob_meta.describe(len(item.data), item.content_type, item.metadata) for item in items]
-        added: dict[Path, _Found] = {}
+        added: set[Path] = set()
         with self._acknowledging(), disk.Batch(self._settle(self.folder)) as batch:
             for blob, item, meta in zip(blobs, items, metas, strict=True):
-                found = _Found.INTACT if blob in added else self._check_stored(blob, meta)
-                if found is not _Found.INTACT:
-                    added[blob] = found
+                if blob not in added and not self._is_intact(blob, meta):
+                    added.add(blob)
                     _add(batch, blob, item.data, meta)
             if added:
                 batch.publish()
-        for blob, meta in zip(blobs, metas, strict=True):
-            self._count(added.pop(blob, _Found.INTACT), meta.size)
         return [blob.name for blob in blobs]
 
-    def _check_stored(self, blob: Path, meta: Meta) -> _Found:
-        """Finds out whether the blob exists; makes an intact one described and durable."""
+    def _is_intact(self, blob: Path, meta: Meta) -> bool:
+        """Whether the blob is there and holds its bytes; then this makes sure that it is described and durable."""
         try:
             with _open_verified(blob) as file:
                 stat = os.fstat(file.fileno())
-        except errors.BlobMissing:
-            return _Found.NOTHING
-        except errors.BlobCorrupt:
-            return _Found.DAMAGED
+        except (errors.BlobMissing, errors.BlobCorrupt):
+            return False
         very_file = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         described = blob_meta.is_good(blob, meta.size)
         if not described or self._durable.get(blob.name) != very_file:
@@ -174,7 +124,7 @@ class Blobs:
             if len(self._durable) >= _REMEMBERED_MAX:
                 self._durable.clear()
             self._durable[blob.name] = very_file
-        return _Found.INTACT
+        return True
 
     def _ready_folder(self, blob: Path) -> Path:
         self._settle(self.folder)
@@ -199,16 +149,6 @@ class Blobs:
     def _refuse_if_poisoned(self) -> None:
         if self._failure is not None:
             raise errors.Poisoned(path=self.folder, reason=self._failure.facts["reason"]) from self._failure
-
-    def _count(self, found: _Found, size: int) -> None:
-        with self._stats_mutex:
-            self._stats.puts += 1
-            self._stats.mended += found is _Found.DAMAGED
-            if found is _Found.INTACT:
-                self._stats.dedup_saves += 1
-                self._stats.bytes_saved += size
-            else:
-                self._stats.bytes_stored += size
 
     # -- getting ------------------------------------------------------------------------------------------------------
 
@@ -243,10 +183,6 @@ class Blobs:
             size = os.fstat(file.fileno()).st_size
         return blob_meta.read(blob, size)
 
-    def stats(self) -> Stats:
-        with self._stats_mutex:
-            return msgspec.structs.replace(self._stats)
-
     def digests(self) -> Iterator[str]:
         """The id of every blob, in order."""
         for shelf in _names(self.folder):
@@ -274,14 +210,6 @@ class Blobs:
 
 
 # -- one blob's files -------------------------------------------------------------------------------------------------
-
-
-def _publish(staged: disk.StagedFile, blob: Path, meta: Meta) -> None:
-    """Gives staged content its name, and a description, with one sync of their folder."""
-    staged.sync()
-    _write_meta(blob, meta)
-    staged.rename(blob)
-    disk.sync_folder(blob.parent)
 
 
 def _write_meta(blob: Path, meta: Meta) -> None:
@@ -330,7 +258,7 @@ def _open_verified(blob: Path) -> BufferedReader:
 def _serve(file: BufferedReader, blob: Path) -> Iterator[bytes]:
     hasher, held = hashlib.sha256(), b""
     with file, _reading(blob):
-        for chunk in _chunks(file):
+        while chunk := file.read(_CHUNK_BYTES):
             hasher.update(chunk)
             if held:
                 yield held
@@ -338,17 +266,6 @@ def _serve(file: BufferedReader, blob: Path) -> Iterator[bytes]:
     _expect(blob, hasher.hexdigest())
     if held:
         yield held
-
-
-def _chunks(source: BinaryIO | Iterable[bytes]) -> Iterable[bytes]:
-    # A file object is an iterable too, but of lines, and one line may be the whole file.
-    read = getattr(source, "read", None)
-    if read is not None:
-        return iter(lambda: read(_CHUNK_BYTES), b"")
-    if isinstance(source, bytes | bytearray | memoryview) or not isinstance(source, Iterable):
-        kind = type(source).__name__
-        raise errors.InputError(detail=f"a blob's stream is a file object or gives bytes in chunks, and this is {kind}")
-    return source
 
 
 def _as_bytes(data: bytes) -> bytes:

@@ -97,24 +97,6 @@ class LineLedger:
                 self._is_torn = False
             return self._base + live.size
 
-    def rotate(self) -> None:
-        """Seals and archives the live file now, whatever its size and age; an empty one stays.
-
-        What could not be done is in `upkeep_failure`.
-        """
-        with self._writing():
-            live = self._live or self._open()
-            if live.size:
-                self._seal(live)
-
-    def prune(self, now: float | None = None) -> list[Segment]:
-        """Drops the oldest segments, while the ledger is larger than `retain_bytes_max` or they are past their age.
-
-        A segment is as old as the record that follows it. Every rotation prunes too.
-        """
-        with self._writing():
-            return self._prune(self._clock() if now is None else now)
-
     def close(self) -> None:
         with self._mutex:
             live, self._live = self._live, None
@@ -209,10 +191,13 @@ class LineLedger:
             return False
         return True
 
-    def _prune(self, now: float) -> list[Segment]:
+    def _prune(self, now: float) -> None:
+        """Drops the oldest segments, while the ledger is larger than `retain_bytes_max` or they are past their age.
+
+        A segment is as old as the record that follows it.
+        """
         if self._retain_bytes_max is None and self._retain_age_s_max is None:
-            return []
-        dropped: list[Segment] = []
+            return
         segments = self._segments.listing()
         sizes = {segment: self._segments.bytes_on_disk(segment) for segment in segments}
         total = sum(sizes.values()) + (self.path.stat().st_size if self.path.exists() else 0)
@@ -224,9 +209,7 @@ class LineLedger:
             if not (too_large or too_old):
                 break
             self._segments.drop(segment)
-            dropped.append(segment)
             total -= sizes[segment]
-        return dropped
 
     def _first_second_from(self, cursor: int, *, otherwise: float) -> float:
         first = next(self.read(cursor), None)
@@ -243,39 +226,8 @@ class LineLedger:
         """
         return ledger_reader.read(self._segments, cursor, on_skip)
 
-    def follow(self, cursor: int, wait: Callable[[], bool], on_skip: Callable[[Skip], None] = ignore) -> Iterator[Line]:
-        """Like `read`, and then whatever comes, each record once, over any rotation.
-
-        `wait` is called when there is nothing new, and ends the iteration by returning False: for example
-        `lambda: not stop.wait(0.1)` with a `threading.Event`.
-        """
-
-        def pass_over(skip: Skip) -> None:
-            nonlocal cursor
-            cursor = skip.offset + skip.length
-            on_skip(skip)
-
-        while True:
-            seen = self._glance()
-            for line in self.read(cursor, pass_over):
-                cursor = line.cursor
-                yield line
-            while True:
-                if not wait():
-                    return
-                if self._glance() != seen:
-                    break
-
-    def _glance(self) -> tuple[int, ...] | None:
-        """A stamp that changes when there may be something new, for the price of one call."""
-        try:
-            stat = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
     def end(self) -> int:
-        """The cursor behind the last whole line: follow from here to see only what is new."""
+        """The cursor behind the last whole line: reading from here on gives only what is new."""
         return ledger_reader.end(self._segments)
 
     def settle(self) -> None:
