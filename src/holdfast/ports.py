@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Can, Launch, Permission
+from holdfast.domain.claims import Claim
 from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import State
@@ -19,16 +20,6 @@ from holdfast.storage.journal.entry import Entry, Record, Ref
 from holdfast.storage.journal.intents import OpenIntent, Pairing
 
 # -- the ledger -------------------------------------------------------------------------------------------------------
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """The right to work on one attempt. `token` tells it from every earlier and later claim of the same attempt."""
-
-    task: str
-    attempt: str
-    worker: str
-    token: str
-    until: float
 
 
 class Observer(Protocol):

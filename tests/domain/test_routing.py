@@ -18,8 +18,8 @@ from holdfast.config.settings import Config, ModelPrice, RouteSettings, StepSett
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import NOT_WEAK, Choice, choose
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import ConfigError
 from kit.engine import add, holdfast, landed, layout, make_repo, settings, sound, state
 

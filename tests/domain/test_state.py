@@ -8,9 +8,9 @@ from hypothesis import given, strategies
 
 from holdfast import errors
 from holdfast.domain import entries
-from holdfast.domain.attempt_history import Left
 from holdfast.domain.state import _HANDLERS, State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task_record import Left
 
 RUN = "000001-a"
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from holdfast.config.settings import Budgets, Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps, Spend
-from holdfast.domain.state import DAY_S, State, Task
+from holdfast.domain.state import DAY_S, State
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.budget import BudgetRefusal, binding, reserve
 
 NAMES = ("usd", "tokens", "turns", "seconds")

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import errors
 from holdfast.domain.attempt_records import Ending, Exit
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.landing import LandingResult, finish, land_on
 from holdfast.engine.outcome import apply_exit
 from holdfast.storage.journal.entry import Record

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_history import standing
 from holdfast.domain.definition import Definition
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import standing
 from holdfast.engine.prompt import FILES_MAX, PromptTree, Words, prompt
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs

@@ -14,8 +14,9 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
 from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
-from holdfast.domain.state import State, Task, fold
+from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine import outages
 from kit.clock import SetClock
 from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.domain.attempt_records import Ending, Exit, TurnLine
 from holdfast.domain.spend import Spend
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.outages import QUOTA_S
 from holdfast.engine.outcome import apply_exit, go_on, orphan
 from holdfast.storage.journal.entry import Record

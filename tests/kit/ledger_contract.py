@@ -11,10 +11,11 @@ from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast import errors
+from holdfast.domain.claims import Claim
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.ledgers.observers import ORDER
-from holdfast.ports import Claim, Ledger
+from holdfast.ports import Ledger
 from holdfast.storage.journal.entry import Entry, Record, Ref
 from kit.disks import SCRATCH
 

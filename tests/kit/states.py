@@ -20,8 +20,9 @@ from holdfast.config.layers import load
 from holdfast.config.settings import Config
 from holdfast.domain.entries import MOVE_TO, LandIntended
 from holdfast.domain.graph import Graph, Node
-from holdfast.domain.state import State, Task, fold
+from holdfast.domain.state import State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.effects import acknowledge, carry_out
 from holdfast.engine.plan import Command, Observation, plan

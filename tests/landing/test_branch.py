@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.landing import branch as land
 from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land, lost_landings
 from holdfast.ports import DidNotHappen, Happened

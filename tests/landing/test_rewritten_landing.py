@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.app import App
 from holdfast.config.layers import load
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.landing import lost_landings as lost
 from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state
 

@@ -17,8 +17,9 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.layout import Layout
 from holdfast.ledgers.files import read_state
 from holdfast.processes import starts

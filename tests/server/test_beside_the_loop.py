@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.app import App
 from holdfast.cli.screen.run_screen import _frame
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.spawn import Spawn
 from holdfast.orchestrator.loop import Loop
 from holdfast.orchestrator.wakeup import AGENTS

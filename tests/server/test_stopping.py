@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.app import App
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.server.observability.tracing import Spans
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain

@@ -24,12 +24,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast import errors
 from holdfast.backlog import sync
 from holdfast.backlog.folder import Backlog
+from holdfast.domain.claims import Claim
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskEvent
 from holdfast.engine.recover import recover
 from holdfast.ledgers import files
 from holdfast.ledgers.files import FileLedger
-from holdfast.ports import Claim, DidNotHappen, Happened, Reconciled
+from holdfast.ports import DidNotHappen, Happened, Reconciled
 from holdfast.storage.files import disk, kernel
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import Record

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
+from holdfast.domain.task_record import Task
 from holdfast.errors import GitFailed
 from holdfast.ports import BacklogFolder, BacklogScan
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.backlog.missing import only_away, removed
-from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
+from holdfast.domain.task_record import Task
 from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, DiskError, FileMissing
 from holdfast.git.repository import is_in_a_branch, is_tracked
 from holdfast.layout import Layout

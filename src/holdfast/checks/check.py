@@ -26,8 +26,8 @@ from holdfast.checks import audit, witnesses, work
 from holdfast.checks.projections import Projection, Reading, read_journal
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
-from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.errors import DiskError, GitFailed, GitUnusable, NotAWorktree, TaskFileChanged
 from holdfast.git.repository import as_checked_out

@@ -18,8 +18,9 @@ from holdfast.checks import witnesses
 from holdfast.checks.gc import is_left_by_cancelling
 from holdfast.config.settings import Config
 from holdfast.domain.entries import STOPPED, is_lost
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural, size
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects

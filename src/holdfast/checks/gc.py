@@ -24,8 +24,8 @@ import msgspec
 
 from holdfast.checks.expected import blob_named_by
 from holdfast.config.settings import Config
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import NotABlobId
 from holdfast.landing.branch import lost_landings
 from holdfast.layout import Layout

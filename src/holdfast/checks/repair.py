@@ -19,8 +19,8 @@ from holdfast.checks.check import Drift, drift_of
 from holdfast.checks.projections import Reading
 from holdfast.checks.witnesses import expect_whole_root
 from holdfast.clock import wall
-from holdfast.domain.state import Task
 from holdfast.domain.task import FOLDER_OF
+from holdfast.domain.task_record import Task
 from holdfast.engine import turns
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout

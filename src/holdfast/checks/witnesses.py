@@ -23,8 +23,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine import strangers
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout

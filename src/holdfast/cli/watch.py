@@ -21,8 +21,8 @@ from holdfast.cli.options import as_json, find_app
 from holdfast.cli.screen.terminal import printing
 from holdfast.clock import monotonic, wall
 from holdfast.domain.entries import STOPPED
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
 from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records.at_work import AtWork, at_work

@@ -14,8 +14,8 @@ from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import Reason
 from holdfast.domain.graph import Abort
-from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskState, cancel_event
+from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.storage.journal.entry import Record
 

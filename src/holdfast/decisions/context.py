@@ -20,8 +20,8 @@ from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.errors import (
     DecisionRefused,

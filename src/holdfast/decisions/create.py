@@ -13,8 +13,8 @@ from typing import Any
 
 from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition, parse, problems_of, render
-from holdfast.domain.state import Task
 from holdfast.domain.task_ids import free_id, from_values, slug, words_of
+from holdfast.domain.task_record import Task
 from holdfast.errors import DefinitionInvalid, InputError, TaskExists
 
 # What would make the journal grow by more than it should; a longer text can be given as a file.

@@ -17,11 +17,10 @@ import msgspec
 
 from holdfast.decisions.context import Answer, DecisionContext, Later, expect_decided, refused
 from holdfast.decisions.tasks import expect_at_rest, who_goes_on
-from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Task, seems_lost
 from holdfast.engine.landing import land_on
 from holdfast.errors import InputError
 from holdfast.git import command as git

@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.domain.entries import TurnUndone, is_lost
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.base_tree import newest_whole
 from holdfast.errors import DecisionRefused
 from holdfast.storage.journal.entry import Record

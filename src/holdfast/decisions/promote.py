@@ -11,8 +11,8 @@ from holdfast.decisions.landings import land_as_branch
 from holdfast.decisions.tasks import resuming
 from holdfast.domain.entries import MOVE_TO, LandingPromoted
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.landing import finish, land_again
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.snapshots.store import CANDIDATES

@@ -12,8 +12,8 @@ from holdfast.decisions.context import Answer, DecisionContext, expect_decided, 
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import after_this, model_for
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK, TaskEvent
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.engine.outcome import unsettled_spend
 

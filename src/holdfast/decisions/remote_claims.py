@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.decisions.context import DecisionContext
+from holdfast.domain.claims import Claim
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.errors import ClaimLost, ClaimRefused, DecisionRefused, InputError
 from holdfast.git import repository
-from holdfast.ports import Claim
 from holdfast.storage.records.blobs import Blobs
 from holdfast.storage.records.redact import without_secrets
 

@@ -14,8 +14,8 @@ from holdfast.decisions.context import Answer, DecidedNow, DecisionContext, expe
 from holdfast.decisions.tasks import Several
 from holdfast.decisions.turns import settle
 from holdfast.domain.entries import STOPPED
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine import outcome
 from holdfast.engine.context import RunContext
 from holdfast.storage.journal.entry import Record

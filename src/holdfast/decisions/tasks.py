@@ -10,8 +10,8 @@ from holdfast.decisions import lost_turns
 from holdfast.decisions.context import Answer, DecidedNow, DecisionContext, Later, expect_decided, refused
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
+from holdfast.domain.task_record import Task
 from holdfast.engine import landed_before, leftovers
 from holdfast.engine.turns import Follower
 from holdfast.errors import (

@@ -12,8 +12,8 @@ from holdfast.decisions.context import Answer, DecisionContext, expect_decided, 
 from holdfast.domain.definition import is_id, render
 from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine import outcome
 from holdfast.engine.attempt_commits import attempt_named, base_of, snapshot_of, snapshots_of
 from holdfast.engine.base_tree import expect_nested, expect_whole

@@ -18,7 +18,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 
 if TYPE_CHECKING:
-    from holdfast.domain.state import Task
+    from holdfast.domain.task_record import Task
 
 # Reasons for which work is given back because the agent cannot be used for now, and how that is told.
 PAUSES: dict[str, str] = {

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.domain.definition import Definition
 from holdfast.domain.graph import PRIORITY
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 
 PRIORITY_PATTERN = r"^(<=|>=|<|>|=)? ?(-?[0-9]{1,9})\Z"
 _COMPARE: dict[str, Callable[[int, int], bool]] = {

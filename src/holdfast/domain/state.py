@@ -7,123 +7,19 @@ machine does not know, a task that was never added), the fold stops with an erro
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from holdfast.domain import attempt_history, entries, landing_records, outage, run_records
-from holdfast.domain.attempt_history import Left, Past, Undos
+from holdfast.domain import attempt_history, claims, entries, outage
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
-from holdfast.domain.overlay import Overlay
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import EntryUnfit, IllegalTransition
-
-
-class Task(msgspec.Struct):
-    """One task as the journal knows it. Times are the journal's.
-
-    `agent` is empty while nobody has it; `continues`: the next claim goes on with `attempt`, and begins no other.
-    `approved`: a person has granted what this attempt made. `claims` counts all claims, `starts` those of this attempt;
-    `started`: the last claim's start took place.
-    `intent` names the entry that the last start was intended with, and so its files; empty where those name none.
-    `turn` and `offset` are the last turn of this attempt and where its line ends. `used` is what this start has spent
-    of what is `reserved` for it. `verified` would land on top of `verified_on`, and nowhere else. `worked_on` is the
-    definition with which this attempt began. `again`: it failed, and the next attempt follows by itself.
-    `landed` is the commit that it landed as, and `landed_on` the branch; `landing_waits` are the paths it waits for.
-    `worked_by`, `model` and `why` are of the last claim: its agent, also when that has it no more, and the reason
-    for it; a worker from elsewhere is empty. `failed`: how the last attempt did. `session`: of `worked_by`.
-    `lost_in` is the attempt that has lost its conversation and was given back for that. `undos` are of this attempt.
-    `left` is what an earlier attempt did after the candidate was made at `made`. `past` are the attempts that are over.
-    `began` is when the sitting did that an agent is in; 0 while none is. `number` counts the tasks as they were added.
-    `remote`: it is held through the API, by a worker that is none of ours. `unfiled` is its definition's text, until
-    its file and blob are on disk. `progress` is what its worker said last. `cause`: why it is paused until
-    `not_before`. `endpoint` is where `worked_by` finds its model, if that is known. `assigned`: whom a person gave it.
-    `tree` is the snapshot that this attempt's next start goes on with, or else `begun`, the commit it begins with.
-    `restored`: the journal was put back from a backup, and it has not been started since: it may have landed already.
-    """
-
-    id: str
-    state: TaskState
-    definition: str
-    added_at: float
-    changed_at: float
-    attempts: int = 0
-    resumes: int = 0
-    attempt: str = ""
-    agent: str = ""
-    continues: bool = False
-    approved: bool = False
-    parked: str = ""
-    not_before: float = 0.0
-    turns: int = 0
-    usd: float = 0.0
-    tokens: int = 0
-    seconds: float = 0.0
-    outcome: dict[str, Any] = {}
-    claims: int = 0
-    starts: int = 0
-    started: bool = False
-    turn: int = 0
-    offset: int = 0
-    base: str = ""
-    reserved: Caps = Caps()
-    used: Spend = Spend()
-    session: str = ""
-    candidate: str = ""
-    feedback: str = ""
-    verified: str = ""
-    verified_on: str = ""
-    landed: str = ""
-    landed_on: str = ""
-    landing_waits: tuple[str, ...] = ()
-    # Turns of this attempt whose work was undone: what it has done is as much as its turn number less these.
-    undone: int = 0
-    worked_on: str = ""
-    again: bool = False
-    worked_by: str = ""
-    model: str = ""
-    why: str = ""
-    failed: str = ""
-    remote: bool = False
-    unfiled: str = ""
-    progress: str = ""
-    began: float = 0.0
-    number: int = 0
-    lost_in: str = ""
-    undos: Undos = ()
-    left: Left | None = None
-    made: str = ""
-    past: tuple[Past, ...] = ()
-    assigned: tuple[str, str] = ("", "")
-    happened: tuple[str, ...] = ()
-    tree: str = ""
-    begun: str = ""
-    intent: str = ""
-    cause: str = ""
-    endpoint: str = ""
-    restored: bool = False
-
-    @property
-    def stands(self) -> int:
-        """The turn of this attempt whose tree is in the worktree."""
-        return dict(self.undos).get(self.turn, self.turn)
-
-    @property
-    def was_put_back(self) -> bool:
-        """Whether a person did that, after the last turn."""
-        return self.turn in dict(self.undos)
-
-    @property
-    def at(self) -> str:
-        return f"{self.attempt}@{self.stands}"
-
-    @property
-    def came_to_nothing(self) -> bool:
-        """Whether the last start has neither done nor spent anything."""
-        return not (self.used.turns or self.used.tokens or self.used.usd)
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -146,6 +42,25 @@ _NOTHING = Spend()
 # Events after which the next claim goes on with the same attempt.
 _GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN}
 _HELD = AT_WORK | {TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
+
+
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+
+
+class Overlay(dict[str, Task]):
+    """A view of the tasks to try entries on: a task is copied when it is first asked for, so a trial costs little."""
+
+    def __init__(self, below: dict[str, Task]) -> None:
+        super().__init__()
+        self._below = below
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name not in self.keys() and name in self._below:
+            self[name] = copy.copy(self._below[name])
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._below
 
 
 class _Contradiction(Exception):
@@ -220,7 +135,14 @@ class State:
 
     def _start_run(self, entry: EntryLike, started: entries.RunStarted) -> None:
         self.epoch, self._run = started.epoch, nothing()
-        run_records.start(self, started)
+        if started.audit is not None or started.audit_lost:
+            self.audit = started.audit
+        if started.restored:
+            for task in self.tasks.values():
+                task.restored = task.state not in _OVER
+
+    def _note_audit(self, entry: EntryLike, noted: entries.AuditNoted) -> None:
+        self.audit = noted
 
     def _add(self, entry: EntryLike, added: entries.TaskAdded) -> None:
         if added.task in self.tasks:
@@ -248,7 +170,7 @@ class State:
         if target is not entries.MOVES[entry.decision_type]:
             raise _Contradiction(f"the event {moved.event} leads from {task.state} to {target}")
         if target is TaskState.CLAIMED:
-            attempt_history.claim(task, moved)
+            claims.fold_claim(task, moved)
         elif target not in _HELD:
             task.agent, task.remote = "", False
         if target not in AT_WORK:
@@ -356,6 +278,16 @@ class State:
         task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
         outage.fold_start(self.outages, task)
 
+    def _wait_to_land(self, entry: EntryLike, waiting: entries.LandingWaiting) -> None:
+        self.known(waiting.task).landing_waits = tuple(waiting.paths)
+
+    def _intend_landing(self, entry: EntryLike, intended: entries.LandIntended) -> None:
+        self.known(intended.task).landing_waits = ()
+
+    def _settle_landing(self, entry: EntryLike, settled: entries.LandingSettled) -> None:
+        """From now on the rewritten commit is the landing; a dropped one is none any more."""
+        self.known(settled.task).landed = settled.rewritten
+
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
         """What could not be decided, or was too old to repeat, waits for a person."""
         task, result = self.known(closed.task), entry.output
@@ -379,7 +311,7 @@ def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
 
 _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] = {
     entries.RunStarted: State._start_run,
-    entries.AuditNoted: run_records.note_audit,
+    entries.AuditNoted: State._note_audit,
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,
@@ -392,5 +324,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.AttemptResumed: State._resume,
     entries.SpawnIntended: State._intend_start,
     entries.EffectClosed: State._close_effect,
-    **landing_records.HANDLERS,
+    entries.LandingWaiting: State._wait_to_land,
+    entries.LandIntended: State._intend_landing,
+    entries.LandingSettled: State._settle_landing,
 }

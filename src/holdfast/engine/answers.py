@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.storage.records import ledger
 

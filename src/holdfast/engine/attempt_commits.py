@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.engine.base_tree import journalled_turns
 from holdfast.errors import TurnUnknown

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.errors import NestedLost, ResultLost, SnapshotLost
 from holdfast.git import command as git
 from holdfast.layout import Layout

@@ -16,8 +16,8 @@ from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK, FOLDER_OF, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import (
     BacklogFolderMissing,
     BlobCorrupt,

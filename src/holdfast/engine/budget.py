@@ -15,8 +15,9 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps, Spend
-from holdfast.domain.state import DAY_S, State, Task
+from holdfast.domain.state import DAY_S, State
 from holdfast.domain.task import AT_WORK
+from holdfast.domain.task_record import Task
 
 Scope = Literal["task", "run", "day"]
 _WORDS = {"usd": "dollars", "tokens": "tokens", "turns": "turns", "seconds": "seconds"}

@@ -15,8 +15,8 @@ from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.landing_thread import LandingThread
 from holdfast.engine.silence import Silence

@@ -16,8 +16,8 @@ from typing import Any
 from holdfast.config.settings import Config
 from holdfast.domain.entries import MOVE_TO, LandIntended
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import acknowledge
 from holdfast.git import command as git

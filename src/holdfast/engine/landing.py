@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.domain.entries import LandingPromoted, LandingWaiting, LandIntended, RefreshIntended, VerifyIntended
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.engine import answers, landed_before
 from holdfast.engine.base_tree import expect_result

@@ -13,8 +13,9 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.moments import moment
 from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 
 # Where an agent does not say when it may spend again.

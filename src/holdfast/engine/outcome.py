@@ -14,8 +14,8 @@ from holdfast import identity
 from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.fsm import Reason
 from holdfast.domain.spend import Spend
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.engine import base_tree, budget, outages, turns
 from holdfast.engine.context import RunContext

@@ -15,8 +15,9 @@ from holdfast.domain.attempt_records import Exit
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.graph import Graph
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.storage.records.attempt_folder import Liveness
 
 

@@ -12,9 +12,8 @@ import shlex
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_history import Left, Past, standing
 from holdfast.domain.definition import Check, Definition, fork_source
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Left, Past, Task, standing
 from holdfast.domain.template import check, render
 from holdfast.errors import InputError, TemplateUnreadable
 from holdfast.layout import Layout

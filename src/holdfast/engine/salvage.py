@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.task_record import Task
 from holdfast.engine.base_tree import journalled_turns
 from holdfast.engine.context import RunContext
 from holdfast.landing import verify

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.engine import strangers
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Attempt, Layout

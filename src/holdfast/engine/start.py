@@ -17,8 +17,8 @@ from holdfast.domain.entries import SpawnIntended
 from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.task_record import Task
 from holdfast.engine import budget, outages
 from holdfast.engine.attempt_commits import base_of
 from holdfast.engine.base_tree import hold

@@ -12,9 +12,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_history import Left
 from holdfast.domain.definition import Definition, fork_source
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Left, Task
 from holdfast.engine.attempt_commits import snapshot_of, snapshots_of
 from holdfast.engine.base_tree import expect_nested, expect_whole, journalled_turns, tree_of
 from holdfast.engine.prompt import PromptTree, Words, prompt

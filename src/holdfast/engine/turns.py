@@ -13,8 +13,8 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.domain.attempt_records import TurnLine
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import Ledger
 from holdfast.storage.files import disk

@@ -17,8 +17,8 @@ import msgspec
 
 from holdfast.crashpoints import point
 from holdfast.domain.entries import LandIntended
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.errors import HoldfastError
 from holdfast.landing.gates import GateRun, output_lines
 from holdfast.landing.verify import GateVerdict, read_verdict, shown_command

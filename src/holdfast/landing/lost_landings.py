@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.entries import LandingSettled
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.git import command as git
 from holdfast.landing import rewritten
 from holdfast.landing.branch import branch_of, lost_landings

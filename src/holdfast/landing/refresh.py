@@ -20,8 +20,8 @@ import msgspec
 
 from holdfast.crashpoints import point
 from holdfast.domain.entries import RefreshIntended
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import LandingReverted
 from holdfast.git import command as git
 from holdfast.git import lock_files

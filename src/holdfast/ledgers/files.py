@@ -21,11 +21,12 @@ import msgspec
 from holdfast import identity
 from holdfast.clock import monotonic, wall
 from holdfast.crashpoints import point
+from holdfast.domain import claims
+from holdfast.domain.claims import Claim
 from holdfast.domain.entries import MOVE_TO
-from holdfast.domain.fsm import Reason
-from holdfast.domain.moments import moment
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, verb_of
+from holdfast.domain.task_record import Task
 from holdfast.errors import (
     ClaimLost,
     ClaimRefused,
@@ -39,7 +40,7 @@ from holdfast.errors import (
 from holdfast.layout import Layout
 from holdfast.ledgers.leases import Leases
 from holdfast.ledgers.observers import Observers
-from holdfast.ports import Claim, Observer
+from holdfast.ports import Observer
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.checkpoint import Files, Recovered
 from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, encode, encode_middle
@@ -253,14 +254,11 @@ class FileLedger:
             known = self._state.tasks.get(task)
             if known is None:
                 raise ClaimRefused(task=task, reason="there is no such task")
-            reason = _reason_to_refuse(known, self._clock())
-            if reason:
+            if reason := claims.refusal(known, self._clock()):
                 raise ClaimRefused(task=task, reason=reason)
-            attempt = known.attempt if known.continues else f"{task}.{known.attempts + 1}"
-            chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
-            reason = Reason.SCHEDULED
-            self._move(known, TaskEvent.AGENT_CLAIMS_TASK, reason, attempt=attempt, agent=worker, **chosen, **facts)
-            return self._leases.grant(Claim(task, attempt, worker, f"{attempt}/{known.claims}", 0.0), lease_s)
+            entry = Record(MOVE_TO[TaskState.CLAIMED], claims.facts_of(known, worker, model, why, facts))
+            self.append(self.epoch, [entry])
+            return self._leases.grant(claims.claim_of(known), lease_s)
 
     def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
         with self._mutex:
@@ -272,8 +270,7 @@ class FileLedger:
         with self._mutex:
             for task in self._state.tasks.values():
                 if task.remote and task.state in AT_WORK:
-                    token = f"{task.attempt}/{task.claims}"
-                    self._leases.grant(Claim(task.id, task.attempt, task.agent, token, 0.0), lease_s)
+                    self._leases.grant(claims.claim_of(task), lease_s)
 
     def lease(self, task: str) -> Claim | None:
         return self._leases.of(task)
@@ -365,7 +362,7 @@ class FileLedger:
         task = self._state.tasks.get(claim.task)
         if task is None:
             raise ClaimLost(task=claim.task, worker=claim.worker, reason="there is no such task")
-        if (task.agent, f"{task.attempt}/{task.claims}") != (claim.worker, claim.token):
+        if (task.agent, claims.token_of(task)) != (claim.worker, claim.token):
             holder = f"{task.agent} holds it as {task.attempt}" if task.agent else "nobody holds it"
             raise ClaimLost(task=claim.task, worker=claim.worker, reason=f"it is {task.state}, and {holder}")
         return task
@@ -375,14 +372,6 @@ class FileLedger:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-def _reason_to_refuse(task: Task, now: float) -> str:
-    if task.state is not TaskState.OPEN:
-        return f"it is {task.state}"
-    if task.parked:
-        return f"a person must decide first ({task.parked})"
-    return f"not before {moment(task.not_before)}" if task.not_before > now else ""
 
 
 def _entry(ref: Ref, record: Record, moment: float, prev_hash: str, synced: int) -> Entry:

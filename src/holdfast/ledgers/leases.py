@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.clock import Awake, gap_of
-from holdfast.ports import Claim
+from holdfast.domain.claims import Claim
 
 Clock = Callable[[], float]
 # The loop asks for expired leases this often.

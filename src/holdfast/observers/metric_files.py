@@ -27,8 +27,9 @@ import msgspec
 
 from holdfast.config.settings import LedgerSettings as Limits
 from holdfast.domain.entries import MOVES
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.storage.files import disk

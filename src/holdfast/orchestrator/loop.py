@@ -24,8 +24,8 @@ from holdfast.decisions.stop import end_agents, leave, tell_adopted
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine import leftovers
 from holdfast.engine.context import RunContext
 from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, take_foreign

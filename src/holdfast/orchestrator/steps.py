@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.decisions.cancel_chain import cancel_with, words_for
 from holdfast.decisions.context import DecisionContext
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Task
 from holdfast.engine import outcome
 from holdfast.engine.context import RunContext
 from holdfast.engine.plan import REASONS, ApplyExit, Begin, Cancel, Continue, Follow, Lapse, Orphan, Retry

@@ -12,7 +12,7 @@ from holdfast.clock import wall
 from holdfast.decisions.context import DecisionContext, Later, unknown
 from holdfast.decisions.create import Catalogue
 from holdfast.domain.definition import Definition
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.access.auth import ROLES, Tokens

@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.graph import Graph
-from holdfast.domain.state import State, Task
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId
 from holdfast.layout import Layout
 from holdfast.storage.journal.entry import Entry

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.engine.attempt_commits import snapshots_of
 from holdfast.engine.turns import all_turns

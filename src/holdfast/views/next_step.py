@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import fault_words
 
 _NEXT = {

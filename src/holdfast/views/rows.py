@@ -20,8 +20,8 @@ from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.moments import moment
 from holdfast.domain.printable import plain
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import fault_words
 from holdfast.errors import HoldfastError, TaskUnknown
 from holdfast.layout import Layout

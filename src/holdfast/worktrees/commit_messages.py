@@ -14,7 +14,7 @@ from typing import Protocol
 from holdfast.config.settings import Config
 from holdfast.domain import template
 from holdfast.domain.definition import Definition
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.git import command as git
 from holdfast.storage.files import plain
 from holdfast.worktrees import merges

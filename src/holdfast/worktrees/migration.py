@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.crashpoints import point
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.git import command as git
 from holdfast.layout import Layout

@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.errors import GitFailed, GitLocked
 from holdfast.git import command as git
 from holdfast.git import lock_files

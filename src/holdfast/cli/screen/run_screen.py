@@ -24,8 +24,8 @@ from holdfast.cli.screen.live import counted, reasons_to_wait, summary
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import monotonic, wall
 from holdfast.domain.printable import plain
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
 from holdfast.storage.records.at_work import AtWork, agent_at_work, clock
 

@@ -9,11 +9,10 @@ import click
 import msgspec
 
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
-from holdfast.domain.attempt_history import seems_lost
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.printable import plain_lines
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task_record import Task, seems_lost
 from holdfast.views.rows import look, unknown
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: b
 
 def _prompt(app: App, name: str) -> str:
     from holdfast.agents.registry import agents
-    from holdfast.domain.attempt_history import claimed
+    from holdfast.domain.claims import claimed
     from holdfast.domain.routing import choose
     from holdfast.engine.start_inputs import StartInputs, ready
     from holdfast.storage.records.blobs import Blobs

@@ -14,8 +14,8 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.moments import moment
 from holdfast.domain.printable import plain, plain_lines
 from holdfast.domain.routing import Choice, choose
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
 from holdfast.storage.records.at_work import clock
 from holdfast.views.rows import Overview, Row, look, unknown

@@ -15,7 +15,7 @@ from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition
 from holdfast.domain.path_rules import is_narrower
 from holdfast.domain.spend import Caps
-from holdfast.domain.state import Task
+from holdfast.domain.task_record import Task
 from holdfast.engine import budget
 from holdfast.server.problems import Problem
 

@@ -23,8 +23,9 @@ from holdfast.clock import monotonic, wall
 from holdfast.domain import entries
 from holdfast.domain.fsm import Reason
 from holdfast.domain.spend import Spend
-from holdfast.domain.state import DAY_S, Task
+from holdfast.domain.state import DAY_S
 from holdfast.domain.task import TaskState
+from holdfast.domain.task_record import Task
 from holdfast.storage.journal.entry import Entry
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.stop import flag
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK
+from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NewestQuery, NoBody, Operation

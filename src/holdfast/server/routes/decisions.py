@@ -17,9 +17,9 @@ from holdfast.decisions.mailbox import decide
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
+from holdfast.domain.task_record import Task
 from holdfast.engine.attempt_commits import attempt_named
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.access.subtask_limits import fenced_in

@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from holdfast.decisions.context import DecisionContext
 from holdfast.domain.definition import Definition
-from holdfast.domain.state import Task
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import from_values
+from holdfast.domain.task_record import Task
 from holdfast.errors import InputError
 from holdfast.landing.verify import gates_of
 from holdfast.server.api_state import Api

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from holdfast.decisions import create, remote_claims
 from holdfast.decisions.context import DecisionContext, refused
-from holdfast.domain.state import Task
-from holdfast.ports import Claim
+from holdfast.domain.claims import Claim
+from holdfast.domain.task_record import Task
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.routes.tasks import Added, NewTask, NewTasks, TaskRow, given, rows_of

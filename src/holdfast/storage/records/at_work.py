@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.state import Task
 from holdfast.domain.task import AT_WORK
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import given_words
 from holdfast.layout import Attempt, Layout
 from holdfast.storage.files import plain

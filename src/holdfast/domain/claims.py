@@ -1,0 +1,91 @@
+"""A claim, from the question to its consequences.
+
+Whoever asks for a task is told why it cannot be had (`refusal`), or gets the right to work on one attempt of it: the
+attempt that the task was in, where that continues, or else a new one (`attempt_of`). The ledger journals `task_claimed`
+(`facts_of`), and the fold changes the task (`fold_claim`). A token tells the claims of one attempt apart (`token_of`).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.attempt_history import end_attempt
+from holdfast.domain.entries import TaskMoved
+from holdfast.domain.fsm import Reason
+from holdfast.domain.moments import moment
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Left, Past, Task
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to work on one attempt. `token` tells it from every earlier and later claim of the same attempt."""
+
+    task: str
+    attempt: str
+    worker: str
+    token: str
+    until: float
+
+
+def refusal(task: Task, now: float) -> str:
+    """Why nobody can claim the task now; empty where it can be claimed."""
+    if task.state is not TaskState.OPEN:
+        return f"it is {task.state}"
+    if task.parked:
+        return f"a person must decide first ({task.parked})"
+    return f"not before {moment(task.not_before)}" if task.not_before > now else ""
+
+
+def attempt_of(task: Task) -> str:
+    """The attempt that the next claim works on."""
+    return task.attempt if task.continues else f"{task.id}.{task.attempts + 1}"
+
+
+def token_of(task: Task) -> str:
+    return f"{task.attempt}/{task.claims}"
+
+
+def claim_of(task: Task) -> Claim:
+    """The claim by which the task is held; its lease is not known here."""
+    return Claim(task.id, task.attempt, task.agent, token_of(task), 0.0)
+
+
+def facts_of(task: Task, worker: str, model: str, why: str, more: dict[str, Any]) -> dict[str, Any]:
+    """What the entry of a claim says; the model and the reason only where there are any."""
+    chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
+    moved = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": Reason.SCHEDULED}
+    return {**moved, "attempt": attempt_of(task), "agent": worker, **chosen, **more}
+
+
+def fold_claim(task: Task, moved: TaskMoved) -> None:
+    """A claim of the attempt that the task had before continues it, and costs no attempt."""
+    if moved.attempt != task.attempt:
+        if task.stands and task.at != task.made:
+            task.left = Left(task.attempt, task.stands, task.base)
+        if task.attempt and task.attempt not in (each.attempt for each in task.past):
+            end_attempt(task, Past(task.attempt, task.turn, undos=task.undos))
+        task.attempts, task.resumes = task.attempts + 1, 0
+        task.starts = task.turn = task.offset = task.undone = 0
+        task.worked_on, task.failed, task.undos, task.intent = task.definition, "", (), ""
+        task.assigned = "", ""
+        task.tree = task.begun = ""
+    # A worker from elsewhere is none of our agents: what it gives back is anybody's.
+    agent = "" if moved.remote else moved.agent
+    if agent != task.worked_by != "":
+        # Another agent cannot go on with it.
+        task.session = ""
+    task.worked_by, task.model, task.why = agent, moved.model, moved.why
+    task.claims, task.started, task.remote, task.progress = task.claims + 1, False, moved.remote, ""
+    task.attempt, task.agent = moved.attempt, moved.agent
+    task.not_before, task.cause, task.endpoint = 0.0, "", moved.endpoint
+    task.restored = task.restored and not moved.remote
+
+
+def claimed(task: Task, agent: str, model: str = "") -> Task:
+    """The task as its next claim by this agent makes it."""
+    found = copy.copy(task)
+    fold_claim(found, TaskMoved(task.id, TaskEvent.AGENT_CLAIMS_TASK, "", attempt_of(task), agent, model=model))
+    return found
