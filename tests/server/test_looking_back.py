@@ -17,7 +17,7 @@ from holdfast.storage.audit.run_ends import RunEnds
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.at_work import last_tool
 from holdfast.views.history import Chronicle
-from holdfast.views.plain_story import plainly
+from holdfast.views.story import plain_words
 from kit.decisions import THREE_TURNS, failed
 from kit.engine import add, holdfast, layout, make_repo
 
@@ -128,14 +128,16 @@ def test_how_a_run_ended_is_learnt_once_and_what_is_not_on_record_is_unknown(tmp
     assert [ends.of(f"{number}-x") for number in (3, 4, 101, 102)] == ["orderly"] * 4
 
 
-def test_every_kind_of_entry_can_be_told_plainly() -> None:
-    told = {kind: plainly(entry(kind, 1, task="a", attempt="a.1", event="retry", reason="why")) for kind in PAYLOADS}
+def test_every_kind_of_entry_has_plain_words() -> None:
+    told = {
+        kind: plain_words(entry(kind, 1, task="a", attempt="a.1", event="retry", reason="why")) for kind in PAYLOADS
+    }
     untold = {kind for kind, words in told.items() if not words}
     assert not any(re.search(r"[a-z]_[a-z]|[{}]", words) for words in told.values())
     pairs = {f"task_{effect}_{end}" for effect in EFFECTS for end in ("intent", "confirmed")}
     nobody = {"run_started", "wal_replay_completed", "request_answered", "tasks_filed", "audit_noted"}
     assert untold == (pairs - {"task_publish_confirmed"}) | nobody
-    assert plainly(entry("something_{new}", 1, task="a")) == "Something {new}"
+    assert plain_words(entry("something_{new}", 1, task="a")) == "Something {new}"
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from holdfast.storage.journal.reader import Chain, TornEnd
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views import as_of, story
-from holdfast.views.plain_story import fully
 
 POLL_MS = 200
 _DIGITS_MAX = 20
@@ -225,7 +224,9 @@ def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
         printer.entry(encode(entry))
         return
     cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.decision_type, story.task_of(entry) or "-"]
-    printer.columns([*cells, entry.actor, fully(entry)], ["bright_black", "bright_black", _colour(entry), "cyan"])
+    printer.columns(
+        [*cells, entry.actor, story.log_words(entry)], ["bright_black", "bright_black", _colour(entry), "cyan"]
+    )
 
 
 def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool, definitions: bool) -> None:
@@ -236,11 +237,11 @@ def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool,
     if as_json:
         more: dict[str, object] = {} if text is None else {"definition_text": text}
         more |= {"gate_output": output} if output else {}
-        printer.line(encode({**dict(story.told(run, entry)), **more}))
+        printer.line(encode({**story.facts_of(run, entry), **more}))
         return
     # As `log --at` takes it: the run's number and the entry's.
     cells = [local_time(entry.timestamp), f"{epoch_of(run)}:{entry.seq}", entry.actor]
-    printer.columns([*cells, fully(entry)], ["bright_black", "bright_black"])
+    printer.columns([*cells, story.log_words(entry)], ["bright_black", "bright_black"])
     if text is not None:
         printer.text(text.rstrip("\n"), "    | ")
     for line in output:

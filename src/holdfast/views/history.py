@@ -21,7 +21,7 @@ from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Position
 from holdfast.views import story
-from holdfast.views.plain_story import plainly
+from holdfast.views.story import plain_words
 
 VERDICTS_MAX = 2_000
 MARKS_MAX = 2_000
@@ -251,5 +251,5 @@ def _recovers(entry: Entry) -> bool:
 
 def _mark(run: str, entry: Entry) -> Mark:
     return Mark(
-        run, entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain=plainly(entry)
+        run, entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain=plain_words(entry)
     )

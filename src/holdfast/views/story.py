@@ -1,4 +1,8 @@
-"""What a journal entry says, in words.
+"""How journal entries are told: one table, `SENTENCES`, for every type of entry.
+
+`words` gives all facts of an entry, for `history --json` and the API. `plain_words` is for readers who do not know the
+state machine, and is empty where another entry says the same: an intent is told by what came of it. `log_words` is
+`plain_words` for every entry, and with its reason: for `holdfast log` and `history`.
 
 Entries are told from their bare facts, not from typed payloads: a story must be readable also where an entry is odd, or
 of a type that only a newer Holdfast knows.
@@ -6,55 +10,202 @@ of a type that only a newer Holdfast knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.domain.entries import CLOSINGS, EFFECTS
 from holdfast.domain.moments import moment
-from holdfast.domain.wording import money
+from holdfast.domain.wording import money, plural
 from holdfast.storage.journal.entry import Entry
 
-OUTCOME_CHARS_MAX = 400
+TEXT_MAX = 400
 
-SENTENCES: dict[str, str] = {
-    "run_started": "run of Holdfast {holdfast} begins, epoch {epoch}",
-    "audit_noted": "the audit log reaches record {seq} of {file}",
-    "wal_replay_completed": "recovery closed what was open: {confirmed} confirmed, {failed} failed, "
-    "{abandoned} abandoned, {parked} parked; {released} claims given back",
-    "task_added": "added, {state}, definition {definition:.12}",
-    "task_edited": "edited, definition {definition:.12}",
-    "tasks_filed": "written to the backlog: {tasks}",
-    "task_progressed": "{attempt} says: {message}",
-    "request_answered": "a request was answered with {status}",
-    "task_move_refused": "refused: {event} while {state}",
-    "task_flagged": "flags set: parked {parked}, not before {not_before}, cause {cause}",
-    "turn_completed": "turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd}",
-    "turn_undone": "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
-    "attempt_forked": "the next attempt begins with turn {turn} of {attempt}",
-    "attempt_resumed": "the next start goes on with {attempt}",
-    "landing_waits": "its landing on {branch} waits: you have changed {paths} in your checkout",
-    "landing_settled": "its landing {commit:.12} left {branch}; it is there as {rewritten:.12} ({how})",
-    "landing_promoted": "to be landed again: {commit:.12} is not on {branch} any more",
-    "task_opened": "open again ({event})",
-    "task_claimed": "claimed by {agent}, attempt {attempt}",
-    "task_started": "work begins ({event})",
-    "task_done": "done ({event})",
-    "task_closed": "closed ({event})",
-    "task_failed": "failed ({event})",
-    "task_blocked": "blocked ({event})",
-    "task_split": "split, waits for its subtasks ({event})",
-    "task_cancelled": "cancelled ({event})",
-    "task_orphaned": "orphaned ({event})",
-    "task_approval_requested": "waits for a person's approval ({event})",
-    **{f"task_{effect}_intent": f"about to {effect}, attempt {{attempt}}" for effect in EFFECTS},
-    **{
-        f"task_{effect}_{closing}": f"{effect} {closing} (intent {{intent}})"
-        for effect in EFFECTS
-        for closing in CLOSINGS
-    },
+
+class Sentence(NamedTuple):
+    """How an entry of one type is told, by templates over its inputs.
+
+    `plain`: empty where it need not be told; a function where a template does not do. `log`: what the log has instead
+    of an empty `plain`.
+    """
+
+    words: str
+    plain: str | Callable[[dict[str, Any]], str] = ""
+    log: str = ""
+
+
+def _turn(inputs: dict[str, Any]) -> str:
+    usd, tokens = inputs.get("usd", 0.0), inputs.get("tokens", 0)
+    spent = (f", {money(usd)}" if usd else "") + (f", {plural(tokens, 'token')}" if tokens else "")
+    return f"Turn {inputs.get('turn', '?')}{spent}"
+
+
+def _flagged(inputs: dict[str, Any]) -> str:
+    cause = f": {_cut(inputs['cause'])}" if inputs.get("cause") else ""
+    if inputs.get("parked"):
+        return f"Parked: {_cut(inputs['parked'])}"
+    if not (until := inputs.get("not_before")):
+        return f"Held up{cause}" if cause else "Free to go on"
+    return f"Put off {f'until {moment(until)}' if isinstance(until, int | float) else 'to later'}{cause}"
+
+
+def _landing_waits(inputs: dict[str, Any]) -> str:
+    given = inputs.get("paths")
+    paths = ", ".join(map(str, given)) if isinstance(given, list) else given
+    return f"Its landing waits: a person has changed {_cut(paths)} in the checkout"
+
+
+# An effect that is about to be performed, that was, and that is being: the last is how its failure begins.
+_EFFECTS = {
+    "spawn": ("Its agent is about to be started", "Its agent was started", "Starting its agent"),
+    "verify": ("Its gates are about to be run", "Its gates were run", "Verifying it"),
+    "land": ("It is about to be landed", "It is on its branch", "Landing it"),
+    "refresh": (
+        "The checkout is about to be brought up to date",
+        "The checkout was brought up to date",
+        "Bringing the checkout up to date",
+    ),
+    "publish": ("It is about to be published", "It was published", "Publishing it"),
 }
+
+
+def _effect_sentences() -> dict[str, Sentence]:
+    """Of an effect's intent, and of each way in which it is closed."""
+    found = {}
+    for effect in EFFECTS:
+        soon, did, doing = _EFFECTS[effect]
+        plain = {
+            "confirmed": "Published" if effect == "publish" else "",
+            "failed": f"{doing} failed",
+            "abandoned": f"{doing} was given up",
+            "parked": f"{doing} was cut off; only a person can know whether it happened",
+        }
+        found[f"task_{effect}_intent"] = Sentence(f"about to {effect}, attempt {{attempt}}", log=soon)
+        for closing in CLOSINGS:
+            full = f"{effect} {closing} (intent {{intent}})"
+            found[f"task_{effect}_{closing}"] = Sentence(full, plain[closing], did)
+    return found
+
+
+SENTENCES: dict[str, Sentence] = {
+    "run_started": Sentence(
+        "run of Holdfast {holdfast} begins, epoch {epoch}", log="A run of Holdfast {holdfast} begins"
+    ),
+    "audit_noted": Sentence(
+        "the audit log reaches record {seq} of {file}", log="The audit log reaches record {seq} of {file}"
+    ),
+    "wal_replay_completed": Sentence(
+        "recovery closed what was open: {confirmed} confirmed, {failed} failed, {abandoned} abandoned, {parked} "
+        "parked; {released} claims given back",
+        log="What an earlier run left open is settled",
+    ),
+    "task_added": Sentence(
+        "added, {state}, definition {definition:.12}",
+        lambda inputs: "Added" + (
+            " as a plan, which a person has to approve" if inputs.get("state") == "PLANNED" else ""
+        ),
+    ),
+    "task_edited": Sentence("edited, definition {definition:.12}", "Edited"),
+    "tasks_filed": Sentence("written to the backlog: {tasks}", log="Written to the backlog: {tasks}"),
+    "task_progressed": Sentence(
+        "{attempt} says: {message}", lambda inputs: f"Says: {_cut(inputs.get('message', ''))}"
+    ),
+    "request_answered": Sentence("a request was answered with {status}", log="A request was answered with {status}"),
+    "task_move_refused": Sentence(
+        "refused: {event} while {state}",
+        lambda inputs: f"Not done, because it did not fit any more: {_cut(inputs.get('reason', ''))}",
+    ),
+    "task_flagged": Sentence("flags set: parked {parked}, not before {not_before}, cause {cause}", _flagged),
+    "turn_completed": Sentence("turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd}", _turn),
+    "turn_undone": Sentence(
+        "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
+        "Put back to how turn {turn} of {attempt} left it",
+    ),
+    "attempt_forked": Sentence(
+        "the next attempt begins with turn {turn} of {attempt}",
+        "The next attempt begins with what turn {turn} of {attempt} left",
+    ),
+    "attempt_resumed": Sentence("the next start goes on with {attempt}", "Goes on with {attempt}"),
+    "landing_waits": Sentence(
+        "its landing on {branch} waits: you have changed {paths} in your checkout", _landing_waits
+    ),
+    "landing_settled": Sentence(
+        "its landing {commit:.12} left {branch}; it is there as {rewritten:.12} ({how})",
+        "Its landing {commit} left the branch; now it is {rewritten} ({how})",
+    ),
+    "landing_promoted": Sentence(
+        "to be landed again: {commit:.12} is not on {branch} any more",
+        "To be landed again: it is not on {branch} any more",
+    ),
+    "task_opened": Sentence("open again ({event})", "Open again"),
+    "task_claimed": Sentence(
+        "claimed by {agent}, attempt {attempt}", "Given to {agent}, as attempt {attempt}"
+    ),
+    "task_started": Sentence("work begins ({event})", "Work begins"),
+    "task_done": Sentence("done ({event})", "The agent says that it is done"),
+    "task_closed": Sentence("closed ({event})", "Closed"),
+    "task_failed": Sentence("failed ({event})", "The attempt failed"),
+    "task_blocked": Sentence("blocked ({event})", "Blocked: something else has to come first"),
+    "task_split": Sentence("split, waits for its subtasks ({event})", "Split; it waits for its subtasks"),
+    "task_cancelled": Sentence("cancelled ({event})", "Cancelled"),
+    "task_orphaned": Sentence("orphaned ({event})", "Its agent was lost"),
+    "task_approval_requested": Sentence(
+        "waits for a person's approval ({event})", "Verified; it waits for a person's word"
+    ),
+    **_effect_sentences(),
+}  # fmt: skip
+# Where what the state machine was told says more than the state that it led to.
+_EVENTS = {
+    ("task_opened", "approved"): "The plan is approved",
+    ("task_opened", "unclaim"): "Given back, for another to take",
+    ("task_opened", "force_reassign"): "Taken away, for another to take",
+    ("task_opened", "requeue"): "Put back; it can be gone on with",
+    ("task_opened", "requeued_for_retry"): "To be gone on with, from its last turn",
+    ("task_opened", "retry"): "Opened again for another attempt",
+    ("task_opened", "dependency_resolved"): "What it waited for has come",
+    ("task_done", "all_subtasks_completed"): "All its subtasks are done",
+    ("task_closed", "janitor_verified_and_merged"): "Verified and landed",
+    ("task_closed", "approval_granted"): "Approved and landed",
+    ("task_failed", "verification_rejected"): "What it made did not pass",
+    ("task_failed", "approval_rejected"): "Rejected by a person",
+    ("task_failed", "subtask_timeout_escalation"): "Its subtasks took too long",
+    ("task_cancelled", "rejected"): "The plan was rejected",
+    ("task_orphaned", "crash"): "Its agent died",
+    ("task_orphaned", "heartbeat_timeout"): "Its agent gave no sign of life any more",
+}
+# A reason of the state machine's, in words; empty: the sentence says it already.
+_REASONS = {
+    "definition_deleted": "its file was deleted",
+    "dependency_failed": "what it depends on has failed",
+    "parent_cancelled": "the task that it is a part of was cancelled",
+    "subtask_timeout": "its subtasks took too long",
+    "budget_exhausted": "its budget is used up",
+    "tokens_exhausted": "its tokens are used up",
+    "turns_exhausted": "its turns are used up",
+    "timeout": "it took too long",
+    "stalled": "it gave no output for too long",
+    "not_started": "it could not be started",
+    "conversation_lost": "its conversation is gone",
+    "rate_limited": "the model's limit is reached",
+    "unreachable": "the model cannot be reached",
+    "circuit_open": "it went in circles",
+    "worktree_lost": "its worktree is gone",
+    "environment": "a fault of the machine",
+    "shutdown": "the run ended",
+    "agent_failed": "the agent says that it has failed",
+    "agent_refused": "the model refused",
+    "auth_missing": "the agent is not signed in",
+    "quota_exhausted": "the account's quota is used up",
+    "landing_conflict": "it conflicts with what has landed meanwhile",
+    "resumes_exhausted": "it was continued too often",
+    **dict.fromkeys(
+        ("scheduled", "requested_by_person", "resolved_by_person", "agent_reported", "approval_required", "approved",
+         "dependency_found", "dependency_met", "subtasks_completed", "attempts_left", "resumed", "salvaged", "landed",
+         "cancelled", "rejected", "crashed", "heartbeat_lost", "verification_failed", "parked", "claim_released"), ""
+    ),
+}  # fmt: skip
+_FAILURES = {"gate_failed": "a failed gate", "gate_timed_out": "a gate that took too long", "conflict": "a conflict"}
 # What a payload leaves out when it is as usual.
 USUAL = {
     "state": "OPEN", "attempt": "-", "agent": "-", "parked": "no", "not_before": "-", "cause": "-",
@@ -68,28 +219,119 @@ class _Facts(dict[str, str]):
 
 
 def words(entry: Entry) -> str:
-    """What happened. The text is as the journal has it: escape it before a terminal sees it."""
-    template = SENTENCES.get(entry.decision_type)
-    if template is None:
-        return f"{entry.decision_type} {compact(entry.inputs)}"
-    usual = {**USUAL, "parked": 0} if entry.decision_type == "wal_replay_completed" else USUAL
-    given = {name: value for name, value in entry.inputs.items() if value not in ("", 0.0) or name not in usual}
-    if isinstance(until := given.get("not_before"), int | float):
+    """What happened, with all facts. The text is as the journal has it: escape it before a terminal sees it."""
+    kind, inputs = entry.decision_type, entry.inputs
+    if kind not in SENTENCES:
+        return f"{kind} {_compact(inputs)}"
+    usual = {**USUAL, "parked": 0} if kind == "wal_replay_completed" else USUAL
+    given = {**usual, **{name: each for name, each in inputs.items() if each not in ("", 0.0) or name not in usual}}
+    if isinstance(until := given["not_before"], int | float):
         given["not_before"] = moment(until)
-    if isinstance(spent := {**usual, **given}.get("usd"), int | float):
+    if isinstance(spent := given["usd"], int | float):
         given["usd"] = money(spent)
-    told = template.format_map(_Facts({name: _fact(value) for name, value in {**usual, **given}.items()}))
-    return told + _chosen(entry.inputs) + _outcome(entry.inputs)
+    made = SENTENCES[kind].words.format_map(_Facts({name: _fact(value) for name, value in given.items()}))
+    made += f", model {_compact(inputs['model'])}" if inputs.get("model") else ""
+    made += f" ({_compact(inputs['why'])})" if inputs.get("why") else ""
+    return made + (f": {_cut(inputs['outcome'])}" if inputs.get("outcome") else "")
 
 
-def reason(entry: Entry) -> str:
-    given = entry.inputs.get("reason", "")
-    return compact(given) if given else ""
+def plain_words(entry: Entry) -> str:
+    """For readers who do not know the state machine; empty where it need not be told."""
+    kind, inputs = entry.decision_type, entry.inputs
+    if kind in SENTENCES:
+        template = SENTENCES[kind].plain
+        if callable(template):
+            return template(inputs)
+        template = _EVENTS.get((kind, str(inputs.get("event")))) or template
+        made = _filled(template, inputs)
+    else:
+        # Of a newer Holdfast, maybe: its name is better than nothing.
+        made = kind.replace("_", " ").capitalize()
+    return made + _detail(entry) if made else ""
+
+
+def log_words(entry: Entry) -> str:
+    """Plain words for every entry, and with its reason: for readers of the journal itself."""
+    kind, inputs = entry.decision_type, entry.inputs
+    if kind not in SENTENCES:
+        return words(entry)
+    made = plain_words(entry) or _filled(SENTENCES[kind].log, inputs)
+    if kind == "task_claimed" and inputs.get("why"):
+        # Such as `cascade step 2 after gate_failed`.
+        before, after, failure = _compact(inputs["why"]).rpartition(" after ")
+        plain = _FAILURES.get(failure, _REASONS.get(failure) or failure.replace("_", " ")) if after else failure
+        made += f" ({before}{after}{plain})"
+    given = _compact(inputs.get("reason") or "")
+    why = _REASONS.get(given, given)
+    # Where there is an outcome's detail, the sentence has it, and that says more.
+    is_told = not why or why in made or (": " in made and given in _REASONS)
+    return made if is_told else f"{made} ({_cut(why)})"
+
+
+def _detail(entry: Entry) -> str:
+    """What a sentence adds from the entry's outcome: the commit, the model, or why it failed."""
+    kind, inputs = entry.decision_type, entry.inputs
+    outcome = inputs["outcome"] if isinstance(inputs.get("outcome"), dict) else {}
+    if kind == "task_closed":
+        commit = str(outcome.get("commit", ""))
+        return f" as {commit[:12]}" if commit else ""
+    if kind == "task_claimed":
+        return f", model {_compact(inputs['model'])}" if inputs.get("model") else ""
+    if not kind.endswith(("_failed", "_abandoned", "_parked", "task_orphaned", "task_blocked")):
+        return ""
+    given = _compact(inputs.get("reason") or "")
+    why = _compact(outcome.get("detail") or entry.output.get("detail") or "") or _REASONS.get(given, given)
+    again = "; another attempt follows" if inputs.get("again") else ""
+    why = why.removesuffix(".") if again else why
+    return (f": {_cut(why)}" if why else "") + again
+
+
+def _filled(template: str, inputs: dict[str, Any]) -> str:
+    return template.format_map(_Facts({name: _compact(value) for name, value in inputs.items()}))
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, dict) and {"run", "seq"} <= value.keys():
+        return f"{value['run']}:{value['seq']}"
+    return _compact(value)
+
+
+def _compact(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _cut(value: object) -> str:
+    text = _compact(value)
+    return text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
+
+
+# -- facts of an entry ------------------------------------------------------------------------------------------------
 
 
 def task_of(entry: Entry) -> str:
-    named = entry.inputs.get("task", "")
-    return named if isinstance(named, str) else compact(named)
+    return _compact(entry.inputs.get("task", ""))
+
+
+def definition_of(entry: Entry) -> str:
+    """The blob that an entry pins as the task's definition, or nothing."""
+    pinned = entry.inputs.get("definition", "")
+    return pinned if entry.decision_type in {"task_added", "task_edited"} and isinstance(pinned, str) else ""
+
+
+def facts_of(run: str, entry: Entry) -> dict[str, Any]:
+    """An entry's facts for programs, with what the raw line has not: its run and its words."""
+    return {
+        "run": run,
+        "seq": entry.seq,
+        "timestamp": entry.timestamp,
+        "decision_type": entry.decision_type,
+        "what": words(entry),
+        "actor": entry.actor,
+        "reason": _compact(entry.inputs.get("reason") or ""),
+        "inputs": entry.inputs,
+        "output": entry.output,
+        "entry_hash": entry.entry_hash,
+    }
 
 
 class Concerns:
@@ -101,54 +343,13 @@ class Concerns:
         self.is_known = False
 
     def __call__(self, run: str, entry: Entry) -> bool:
-        named = entry.inputs.get("task") == self._task
-        self.is_known = self.is_known or named
-        if named and not entry.committed:
+        is_named = entry.inputs.get("task") == self._task
+        self.is_known = self.is_known or is_named
+        if is_named and not entry.committed:
             self._intents.add((run, entry.seq))
-        closes = self._closed_by(entry)
-        self._intents.difference_update(closes)
-        return named or bool(closes)
-
-    def _closed_by(self, entry: Entry) -> set[tuple[str, int]]:
         intent = entry.inputs.get("intent")
-        if not self._intents or not isinstance(intent, dict):
-            return set()
-        return {(run, seq) for run, seq in self._intents if (run, seq) == (intent.get("run"), intent.get("seq"))}
-
-
-def definition_of(entry: Entry) -> str:
-    """The blob that an entry pins as the task's definition, or nothing."""
-    pinned = entry.inputs.get("definition", "")
-    return pinned if entry.decision_type in {"task_added", "task_edited"} and isinstance(pinned, str) else ""
-
-
-def told(run: str, entry: Entry) -> Iterator[tuple[str, Any]]:
-    """An entry's facts for programs, with what the raw line has not: its run and its words."""
-    yield from (("run", run), ("seq", entry.seq), ("timestamp", entry.timestamp))
-    yield from (("decision_type", entry.decision_type), ("what", words(entry)))
-    yield from (("actor", entry.actor), ("reason", reason(entry)))
-    yield from (("inputs", entry.inputs), ("output", entry.output), ("entry_hash", entry.entry_hash))
-
-
-def _fact(value: object) -> str:
-    if isinstance(value, dict) and {"run", "seq"} <= value.keys():
-        return f"{value['run']}:{value['seq']}"
-    return compact(value)
-
-
-def _chosen(inputs: dict[str, Any]) -> str:
-    """With which model, and why by this agent, where the entry says so."""
-    model, why = inputs.get("model"), inputs.get("why")
-    return (f", model {compact(model)}" if model else "") + (f" ({compact(why)})" if why else "")
-
-
-def _outcome(inputs: dict[str, Any]) -> str:
-    outcome = inputs.get("outcome")
-    if not outcome:
-        return ""
-    text = compact(outcome)
-    return ": " + (text if len(text) <= OUTCOME_CHARS_MAX else text[:OUTCOME_CHARS_MAX] + "…")
-
-
-def compact(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        closed = (intent.get("run"), intent.get("seq")) if isinstance(intent, dict) else None
+        # Compared, not looked up: an odd entry may name anything.
+        closes = {each for each in self._intents if each == closed}
+        self._intents -= closes
+        return is_named or bool(closes)

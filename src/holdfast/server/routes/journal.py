@@ -20,7 +20,7 @@ from holdfast.storage.journal.pages import WantedPage
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of
 from holdfast.views import story
-from holdfast.views.plain_story import plainly
+from holdfast.views.story import plain_words
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Text = Annotated[str, Meta(max_length=200)]
@@ -93,7 +93,7 @@ def history(api: Api, ask: Ask) -> History:
 
 def _told(run: str, entry: Entry) -> Told:
     event = event_of(run, entry)
-    return Told(**msgspec.structs.asdict(event), words=story.words(entry), plain=plainly(entry))
+    return Told(**msgspec.structs.asdict(event), words=story.words(entry), plain=plain_words(entry))
 
 
 def read(api: Api, ask: Ask) -> JournalPage:
