@@ -7,6 +7,7 @@ BROWSER ?= build/venv-browser
 OPS ?= .ops-cache
 API ?= build/venv-api
 INSTALL ?= build/venv-install
+MUTANTS ?= build/venv-mutants
 KILLS ?= 500
 EXAMPLES ?= 2000
 MARKS ?= not crash and not heavy
@@ -14,7 +15,7 @@ MARKS ?= not crash and not heavy
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz pythons lock clean
+.PHONY: test test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls -m "$(MARKS)" $(ARGS)
@@ -109,6 +110,21 @@ crash: $(VENV)/ready
 fuzz: $(VENV)/ready $(API)/ready
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -m "fuzz and not crash" -n 2 --timeout 3600
 	$(MAKE) --no-print-directory test-api EXAMPLES=$$(( $(EXAMPLES) > 160 ? $(EXAMPLES) / 20 : 8 ))
+
+# Small changes to the code, and how many of them a test notices: the score of each module. Tries SAMPLE changes of each part
+# (0: all, which takes hours), the same for the same SEED; TIME ends each part after so many seconds.
+mutants: SAMPLE = 100
+mutants: SEED = 1
+mutants: TIME = 0
+mutants: $(MUTANTS)/ready
+	@$(MUTANTS)/bin/python tools/mutants.py --sample $(SAMPLE) --seed $(SEED) --time $(TIME) $(ARGS)
+
+$(MUTANTS)/ready: requirements.lock pyproject.toml tools/mutants-requirements.txt
+	$(PYTHON) -m venv $(MUTANTS)
+	$(MUTANTS)/bin/pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(MUTANTS)/bin/pip install --quiet --quiet --disable-pip-version-check -r tools/mutants-requirements.txt
+	$(MUTANTS)/bin/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
 
 # The fast tests on every supported Python that this machine has.
 pythons:

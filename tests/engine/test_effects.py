@@ -35,6 +35,7 @@ class Scripted:
         self.made, self.found, self.asked = made, found, list[str]()
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
+        assert intent.entry.inputs["task"] == "t", "it is given this very intent"
         self.asked.append("perform")
         if isinstance(self.made, Exception):
             raise self.made
@@ -58,6 +59,7 @@ def closing(ledger: FileLedger) -> tuple[str, str, dict[str, Any]] | None:
     """How the intent was closed, why, and with which result; None while it is open."""
     of_effect = [entry for entry in entries_of(ledger.layout) if entry.decision_type.startswith("task_land_")]
     assert of_effect[0].decision_type == "task_land_intent" and not of_effect[0].committed
+    assert of_effect[0].actor == "loop"
     assert len(of_effect) <= 2, "an intent is closed once"
     if not of_effect[1:]:
         assert [each.entry.seq for each in ledger.pairing.open_intents()] == [of_effect[0].seq]
@@ -128,7 +130,7 @@ def test_where_looking_fails_the_intent_stays_open_and_the_process_ends(
         carried_out(ledger, effect)
     assert errors.is_fatal(seen.value) and effect.asked == ["perform", "reconcile"] and closing(ledger) is None
     if wanted is errors.EffectUnclear:
-        assert "land" in str(seen.value) and str(raised) in str(seen.value)
+        assert str(seen.value) == str(errors.EffectUnclear(effect="land", task="t", reason=raised))
 
 
 def test_an_error_that_is_none_of_ours_leaves_the_intent_open_as_a_crash_does(ledger: FileLedger) -> None:

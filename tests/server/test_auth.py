@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.ledgers.files import FileLedger
-from holdfast.server.access.auth import Tokens
-from holdfast.server.operations import Principal
+from holdfast.server.access.auth import Tokens, load_secret, permit
+from holdfast.server.operations import Operation, Principal, Right
+from holdfast.server.problems import Problem
 from kit.states import append, moves, opened
 
 S, E = TaskState, TaskEvent
@@ -93,3 +97,67 @@ def test_revoking_ends_every_token_of_the_role_and_no_other(ledger: FileLedger, 
     assert tokens.principal(before[role][0]) is None and not before[role][1]()
     assert tokens.principal(before[other][0]) == Principal(other, other) and before[other][1]()
     assert tokens.key(role) == Tokens(ledger.layout, ledger.state).key(role), "and that is on disk"
+
+
+# -- what a token reaches ---------------------------------------------------------------------------------------------
+
+EVERYBODY, READS, OWN = {"operator", "reader", "agent"}, {"operator", "reader"}, {"operator", "agent"}
+READER, OPERATOR = Principal("reader", "reader"), Principal("operator", "operator")
+# Who may, by the right that an operation needs and by whether it is about the agent's own task.
+RIGHTS: dict[tuple[Right, bool], set[str]] = {
+    ("any", True): EVERYBODY,
+    ("any", False): EVERYBODY,
+    ("read", True): EVERYBODY,
+    ("read", False): READS,
+    ("work", True): OWN,
+    ("work", False): {"operator"},
+    ("operate", True): {"operator"},
+    ("operate", False): {"operator"},
+}
+
+
+@pytest.mark.parametrize("principal", [OPERATOR, READER, AGENT], ids=lambda each: each.role)
+@pytest.mark.parametrize(("right", "is_own"), RIGHTS)
+def test_every_right_is_for_those_whom_the_table_names(principal: Principal, right: Right, is_own: bool) -> None:
+    operation = Operation("GET", "/x", "x", "X", function=print, answer=None, right=right)
+    paths = [{"task": "t"}, {"attempt": "t.7"}] if is_own else [{}, {"task": "t.1"}, {"attempt": "other.1"}]
+    for path in paths:
+        if principal.role in RIGHTS[right, is_own]:
+            permit(operation, principal, path)
+            continue
+        with pytest.raises(Problem) as refused:
+            permit(operation, principal, path)
+        wanted = "token_reads_only" if principal.role == "reader" else "not_your_task"
+        assert (refused.value.document.status, refused.value.document.code) == (403, wanted)
+
+
+def test_the_table_has_every_right() -> None:
+    assert {right for right, _ in RIGHTS} == set(get_args(Right)) - {"public"}, "those ask for no token"
+
+
+# -- the secret, and how a page knows the server again ----------------------------------------------------------------
+
+
+def test_a_proof_is_for_one_role_one_address_one_question_and_one_start(ledger: FileLedger) -> None:
+    tokens, later = Tokens(ledger.layout, ledger.state), Tokens(ledger.layout, ledger.state)
+    asked = ("operator", "http://127.0.0.1:1", "n")
+    proof = tokens.prove(*asked)
+    # As the page computes it, from the key that it was given.
+    words = "\0".join(("server", *asked[1:], tokens.start))
+    assert proof == hmac.new(tokens.key("operator").encode(), words.encode(), sha256).hexdigest()[:40]
+    others = [("reader", *asked[1:]), (asked[0], "http://127.0.0.1:2", "n"), (*asked[:2], "m")]
+    assert proof not in [tokens.prove(*each) for each in others] and proof != later.prove(*asked)
+    token = hmac.new(tokens.key("operator").encode(), f"token\0{tokens.start}".encode(), sha256).hexdigest()[:40]
+    assert tokens.of_role("operator") == f"hfo_{token}", "and so does it make the new token"
+
+
+def test_the_secret_is_for_its_owner_only_and_one_that_others_could_read_is_replaced(ledger: FileLedger) -> None:
+    path = ledger.layout.server_key
+    first = load_secret(ledger.layout)
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+    assert len(first.secret) == 64 and load_secret(ledger.layout) == first
+    path.chmod(0o640)
+    second = load_secret(ledger.layout)
+    assert second.secret != first.secret and path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(b"{torn")
+    assert load_secret(ledger.layout).secret not in (first.secret, second.secret)
