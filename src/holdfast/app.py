@@ -28,7 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge, read_state
-from holdfast.ports import Effect
+from holdfast.ports import Effects
 from holdfast.storage.files import disk
 from holdfast.storage.journal import root_place as place
 from holdfast.storage.journal.checkpoint import Recovered
@@ -285,7 +285,7 @@ class App:
 
         return configured_path(self.repo, self.config.audit.key_path)
 
-    def _effects(self, layout: Layout, blobs: Blobs) -> Mapping[str, Effect]:
+    def _effects(self, layout: Layout, blobs: Blobs) -> Effects:
         """What can tell whether an open intent took place."""
         from holdfast.wiring import build_effects
 

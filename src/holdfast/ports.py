@@ -13,6 +13,7 @@ from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Can, Launch, Permission
 from holdfast.domain.claims import Claim
 from holdfast.domain.definition import Definition
+from holdfast.domain.entries import EffectIntended
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
@@ -136,6 +137,10 @@ class Effect(Protocol):
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]: ...
     def reconcile(self, intent: OpenIntent) -> Reconciled: ...
+
+
+# An effect is found by the type of its intent.
+Effects = Mapping[type[EffectIntended], Effect]
 
 
 # -- agents -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from holdfast.agents.registry import agents
 from holdfast.app import PATIENCE_S
 from holdfast.backlog.folder import Backlog
 from holdfast.config import mcp
+from holdfast.domain.entries import EffectIntended, LandIntended, RefreshIntended, SpawnIntended, VerifyIntended
 from holdfast.engine import landed_before
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
@@ -46,12 +47,13 @@ if TYPE_CHECKING:
 RUNNER = (sys.executable, "-m", "holdfast.agents.runner.runner")
 
 
-def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[str, Effect]:
+def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[type[EffectIntended], Effect]:
+    """The one registry of effects, each under the type of its intent."""
     key = str(configured_path(repo, config.audit.key_path) or "")
     confine = functools.partial(sandbox.gate, audit_key=key)
     return {
-        "spawn": Spawn(layout, RUNNER, {**os.environ, **environment.handed(config.agents, os.environ)}),
-        "verify": Verify(
+        SpawnIntended: Spawn(layout, RUNNER, {**os.environ, **environment.handed(config.agents, os.environ)}),
+        VerifyIntended: Verify(
             repo,
             layout,
             blobs,
@@ -61,8 +63,8 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
             confine=confine,
             resources=of_machine(config.limits.resources),
         ),
-        "land": Land(repo, layout),
-        "refresh": Refresh(),
+        LandIntended: Land(repo, layout),
+        RefreshIntended: Refresh(),
     }
 
 
@@ -84,7 +86,7 @@ def run_context(
         board = Board(ledger, backlog, blobs, app.config)
         board.files.update(backlog.recall(layout.definitions))
         ledger.observe(board)
-        spawn = effects["spawn"]
+        spawn = effects[SpawnIntended]
         assert isinstance(spawn, Spawn)
         context = RunContext(
             repo=app.repo,

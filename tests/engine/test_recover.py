@@ -88,7 +88,11 @@ class BrokenEffect:
         raise errors.GitFailed(command="rev-parse", path="/x", code=128, stderr="no repository")
 
 
-EFFECTS: dict[str, Effect] = {"spawn": ProcessEffect(), "land": RefEffect(), "publish": FileEffect()}
+EFFECTS: dict[type[entries.EffectIntended], Effect] = {
+    entries.SpawnIntended: ProcessEffect(),
+    entries.LandIntended: RefEffect(),
+    entries.EffectIntended: FileEffect(),
+}
 
 
 def open_ledger(base: Path, clock: Callable[[], float] = time.time) -> FileLedger:
@@ -127,12 +131,11 @@ def repo(tmp_path: Path) -> tuple[Path, str, str]:
 
 def test_every_effect_is_built_and_has_its_own_intent(tmp_path: Path) -> None:
     # Nothing publishes yet.
-    wanted = set(entries.EFFECTS) - {"publish"}
+    wanted = {intent for intent, name in entries.EFFECT_OF.items() if name != "publish"}
     layout = create_root(tmp_path / "root")
     built = build_effects(tmp_path, layout, Config(), Blobs(layout.cas))
     assert built.keys() == wanted
-    generic = entries.EffectIntended
-    assert {effect for effect in wanted if entries.PAYLOADS[f"task_{effect}_intent"] is generic} == set()
+    assert entries.EffectIntended not in wanted, "each has a type of its own, by which it is found"
 
 
 def test_what_happened_is_confirmed_what_did_not_is_failed_what_nobody_knows_is_parked(
@@ -185,7 +188,7 @@ def test_an_effect_that_nobody_knows_or_that_cannot_be_asked_is_parked(tmp_path:
     intend(ledger, "land")
     ledger._lock.release()
     with open_ledger(tmp_path) as again:
-        counts, told = recover(again, {"land": BrokenEffect()}, time.time(), 3600)
+        counts, told = recover(again, {entries.LandIntended: BrokenEffect()}, time.time(), 3600)
     assert counts.parked == 2
     assert "nothing here knows" in told[0].reason and "looking for it failed" in told[1].reason
 

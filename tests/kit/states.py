@@ -18,7 +18,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.clock import wall
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
-from holdfast.domain.entries import MOVE_TO, LandIntended
+from holdfast.domain.entries import EFFECT_OF, MOVE_TO, EffectIntended, LandIntended
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
@@ -156,7 +156,8 @@ class Run:
 
     def before(self, kind: str, *acts: Callable[[], object]) -> None:
         """Has each of these done once before the effect of this kind is performed, one each time."""
-        effect, todo = self.context.effects[kind], list(acts)
+        intent = next(intent for intent, name in EFFECT_OF.items() if name == kind)
+        effect, todo = self.context.effects[intent], list(acts)
         perform = effect.perform
 
         def interposed(intent: OpenIntent) -> dict[str, Any]:
@@ -233,13 +234,18 @@ def landing_of(task: str) -> LandIntended:
     return LandIntended(task, f"{task}.1", branch="refs/heads/main", old="0" * 40, new="1" * 40)
 
 
+class _Effects(msgspec.Struct, frozen=True):
+    ledger: Ledger
+    effects: Mapping[type[EffectIntended], Effect]
+
+
 def carried_out(ledger: Ledger, effect: Effect, task: str = "t") -> dict[str, Any]:
     """Performs the effect as the landing of this task."""
-    return carry_out(ledger, {"land": effect}, "land", landing_of(task))
+    return carry_out(_Effects(ledger, {LandIntended: effect}), landing_of(task))
 
 
 def acknowledged(ledger: Ledger, effect: Effect, task: str = "t") -> dict[str, Any]:
-    return acknowledge(ledger, {"land": effect}, "land", landing_of(task))
+    return acknowledge(_Effects(ledger, {LandIntended: effect}), landing_of(task))
 
 
 def board_of(ledger: FileLedger) -> Board:

@@ -334,7 +334,16 @@ MOVES: dict[str, TaskState] = {
 }
 MOVE_TO = {state: name for name, state in MOVES.items()}
 
-EFFECTS = ("spawn", "verify", "land", "refresh", "publish")
+# Each effect by the type of its intent, with the name that its entries carry.
+EFFECT_OF: dict[type[EffectIntended], str] = {
+    SpawnIntended: "spawn",
+    VerifyIntended: "verify",
+    LandIntended: "land",
+    RefreshIntended: "refresh",
+    # Nothing publishes yet.
+    EffectIntended: "publish",
+}
+EFFECTS = tuple(EFFECT_OF.values())
 CLOSINGS = ("confirmed", "failed", "abandoned", "parked")
 
 PAYLOADS: dict[str, type[msgspec.Struct]] = {
@@ -356,11 +365,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "landing_waits": LandingWaiting,
     "landing_settled": LandingSettled,
     **dict.fromkeys(MOVES, TaskMoved),
-    "task_spawn_intent": SpawnIntended,
-    "task_verify_intent": VerifyIntended,
-    "task_land_intent": LandIntended,
-    "task_refresh_intent": RefreshIntended,
-    "task_publish_intent": EffectIntended,
+    **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **{f"task_{effect}_{closing}": EffectClosed for effect in EFFECTS for closing in CLOSINGS},
 }
 # The version of Holdfast's format that first wrote a type; all so far are of the first.

@@ -24,7 +24,7 @@ from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
 from holdfast.errors import DefinitionLost
 from holdfast.layout import Layout
-from holdfast.ports import Agent, Effect, Ledger
+from holdfast.ports import Agent, Effects, Ledger
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
@@ -50,7 +50,7 @@ class RunContext:
     board: Board
     blobs: Blobs
     agents: Mapping[str, Agent]
-    effects: Mapping[str, Effect]
+    effects: Effects
     spawn: Spawn
     worktrees: Worktrees
     turns: Follower

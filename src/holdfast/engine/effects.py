@@ -8,26 +8,32 @@ stays open, the process ends, and the next one looks at what the disk really has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.crashpoints import point
-from holdfast.domain import entries
+from holdfast.domain.entries import EFFECT_OF, EFFECTS, EffectIntended
 from holdfast.errors import EffectUnclear, HoldfastError, is_fatal
-from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Reconciled
+from holdfast.ports import DidNotHappen, Effect, Effects, Happened, InDoubt, Ledger, Reconciled
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
 
-POINTS = tuple(f"effect.{kind}.{when}" for kind in entries.EFFECTS if kind != "publish" for when in ("before", "after"))
+POINTS = tuple(f"effect.{kind}.{when}" for kind in EFFECTS if kind != "publish" for when in ("before", "after"))
 
 
-def carry_out(
-    ledger: Ledger, effects: Mapping[str, Effect], kind: str, intended: entries.EffectIntended
-) -> dict[str, Any]:
+class EffectContext(Protocol):
+    """What an effect needs of a run: where it is journalled, and which effects there are."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def effects(self) -> Effects: ...
+
+
+def carry_out(context: EffectContext, intended: EffectIntended) -> dict[str, Any]:
     """Performs the effect under an intent and returns its result. Raises what it raised, once that is on record."""
-    effect = effects[kind]
+    ledger, effect, kind = context.ledger, context.effects[type(intended)], EFFECT_OF[type(intended)]
     intent = _intend(ledger, kind, intended)
     try:
         point(f"effect.{kind}.before")
@@ -49,12 +55,11 @@ def carry_out(
     return result
 
 
-def acknowledge(
-    ledger: Ledger, effects: Mapping[str, Effect], kind: str, intended: entries.EffectIntended
-) -> dict[str, Any]:
+def acknowledge(context: EffectContext, intended: EffectIntended) -> dict[str, Any]:
     """Puts on record what took place without this journal's knowledge. Performs nothing; empty where it did not."""
+    ledger, kind = context.ledger, EFFECT_OF[type(intended)]
     intent = _intend(ledger, kind, intended)
-    match _look(effects[kind], kind, intent):
+    match _look(context.effects[type(intended)], kind, intent):
         case Happened(found):
             _close(ledger, intent, "confirmed", "it was found done", found)
             return found
@@ -74,7 +79,7 @@ def _look(effect: Effect, kind: str, intent: OpenIntent) -> Reconciled:
         raise EffectUnclear(effect=kind, task=intent.entry.inputs["task"], reason=error) from error
 
 
-def _intend(ledger: Ledger, kind: str, intended: entries.EffectIntended) -> OpenIntent:
+def _intend(ledger: Ledger, kind: str, intended: EffectIntended) -> OpenIntent:
     inputs = msgspec.to_builtins(intended)
     [ref] = ledger.append(ledger.epoch, [Record(f"task_{kind}_intent", inputs, actor="loop", committed=False)])
     return next(intent for intent in reversed(ledger.pairing.open_intents()) if intent.ref == ref)

@@ -194,7 +194,7 @@ def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) 
     repository = git.discover(context.repo)
     old = repository.run("rev-parse", "--verify", "--quiet", f"{commit}^", codes=(0, 1, 128)).line
     wanted = LandIntended(task.id, attempt, context.branch, old or "0" * len(commit), commit)
-    if acknowledge(context.ledger, context.effects, "land", wanted):
+    if acknowledge(context, wanted):
         short = context.branch.removeprefix("refs/heads/")
         context.note(task.id, f"{commit[:12]} on {short} is its landing ({how}): nothing of it runs again")
 

@@ -93,7 +93,7 @@ def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict 
     if (verdict := judge(context, task)) is not None:
         return verdict
     intended = LandIntended(task.id, task.attempt, branch, "0" * len(task.verified), task.verified)
-    carry_out(context.ledger, context.effects, "land", intended)
+    carry_out(context, intended)
     context.worktrees.remove(task.id, landed=task.candidate)
     _close(context, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": []}, branch)
     return None
@@ -149,7 +149,7 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
         happened=tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
     )
     context.note(task.id, f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate')}" if gates else _UNJUDGED)
-    result = carry_out(context.ledger, context.effects, "verify", intended)
+    result = carry_out(context, intended)
     return None if result["passed"] else verify.read_verdict(context.blobs, result["verdict"])
 
 
@@ -196,7 +196,7 @@ def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True
     if found:
         # It may have been verified long ago, and no ref of the user's leads to it yet.
         context.worktrees.store.hand_over(task.verified, task.verified_on)
-    effect = context.effects["refresh"]
+    effect = context.effects[RefreshIntended]
     assert isinstance(effect, refresh.Refresh)
     with effect.holding(found):
         paths = [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
@@ -205,7 +205,7 @@ def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True
                 _note_wait(context, task, branch, paths)
             raise LandingWaits(task=task.id, paths=", ".join(paths[:5]))
         intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
-        carry_out(context.ledger, context.effects, "land", intended)
+        carry_out(context, intended)
         context.last_landed = task.landed
         return _refresh(context, task, branch)
 
@@ -217,7 +217,7 @@ def _refresh(context: RunContext, task: Task, branch: str) -> list[str]:
         return left
     for checkout in refresh.checkouts(context.repo, branch):
         intended = RefreshIntended(task.id, task.attempt, str(checkout), task.verified_on, task.landed)
-        left += carry_out(context.ledger, context.effects, "refresh", intended).get("left", [])
+        left += carry_out(context, intended).get("left", [])
     if left:
         context.note(task.id, f"landed; left as you have them in your checkout: {', '.join(left[:5])}")
     return left

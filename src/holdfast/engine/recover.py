@@ -13,15 +13,13 @@ counts. A kill at any point leaves some intents closed and the others open; the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
-from holdfast.domain.entries import MOVE_TO, ReplayCompleted, effect_of
+from holdfast.domain.entries import MOVE_TO, PAYLOADS, EffectIntended, ReplayCompleted
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.errors import HoldfastError, is_environment, is_fatal
-from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Ledger, Reconciled
+from holdfast.ports import DidNotHappen, Effects, Happened, InDoubt, Ledger, Reconciled
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
 
@@ -38,7 +36,7 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 def recover(
-    ledger: Ledger, effects: Mapping[str, Effect], now: float, replay_age_max_s: float
+    ledger: Ledger, effects: Effects, now: float, replay_age_max_s: float
 ) -> tuple[ReplayCompleted, list[Closed]]:
     """Closes what is open and releases what is stale. Performs nothing."""
     closed = [
@@ -52,8 +50,9 @@ def recover(
     return completed, closed
 
 
-def _judge(intent: OpenIntent, effects: Mapping[str, Effect]) -> Reconciled:
-    effect = effects.get(effect_of(intent.entry.decision_type))
+def _judge(intent: OpenIntent, effects: Effects) -> Reconciled:
+    kind = PAYLOADS[intent.entry.decision_type]
+    effect = effects.get(kind) if issubclass(kind, EffectIntended) else None
     if effect is None:
         return InDoubt(f"nothing here knows how to look for a {intent.entry.decision_type}")
     try:

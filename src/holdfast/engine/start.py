@@ -156,7 +156,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         names_files=True,
         tree=found.begin,
     )
-    carry_out(context.ledger, context.effects, "spawn", intended)
+    carry_out(context, intended)
     context.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
     context.note(
         task.id,
