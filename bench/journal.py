@@ -124,7 +124,7 @@ class Requests:
         self._writer = BatchWriter(lambda key, by: decision, self.ledger, lambda: None, lambda error: None)
         self._operation = Operation("POST", "/bench", "bench", "", self._append, None, lane="batch", status=204)
         self._ask = Ask(Principal("operator", "bench"), {}, None, None)
-        self._answers = Answers(Chain(layout.wal))
+        self._answers = Answers()
 
     def rate(self, clients: int, count: int) -> float:
         """On uvloop, as the server runs with the extra `speed`."""

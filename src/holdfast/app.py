@@ -27,7 +27,8 @@ from holdfast.errors import (
     RepositoryMoved,
 )
 from holdfast.layout import Layout
-from holdfast.ledgers.files import FileLedger, Judge, read_state
+from holdfast.ledgers.files import FileLedger, Judge
+from holdfast.ledgers.reader import FileLedgerReader, read_state
 from holdfast.ports import Effects
 from holdfast.storage.files import disk
 from holdfast.storage.journal import root_place as place
@@ -41,7 +42,6 @@ from holdfast.storage.journal.data_root import (
     open_root,
     read_root,
 )
-from holdfast.storage.journal.reader import Chain
 
 # What only a session uses is loaded by it: looking is what people wait for.
 if TYPE_CHECKING:
@@ -128,6 +128,10 @@ class App:
         layout = read_root(self.layout.root)
         state, found = read_state(layout)
         return View(layout, state, found, Backlog(layout.backlog))
+
+    def reader(self) -> FileLedgerReader:
+        """Reads the journal without owning the data root."""
+        return FileLedgerReader(self.layout)
 
     @contextlib.contextmanager
     def session(
@@ -270,7 +274,7 @@ class App:
                     ledger.observe(metric_files)
                     ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                     note_root_commit(layout, self.repo)
-                    migrate_older(self.repo, layout, ledger.state.tasks, say)
+                    migrate_older(self.repo, layout, ledger, say)
                     hide_from_git(layout.root, self.repo)
                     keep_config(layout)
                     yield layout, ledger, auditor
@@ -293,8 +297,9 @@ class App:
 
     def accept_journal(self, say: Say) -> list[str]:
         """A person says that a newer journal is lost; returns what bore witness to it."""
-        with self.owned(say=say, is_restored=True) as (layout, ledger, _):
-            started = next(Chain(layout.wal).entries(ledger.found.end))[1]
+        with self.owned(say=say, is_restored=True) as (_, ledger, _):
+            before = ledger.found.end.ref if ledger.found.end is not None else None
+            _, started = next(ledger.read(before))
             return list(started.inputs["restored"])
 
     def accept_audit_loss(self, say: Say) -> None:

@@ -17,8 +17,10 @@ from holdfast.domain.entries import EffectIntended
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
+from holdfast.storage.journal.checkpoint import F
 from holdfast.storage.journal.entry import Entry, Record, Ref
 from holdfast.storage.journal.intents import OpenIntent, Pairing
+from holdfast.storage.journal.pages import Cursor, Page, WantedPage
 
 # -- the ledger -------------------------------------------------------------------------------------------------------
 
@@ -37,7 +39,23 @@ class Observer(Protocol):
         """Is called with each entry, in order, by whichever thread appended it."""
 
 
-class Ledger(Protocol):
+class LedgerReader(Protocol):
+    """Reads what was decided. A reader that owns nothing takes no lock and writes nothing, also while somebody runs."""
+
+    def read(self, after: Ref | None = None) -> Iterator[tuple[str, Entry]]:
+        """Every entry with its run, verified, in order; or only those behind the one named."""
+
+    def has(self, ref: Ref) -> bool: ...
+    def page(
+        self, wanted: WantedPage, after: Cursor | None, limit: int, *, end: Cursor, is_backward: bool = False
+    ) -> Page:
+        """The wanted entries behind a cursor, or before it, at most so many, and none behind `end`."""
+
+    def fold(self, new_fold: Callable[[], F], after: Cursor) -> F:
+        """Every entry folded; from a saved state on where that stands at or before the cursor."""
+
+
+class Ledger(LedgerReader, Protocol):
     """Where decisions are written and tasks are handed out. Whoever returned from a call has it on stable storage.
 
     `epoch` is the owner's: an append that names another is refused, so that an owner that was replaced while it slept
@@ -55,6 +73,9 @@ class Ledger(Protocol):
     @property
     def position(self) -> Ref:
         """The last entry that is on stable storage."""
+
+    def find(self, kind: str, key: str) -> Entry | None:
+        """The entry of this kind that was journalled under an idempotency key, once it is on stable storage."""
 
     @property
     def observers(self) -> Sequence[Observer]:

@@ -78,7 +78,7 @@ def run_context(
     with owned as (layout, ledger, auditor):
         blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
         effects = build_effects(app.repo, layout, app.config, blobs)
-        migrate(app.repo, layout, ledger.state.tasks, say)
+        migrate(app.repo, layout, ledger, say)
         pins.tidy(app.repo, layout, ledger.state.tasks)
         lost = settle_rewritten(app.repo, ledger, layout, note)
         for sentence in lost.values():

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.ledgers.reader import FileLedgerReader
+from holdfast.server.event_feed import parse_cursor
 from holdfast.server.serving import Address, read_address
+from holdfast.storage.journal.entry import Entry
+from holdfast.storage.journal.writer import epoch_of
 from kit.cli import HOLDFAST
 from kit.engine import add, environment, layout, make_repo, state, wait_for
 
@@ -78,6 +82,12 @@ cat '{folder}/{cli}.end'
         waits = f"run while ! test -e {self.gate}; do sleep 0.05; done"
         lines = [waits if line == "wait" else line for line in script.splitlines()]
         add(self.repo, task, "\n".join(lines), **more)
+
+    def entries_after(self, cursor: str) -> list[tuple[str, Entry]]:
+        """What the journal has behind a cursor of the API."""
+        after = parse_cursor(cursor)
+        read = FileLedgerReader(layout(self.repo)).read()
+        return [(run, entry) for run, entry in read if (epoch_of(run), entry.seq) > after]
 
     def open_gate(self) -> None:
         self.gate.touch()

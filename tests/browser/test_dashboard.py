@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from holdfast.server.event_feed import entries_after, parse_cursor
-from holdfast.storage.journal.reader import Chain
 from kit.engine import landed, layout, wait_for
 
 pytest.importorskip("playwright")
@@ -65,7 +63,7 @@ def test_a_server_that_is_killed_leaves_no_gap(site: Site, look: Look) -> None:
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
     expect(card(page, "long", "CLOSED")).to_be_visible()
     expect(card(page, "meanwhile", "CLOSED")).to_be_visible()
-    told = [f"{run}:{entry.seq}" for run, entry in entries_after(Chain(layout(site.repo).wal), parse_cursor(cursor))]
+    told = [f"{run}:{entry.seq}" for run, entry in site.entries_after(cursor)]
     assert len({each.partition(":")[0] for each in told}) == 2
     wait_for(lambda: told[-1] in page.evaluate("window.seen.map((each) => each.id)"), "the last event")
     seen = page.evaluate("window.seen.map((each) => each.id)")

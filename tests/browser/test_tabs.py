@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from holdfast.server.event_feed import entries_after, parse_cursor
-from holdfast.storage.journal.reader import Chain
-from kit.engine import layout, wait_for
+from kit.engine import wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect
@@ -76,7 +74,7 @@ def test_ten_tabs_share_one_stream_and_the_next_goes_on_where_one_is_closed(site
     cursor = site.ask("/status")["cursor"]
 
     def expected() -> list[str]:
-        entries = entries_after(Chain(layout(site.repo).wal), parse_cursor(cursor))
+        entries = site.entries_after(cursor)
         return [f"{run}:{entry.seq}" for run, entry in entries]
 
     site.ask("/tasks", {"id": "before", "title": "Before"})

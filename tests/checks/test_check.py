@@ -24,7 +24,8 @@ from holdfast.checks.repair import repair
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.layout import Layout
-from holdfast.ledgers.files import FileLedger, read_state
+from holdfast.ledgers.files import FileLedger
+from holdfast.ledgers.reader import read_state
 from holdfast.storage.audit.verify import read
 from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.data_root import open_root

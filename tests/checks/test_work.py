@@ -19,7 +19,7 @@ from holdfast.checks.gc import BLOB_AGE_S_MIN
 from holdfast.checks.projections import Reading, read_journal
 from holdfast.git import command as durable_git
 from holdfast.layout import Layout
-from holdfast.ledgers.files import read_state
+from holdfast.ledgers.reader import read_state
 from kit.cli import type_in
 from kit.work import add, git, make_work, started, wait_for
 

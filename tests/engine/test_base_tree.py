@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import identity as process
 from holdfast.domain.task import TaskState
+from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.views.diffs import Diffs
 from kit.decisions import journal
 from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
@@ -222,7 +223,7 @@ def test_a_snapshot_that_only_has_the_name_is_not_taken(repo: Path) -> None:
     git(store, "update-ref", "-d", "refs/attempts/a.1/orphan-1")
     go.touch()
     holdfast(repo, "run")
-    diffs = Diffs(repo, layout(repo), state(repo).tasks["a"], "a.1")
+    diffs = Diffs(repo, layout(repo), state(repo).tasks["a"], "a.1", FileLedgerReader(layout(repo)))
     assert diffs.before(3) == git(store, "rev-parse", "refs/attempts/a.1/start-2")
     git(store, "update-ref", "refs/attempts/a.1/start-2", task.base)
     assert diffs.before(3) == diffs.after(2)

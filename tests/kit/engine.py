@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.domain.state import State
 from holdfast.layout import Layout
-from holdfast.ledgers.files import read_state
+from holdfast.ledgers.reader import read_state
 from kit.cli import HOLDFAST, Typed, type_in
 from kit.disks import wait_for as wait_for
 from kit.snapshots import seeing

@@ -13,10 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast import errors
 from holdfast.domain.claims import Claim
 from holdfast.domain.entries import MOVE_TO
+from holdfast.domain.state import State
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.ledgers.observers import ORDER
 from holdfast.ports import Ledger
 from holdfast.storage.journal.entry import Entry, Record, Ref
+from holdfast.storage.journal.pages import WantedPage
 from kit.disks import SCRATCH
 
 LEASE_S = 60.0
@@ -223,6 +225,46 @@ class LedgerContract:
             ledger.observe(Listener("another", []))
         with pytest.raises(errors.InputError, match="has no entry"):
             ledger.observe(Listener("audit", [], Ref(ledger.run, 5, "f" * 64)))
+
+    def test_reading_begins_behind_any_entry(self, ledger: Ledger) -> None:
+        refs = ledger.append(ledger.epoch, [added(name) for name in "abc"])
+        for number, ref in enumerate(refs):
+            assert [entry.inputs["task"] for _, entry in ledger.read(ref)] == [*"abc"][number + 1 :]
+            assert ledger.has(ref)
+        everything = list(ledger.read())
+        assert [entry.seq for _, entry in everything[-3:]] == [ref.seq for ref in refs]
+        strange = Ref(ledger.run, refs[0].seq, "f" * 64)
+        assert not ledger.has(strange)
+        with pytest.raises(errors.InputError, match="has no entry"):
+            list(ledger.read(strange))
+
+    def test_an_entry_is_found_by_its_key_also_by_the_next_owner(self, tmp_path: Path, clock: Clock) -> None:
+        first = self.reopen(tmp_path, clock)
+        key = {"idempotency_key": "k1"}
+        first.append(first.epoch, [added("a"), Record("task_flagged", {"task": "a", "parked": "asked", **key})])
+        for ledger in (first, self.reopen_after(first, tmp_path, clock)):
+            found = ledger.find("task_flagged", "k1")
+            assert found is not None and found.inputs["parked"] == "asked"
+            assert ledger.find("task_added", "k1") is None and ledger.find("task_flagged", "k2") is None
+        ledger.close()
+
+    def reopen_after(self, ledger: Any, folder: Path, clock: Clock) -> Any:
+        self.crash(ledger)
+        return self.reopen(folder, clock)
+
+    def test_pages_go_in_both_directions_and_no_further_than_asked(self, ledger: Ledger) -> None:
+        refs = ledger.append(ledger.epoch, [added(name) for name in "abcd"])
+        wanted, end = WantedPage(kinds=("task_added",)), (ledger.epoch, refs[2].seq)
+        first = ledger.page(wanted, None, 2, end=end)
+        assert [entry.inputs["task"] for _, entry in first.items] == ["a", "b"] and first.next
+        newest = ledger.page(wanted, None, 2, end=end, is_backward=True)
+        assert [entry.inputs["task"] for _, entry in newest.items] == ["c", "b"]
+        assert [entry.inputs["task"] for _, entry in ledger.page(WantedPage("d"), None, 9, end=end).items] == []
+
+    def test_folding_gives_the_same_with_and_without_a_saved_state(self, ledger: Ledger) -> None:
+        ledger.append(ledger.epoch, [added(name) for name in "abc"])
+        for after in ((0, -1), (ledger.epoch, ledger.position.seq)):
+            assert ledger.fold(State, after).tasks == ledger.state.tasks
 
     def test_watch_sees_each_entry_once_from_a_cursor_on(self, ledger: Ledger) -> None:
         ledger.append(ledger.epoch, [added("a")])

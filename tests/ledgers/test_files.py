@@ -12,7 +12,8 @@ from hypothesis import settings
 
 from holdfast import errors
 from holdfast.ledgers import files
-from holdfast.ledgers.files import FileLedger, read_state
+from holdfast.ledgers.files import FileLedger
+from holdfast.ledgers.reader import read_state
 from holdfast.storage.files import disk
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import Record, Ref

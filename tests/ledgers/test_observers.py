@@ -14,7 +14,7 @@ from holdfast.ledgers.observers import ORDER
 from holdfast.orchestrator.loop import Loop
 from holdfast.server import serving as server
 from holdfast.server.observability.tracing import Tracer
-from holdfast.storage.audit.from_journal import told
+from holdfast.storage.audit.from_journal import fact_of
 from holdfast.storage.audit.verify import day_files, parse
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
@@ -33,7 +33,7 @@ def audited(at: Layout) -> list[Place]:
 
 
 def to_audit(at: Layout) -> list[Place]:
-    return [(run, entry.seq) for run, entry in Chain(at.wal).entries() if told(entry) is not None]
+    return [(run, entry.seq) for run, entry in Chain(at.wal).entries() if fact_of(entry) is not None]
 
 
 def counted(at: Layout) -> list[Place]:

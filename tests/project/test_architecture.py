@@ -212,6 +212,46 @@ def test_only_the_door_makes_system_calls() -> None:
     assert found_by(used, MODULES.keys() - MAY_USE_KERNEL) == []
 
 
+# The format of the journal's files is known to these: `check` verifies the files themselves, and `repair` rebuilds what
+# is made of them. Everybody else reads through `ports.LedgerReader`.
+READS_FILES = {"holdfast.checks.projections", "holdfast.checks.repair"}
+_FILE_FORMAT = {"Chain", "RunFile", "find", "forward", "backward"}
+
+
+def files_read(source: str) -> Iterator[str]:
+    """Names by which a module reads the files of the journal."""
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.ImportFrom) and node.module in (
+            "holdfast.storage.journal.reader",
+            "holdfast.storage.journal.pages",
+        ):
+            yield from (f"line {node.lineno}: {each.name}" for each in node.names if each.name in _FILE_FORMAT)
+        elif isinstance(node, ast.ImportFrom) and node.module == "holdfast.storage.journal":
+            modules = [each.name for each in node.names if each.name in ("reader", "pages")]
+            yield from (f"line {node.lineno}: {name}" for name in modules)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "checkpoint.recover":
+            yield f"line {node.lineno}: checkpoint.recover"
+
+
+def test_the_journal_is_read_through_the_ledger() -> None:
+    rooms_of_files = ("holdfast.storage.", "holdfast.ledgers.")
+    others = [name for name in MODULES if not name.startswith(rooms_of_files) and name not in READS_FILES]
+    assert found_by(files_read, others) == []
+    assert all(list(files_read(MODULES[name].read_text())) for name in READS_FILES), "an exception that is none"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from holdfast.storage.journal.reader import Chain",
+        "from holdfast.storage.journal import pages",
+        "from holdfast.storage.journal import checkpoint\nstate, found = checkpoint.recover(chain, files, State)",
+    ],
+)
+def test_the_check_of_reading_can_say_no(source: str) -> None:
+    assert list(files_read(source))
+
+
 def other_clocks(source: str) -> Iterator[str]:
     """Places that ask for the time without asking our clock: a test that sets it would not reach them."""
     for node in ast.walk(parsed(source)):

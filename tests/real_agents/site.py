@@ -21,7 +21,7 @@ from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.layout import Layout
-from holdfast.ledgers.files import read_state
+from holdfast.ledgers.reader import read_state
 from holdfast.processes import starts
 from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records import attempt_folder

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from holdfast.domain.entries import EFFECTS, PAYLOADS
+from holdfast.layout import Layout
+from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.server.routes.costs import far_from_usual
 from holdfast.storage.audit.run_ends import RunEnds
 from holdfast.storage.journal.entry import Entry
@@ -22,8 +24,8 @@ from kit.decisions import THREE_TURNS, failed
 from kit.engine import add, holdfast, layout, make_repo
 
 
-def told(wal: Path, chronicle: Chronicle | None = None) -> dict[str, Any]:
-    with chronicle or Chronicle(wal) as found:
+def told(at: Layout, chronicle: Chronicle | None = None) -> dict[str, Any]:
+    with chronicle or Chronicle(FileLedgerReader(at)) as found:
         names = ("attempts", "of_task", "added", "by_agent", "by_model", "verdicts", "sittings", "runs")
         names += ("lost", "stumbles", "judged")
         facts: dict[str, Any] = msgspec.to_builtins({name: list_of(getattr(found, name)) for name in names})
@@ -42,21 +44,22 @@ def test_following_the_journal_gives_what_reading_it_at_once_gives(tmp_path: Pat
     failed(repo, script=f"{THREE_TURNS}spend 0.25 5\n")
     holdfast(repo, "undo", "a", "--turn", "1")
     holdfast(repo, "resume", "a")
-    whole = told(layout(repo).wal)
+    whole = told(layout(repo))
     assert whole["attempts"]["a.1"]["undone"] == [2, 3] and whole["attempts"]["a.1"]["state"] == "FAILED"
     assert [each["passed"] for each in whole["verdicts"]] == [True] and len(whole["runs"]) == 3
     assert whole["by_agent"]["scripted"]["usd"] == pytest.approx(0.75)
     # The same files, growing: each look comes after some more bytes, whole lines or not.
-    grown = tmp_path / "wal"
-    grown.mkdir()
-    following, looks = Chronicle(grown), 0
+    grown = Layout(tmp_path / "grown")
+    grown.wal.mkdir(parents=True)
+    reader = FileLedgerReader(grown)
+    following, looks = Chronicle(reader), 0
     for path in sorted(layout(repo).wal.glob("*.wal.jsonl")):
         content = path.read_bytes()
         for end in [*range(700, len(content), 700), len(content)]:
-            (grown / path.name).write_bytes(content[:end])
+            (grown.wal / path.name).write_bytes(content[:end])
             looks += told(grown, following) == told(grown)
     assert looks > 10 and told(grown, following) == whole
-    assert following._position is not None and following._position.end == len(content)
+    assert following._last is not None and reader._ends[following._last].end == len(content)
 
 
 def test_what_cost_far_more_than_usual_stands_out() -> None:
@@ -85,7 +88,7 @@ def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: A
 
 
 def test_what_was_lost_and_judged_long_ago_is_still_told_after_thousands_of_others(tmp_path: Path) -> None:
-    told = Chronicle(tmp_path)
+    told = Chronicle(FileLedgerReader(Layout(tmp_path)))
     told._take("000001-a", entry("run_started", 0))
     told._take("000001-a", entry("wal_replay_completed", 1, parked=1))
     told._take("000001-a", entry("task_orphaned", 2, task="old", event="crash"))

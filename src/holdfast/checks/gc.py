@@ -29,9 +29,9 @@ from holdfast.domain.task_record import Task
 from holdfast.errors import NotABlobId
 from holdfast.landing.branch import lost_landings
 from holdfast.layout import Layout
+from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.storage.files import disk
 from holdfast.storage.journal import archive
-from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import attempt_folder, blob_meta
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
@@ -155,7 +155,7 @@ class Collector:
         return named
 
     def _first_names(self) -> Iterator[str]:
-        for _, entry in Chain(self._layout.wal).entries():
+        for _, entry in FileLedgerReader(self._layout).read():
             yield blob_named_by(entry)[0]
             yield from map(bytes.decode, _DIGEST.findall(msgspec.json.encode([entry.inputs, entry.output])))
         for pattern in _NAMING:

@@ -29,13 +29,12 @@ from holdfast.domain.task_record import Task
 from holdfast.engine import strangers
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
+from holdfast.ledgers.reader import FileLedgerReader, read_state
 from holdfast.storage.audit.from_journal import last_audited, ref_of
 from holdfast.storage.files import disk
 from holdfast.storage.files.quarantine import set_aside
-from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import Holder, read_holder
-from holdfast.storage.journal.reader import Chain, find
 from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import landed_refs
 
@@ -67,9 +66,7 @@ def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder |
 
 def expect_whole_root(layout: Layout, repo: Path | None) -> None:
     """For an owner of the data root without a run of its own, before anything is removed or rebuilt."""
-    files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
-    state, found = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
-    assert isinstance(state, State)
+    state, found = read_state(layout)
     expect_whole(layout, state, found.end.ref if found.end else None, read_holder(layout.lock), repo)
 
 
@@ -82,13 +79,13 @@ def in_short(found: list[str]) -> str:
 
 
 def _named(layout: Layout, end: Ref | None, before: Holder | None) -> Iterator[str]:
-    chain = Chain(layout.wal)
+    journal = FileLedgerReader(layout)
     for place, ref in (
         (layout.lock, before.reached if before else None),
         (layout.audit, _audited(layout)),
         (layout.metrics_position, _followed(layout)),
     ):
-        if ref is not None and ref != end and find(chain, ref) is None:
+        if ref is not None and ref != end and not journal.has(ref):
             yield f"{place} names entry {ref.seq} of run {ref.run}, which it does not have"
 
 
@@ -109,8 +106,8 @@ def _followed(layout: Layout) -> Ref | None:
 
 
 def _strange_landings(repo: Path, layout: Layout) -> dict[str, Ref]:
-    chain = Chain(layout.wal)
-    return {name: ref for name, ref in landed_refs.found(repo, layout).items() if find(chain, ref) is None}
+    journal = FileLedgerReader(layout)
+    return {name: ref for name, ref in landed_refs.found(repo, layout).items() if not journal.has(ref)}
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------
@@ -159,7 +156,7 @@ def set_unknown_aside(layout: Layout, state: State, repo: Path) -> list[str]:
     landed_refs.forget(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
         moved += strangers.clear(layout, name, start, _NONE, _REASON, repo=repo)
-    if (position := _followed(layout)) is not None and find(Chain(layout.wal), position) is None:
+    if (position := _followed(layout)) is not None and not FileLedgerReader(layout).has(position):
         # Projections: rebuilt from the journal as it is now.
         ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))
         moved += [set_aside(layout.quarantine, path, _REASON) for path in ledgers]

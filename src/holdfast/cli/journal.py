@@ -25,9 +25,10 @@ from holdfast.domain.state import State
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.landing.gate_results import output_of_verdict
 from holdfast.layout import Layout
+from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.storage.journal.data_root import read_root
 from holdfast.storage.journal.entry import Entry, encode
-from holdfast.storage.journal.reader import Chain, TornEnd
+from holdfast.storage.journal.reader import TornEnd
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views import as_of, story
@@ -51,11 +52,11 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
     A task whose file no run has taken in yet has an empty story. With --json, one JSON object per line and entry.
     """
     layout = _layout(ctx)
-    chain, known, concerns, is_known = Chain(layout.wal), set[str](), story.Concerns(task), False
+    journal, known, concerns, is_known = FileLedgerReader(layout), set[str](), story.Concerns(task), False
     blobs = Blobs(layout.cas)
-    with printing() as printer, _torn_noted(chain):
+    with printing() as printer, _torn_noted(journal):
         printer.reserve(_WIDE)
-        for run, entry in chain.entries():
+        for run, entry in journal.read():
             if entry.decision_type == "task_added":
                 known.add(story.task_of(entry))
             if concerns(run, entry):
@@ -102,21 +103,21 @@ def log(
             raise click.UsageError("--at shows one moment; of the other options only --task and --json go with it.")
         return _show_as_of(ctx, at, task, as_json)
     layout = _layout(ctx)
-    chain = Chain(layout.wal)
+    journal = FileLedgerReader(layout)
     concerns = None if task is None else story.Concerns(task)
-    wanted = _filter(chain, run, types, concerns, actor, since=since, until=until)
+    wanted = _filter(journal, run, types, concerns, actor, since=since, until=until)
     with printing() as printer:
         printer.reserve(["", "", max(story.SENTENCES, key=len), "", "", ""])
-        with _torn_noted(chain, still_written=follow):
-            for item in _last(_matching(chain.entries(), wanted), count):
+        with _torn_noted(journal, still_written=follow):
+            for item in _last(_matching(journal.read(), wanted), count):
                 _print(printer, *item, as_json)
         printer.flush()
         if task is not None and concerns is not None and not concerns.is_known and not _told_of_file(layout, task):
-            click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, _added(chain))}", err=True)
+            click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, _added(journal))}", err=True)
         _tell_unknown_types(types)
         while follow and _wait(printer):
-            with _torn_noted(chain, still_written=True):
-                for item in _matching(chain.entries(chain.end), wanted):
+            with _torn_noted(journal, still_written=True):
+                for item in _matching(journal.read(journal.end), wanted):
                     _print(printer, *item, as_json)
     return None
 
@@ -147,7 +148,7 @@ def _told_of_file(layout: Layout, task: str) -> bool:
 
 
 def _filter(
-    chain: Chain,
+    journal: FileLedgerReader,
     run: str | None,
     types: Sequence[str],
     concerns: story.Concerns | None,
@@ -161,7 +162,7 @@ def _filter(
         # First, because it must see every entry: a closing is known by the intent that it closes.
         tests.append(concerns)
     if run is not None:
-        named = _run_named(chain, run)
+        named = _run_named(journal, run)
         tests.append(lambda found, entry: found == named)
     if types:
         tests.append(lambda found, entry: any(fnmatch.fnmatchcase(entry.decision_type, glob) for glob in types))
@@ -182,8 +183,8 @@ def _tell_unknown_types(globs: Sequence[str]) -> None:
             click.echo(f"holdfast: this Holdfast writes no entry of a type {plain(glob)!r}{hint}", err=True)
 
 
-def _added(chain: Chain) -> set[str]:
-    return {story.task_of(entry) for _, entry in Chain(chain.wal).entries() if entry.decision_type == "task_added"}
+def _added(journal: FileLedgerReader) -> set[str]:
+    return {story.task_of(entry) for _, entry in journal.read() if entry.decision_type == "task_added"}
 
 
 def _matching(items: Iterator[Item], tests: list[Filter]) -> Iterator[Item]:
@@ -202,12 +203,12 @@ def _last(items: Iterator[Item], count: int | None) -> Iterator[Item]:
         yield from kept
 
 
-def _run_named(chain: Chain, name: str) -> str:
+def _run_named(journal: FileLedgerReader, name: str) -> str:
     """The run of that id, or of that epoch."""
-    for file in chain.runs():
-        if name == file.run or _number(name) == epoch_of(file.run):
-            return file.run
-    raise NoSuchEntry(what=f"run {name!r}", wal=chain.wal)
+    for run in journal.runs():
+        if name == run or _number(name) == epoch_of(run):
+            return run
+    raise NoSuchEntry(what=f"run {name!r}", wal=journal.wal)
 
 
 def _number(text: str) -> int:
@@ -262,12 +263,12 @@ def _colour(entry: Entry) -> str | None:
 
 
 @contextlib.contextmanager
-def _torn_noted(chain: Chain, *, still_written: bool = False) -> Iterator[None]:
+def _torn_noted(journal: FileLedgerReader, *, still_written: bool = False) -> Iterator[None]:
     """Notes what a crash tore, once it was read. The last of a living run may just be half written: no note of that."""
     yield
-    newest = chain.runs()[-1:] if still_written else []
-    for torn in chain.torn:
-        if torn.run not in {file.run for file in newest}:
+    newest = journal.runs()[-1:] if still_written else []
+    for torn in journal.torn:
+        if torn.run not in newest:
             click.echo(f"holdfast: {_torn_words(torn)}", err=True)
 
 
@@ -296,7 +297,7 @@ def _wait(printer: Printer) -> bool:
 
 def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) -> None:
     layout = _layout(ctx)
-    state, run, entry = _folded(ctx, Chain(layout.wal), at)
+    state, run, entry = _folded(ctx, FileLedgerReader(layout), at)
     if task is not None and task not in state.tasks:
         raise TaskUnknown(task=task, hint=_near(task, set(state.tasks)))
     found = as_of.graph_of(state, run, entry, layout, lambda name: task in (None, name))
@@ -307,16 +308,20 @@ def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) ->
             _print_rows(printer, found)
 
 
-def _folded(ctx: click.Context, chain: Chain, at: str) -> tuple[State, str, Entry]:
+def _folded(ctx: click.Context, journal: FileLedgerReader, at: str) -> tuple[State, str, Entry]:
     run, colon, seq = at.rpartition(":")
     # A time has a colon too, but none has six digits or only digits before it.
     if colon and _number(seq) >= 0 and (_number(run) >= 0 or is_run_id(run)):
-        return as_of.at_entry(chain, _run_named(chain, run), _number(seq))
+        named = _run_named(journal, run)
+        found = as_of.at_entry(journal, named, _number(seq))
+        if found is None:
+            raise NoSuchEntry(what=f"entry {_number(seq)} of run {named}", wal=journal.wal)
+        return found
     unix_s = moment(ctx, next(option for option in ctx.command.params if option.name == "at"), at)
     assert unix_s is not None
-    found = as_of.at_moment(chain, unix_s)
+    found = as_of.at_moment(journal, unix_s)
     if found is None:
-        raise NoSuchEntry(what=f"entry as old as {local_time(unix_s)}", wal=chain.wal)
+        raise NoSuchEntry(what=f"entry as old as {local_time(unix_s)}", wal=journal.wal)
     return found
 
 

@@ -36,7 +36,6 @@ from holdfast.errors import (
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.journal.entry import Entry, Record
-from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees.confined import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
@@ -162,11 +161,8 @@ class DecisionContext:
         return self.ledger.pairing.find_executed(kind, self._key(number)) is not None
 
     def journalled(self, kind: str, number: int) -> Entry | None:
-        """What was journalled under this request's id, read from the journal's files."""
-        done = self.ledger.pairing.find_executed(kind, self._key(number))
-        files = Chain(self.layout.wal).runs() if done is not None else []
-        entries = (entry for file in files if done is not None and file.run == done.run for entry in file.entries())
-        return next((entry for entry in entries if done is not None and entry.seq == done.seq), None)
+        """What was journalled under this request's id."""
+        return self.ledger.find(kind, self._key(number))
 
     def record(self, kind: str, number: int, inputs: Mapping[str, Any], told: Mapping[str, Any] = {}) -> Record:
         decided = {"decided": {"kind": self.kind, "by": self.by}} if self.kind else {}

@@ -32,7 +32,7 @@ def records(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
         return [*opened, decision.record("task_flagged", 0, flag, told)]
     left = task.left if task.left is not None and not task.starts else None
     attempt, turn, base = (left.attempt, left.turn, left.base) if left else (task.attempt, task.stands, task.base)
-    found, commit = newest_whole(decision.layout, decision.worktrees, attempt, turn, base)
+    found, commit = newest_whole(decision.ledger, decision.worktrees, attempt, turn, base)
     if not found:
         hint = f"`holdfast resolve {task.id} --anew` begins anew, and `--abandon` gives it up."
         raise DecisionRefused(task=task.id, verb="gone on with", reason=f"no turn of {attempt} is there", hint=hint)

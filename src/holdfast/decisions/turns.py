@@ -34,8 +34,8 @@ _ALIVE = {Liveness.ALIVE, Liveness.HEADLESS}
 def candidate_of(decision: DecisionContext, attempt: str, turn: int) -> str:
     """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
     trees = decision.worktrees
-    store = trees.store
-    snapshot, base = snapshot_of(decision.layout, attempt, turn), base_of(decision.ledger, attempt)
+    store, task = trees.store, decision.ledger.state.tasks.get(attempt.rpartition(".")[0])
+    snapshot, base = snapshot_of(decision.ledger, attempt, turn), base_of(decision.ledger, task, attempt)
     expect_whole(store, attempt.rpartition(".")[0], attempt, turn, snapshot)
     if not base:
         raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
@@ -60,7 +60,7 @@ def undo(decision: DecisionContext, asked: Turn) -> Answer:
     task = decision.task(asked.task)
     if not decision.has_begun():
         _expect_undoable(decision, task)
-        commit = snapshot_of(decision.layout, task.attempt, asked.turn)
+        commit = snapshot_of(decision.ledger, task.attempt, asked.turn)
         expect_whole(decision.worktrees.store, task.id, task.attempt, asked.turn, commit)
         expect_nested(decision.worktrees, task.id, task.attempt, asked.turn, task.base, commit=commit)
         decision.worktrees.mend(task.id, task.base)

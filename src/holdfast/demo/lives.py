@@ -19,10 +19,10 @@ from holdfast.clock import monotonic
 from holdfast.demo.sample import Sample, SampleStep
 from holdfast.identity import Identity
 from holdfast.layout import Attempt
+from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.processes import starts
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry, Ref
-from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import attempt_folder
 
 # How many lives are killed at the n-th step; in which of them an agent dies first, and after which a runner, unseen.
@@ -105,8 +105,9 @@ class Lives:
     # -- what is on disk ----------------------------------------------------------------------------------------------
 
     def entries(self) -> list[tuple[Ref, Entry]]:
-        chain = Chain(self.sample.layout.wal)
-        return [(Ref(run, entry.seq, entry.entry_hash), entry) for run, entry in chain.entries()]
+        return [
+            (Ref(run, entry.seq, entry.entry_hash), entry) for run, entry in FileLedgerReader(self.sample.layout).read()
+        ]
 
     def folders(self) -> list[Attempt]:
         top = self.sample.layout.attempts

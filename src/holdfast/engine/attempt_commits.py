@@ -7,8 +7,7 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.engine.base_tree import journalled_turns
 from holdfast.errors import TurnUnknown
-from holdfast.layout import Layout
-from holdfast.ports import Ledger
+from holdfast.ports import LedgerReader
 from holdfast.snapshots.snapshots import reference
 from holdfast.snapshots.store import Store
 
@@ -30,9 +29,9 @@ def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
     return {ref.removeprefix(folder): commit for ref, commit in store.refs(folder).items()}
 
 
-def snapshot_of(layout: Layout, attempt: str, turn: int) -> str:
+def snapshot_of(journal: LedgerReader, attempt: str, turn: int) -> str:
     """The commit that holds the tree as the turn left it, as the journal has it."""
-    found = journalled_turns(layout, attempt)
+    found = journalled_turns(journal, attempt)
     commit = found.get(turn, "")
     if not commit:
         known = f"has {plural(max(found), 'turn')}" if found else "has completed none"
@@ -40,14 +39,13 @@ def snapshot_of(layout: Layout, attempt: str, turn: int) -> str:
     return commit
 
 
-def base_of(ledger: Ledger, attempt: str) -> str:
-    """The commit that an attempt began with; empty where the journal does not know it."""
-    task = ledger.state.tasks.get(attempt.rpartition(".")[0])
+def base_of(journal: LedgerReader, task: Task | None, attempt: str) -> str:
+    """The commit that an attempt began with; empty where the journal does not know it. `task` is the attempt's."""
     if task is not None and task.attempt == attempt:
         return task.base
     found = (
-        entry.inputs.get("base", "")
-        for _, entry in ledger.watch(None, lambda: False)
+        str(entry.inputs.get("base", ""))
+        for _, entry in journal.read()
         if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt
     )
     return next(filter(None, found), "")

@@ -12,30 +12,29 @@ import os
 from holdfast.domain.task_record import Task
 from holdfast.errors import NestedLost, ResultLost, SnapshotLost
 from holdfast.git import command as git
-from holdfast.layout import Layout
+from holdfast.ports import LedgerReader
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.snapshots.store import Store
-from holdfast.storage.journal.reader import Chain
 from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import Worktrees
 
 
-def journalled_turns(layout: Layout, attempt: str) -> dict[int, str]:
+def journalled_turns(journal: LedgerReader, attempt: str) -> dict[int, str]:
     """The commit of each turn of an attempt that left a snapshot, as the journal has it."""
     found = (
         entry.inputs
-        for _, entry in Chain(layout.wal).entries()
+        for _, entry in journal.read()
         if entry.decision_type == "turn_completed" and entry.inputs.get("attempt") == attempt
     )
     return {int(turn["turn"]): str(turn["snapshot"]) for turn in found if turn.get("snapshot")}
 
 
-def tree_of(layout: Layout, task: Task) -> str:
+def tree_of(journal: LedgerReader, task: Task) -> str:
     """The snapshot that the next start of the attempt goes on with; empty where it begins from its base."""
     if task.tree or not task.stands:
         return task.tree
     # An undo from before its entry said which commit.
-    return journalled_turns(layout, task.attempt).get(task.stands, "")
+    return journalled_turns(journal, task.attempt).get(task.stands, "")
 
 
 def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) -> None:
@@ -63,9 +62,9 @@ def expect_result(store: Store, task: Task, *commits: str) -> None:
         raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
 
 
-def newest_whole(layout: Layout, worktrees: Worktrees, attempt: str, turn: int, base: str) -> tuple[int, str]:
+def newest_whole(journal: LedgerReader, worktrees: Worktrees, attempt: str, turn: int, base: str) -> tuple[int, str]:
     """The newest turn up to this one whose tree is there, with its commit; (0, "") where none is."""
-    turns = {number: commit for number, commit in journalled_turns(layout, attempt).items() if number <= turn}
+    turns = {number: commit for number, commit in journalled_turns(journal, attempt).items() if number <= turn}
     lost, task = worktrees.store.incomplete(set(turns.values())), attempt.rpartition(".")[0]
     for number, commit in sorted(turns.items(), reverse=True):
         if commit not in lost and not nested_gone(worktrees, task, base, commit):

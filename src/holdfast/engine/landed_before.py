@@ -23,11 +23,11 @@ from holdfast.engine.effects import acknowledge
 from holdfast.git import command as git
 from holdfast.landing.rewritten import COMMITS_MAX
 from holdfast.layout import Layout
+from holdfast.ports import LedgerReader
 from holdfast.storage.audit.from_journal import ref_of
 from holdfast.storage.audit.noted import content
 from holdfast.storage.audit.verify import day_files, parse
 from holdfast.storage.journal.entry import Record
-from holdfast.storage.journal.reader import Chain, find
 from holdfast.worktrees import landed_refs, merges
 
 _DOUBT = "It may have landed already: "
@@ -136,18 +136,18 @@ def _attempts_in(message: str) -> list[str]:
 def _witnessed(context: RunContext, named: Collection[str]) -> dict[str, str]:
     """Those of the attempts that were landed from here, each with what says so."""
     found = dict.fromkeys(_in_branch_log(context) & set(named), "git's log of the branch")
-    return found | dict.fromkeys(_in_audit_log(context.layout, named), "the audit log")
+    return found | dict.fromkeys(_in_audit_log(context.layout, context.ledger, named), "the audit log")
 
 
-def _in_audit_log(layout: Layout, named: Collection[str]) -> set[str]:
+def _in_audit_log(layout: Layout, journal: LedgerReader, named: Collection[str]) -> set[str]:
     """By a record whose journal entry is lost: a landing that this journal has is none of the lost ones."""
-    chain, found = Chain(layout.wal), set[str]()
+    found: set[str] = set()
     for name in day_files(layout.audit):
         for line in content(layout.audit / name).splitlines():
             record = parse(line, None)
             if record is None or record.event != "landed" or record.details.get("attempt") not in named:
                 continue
-            if (ref := ref_of(record)) is not None and find(chain, ref) is None:
+            if (ref := ref_of(record)) is not None and not journal.has(ref):
                 found.add(str(record.details["attempt"]))
     return found
 

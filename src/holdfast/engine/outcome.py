@@ -206,7 +206,7 @@ def _save(context: RunContext, task: Task) -> str:
     snapshots, store = context.worktrees.snapshots(task.id, task.base), context.worktrees.store
     name = f"orphan-{task.starts}"
     saved = snapshots.names(task.attempt).get(name, "")
-    before = base_tree.tree_of(context.layout, task)
+    before = base_tree.tree_of(context.ledger, task)
     if not saved or (before and not store.descends(saved, before)):
         saved = snapshots.take(task.attempt, name, large="leave_out").commit
     files = context.layout.attempt_files(task.attempt)

@@ -37,7 +37,7 @@ def salvage(context: RunContext, task: Task, made: Definition) -> bool:
 
 def _candidate(context: RunContext, task: Task, made: Definition) -> str:
     """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
-    store, snapshot = context.worktrees.store, journalled_turns(context.layout, task.attempt).get(task.stands, "")
+    store, snapshot = context.worktrees.store, journalled_turns(context.ledger, task.attempt).get(task.stands, "")
     if not snapshot or store.flaw_of(snapshot):
         return ""
     if merges.nested(store, task.base, snapshot, context.worktrees.exclude):

@@ -136,7 +136,8 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         config=context.config,
         blobs=context.blobs,
         branch=context.branch,
-        base_of=lambda name: base_of(context.ledger, name),
+        base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
+        journal=context.ledger,
     )
     found = ready(room, task, made, agent)
     base = found.base

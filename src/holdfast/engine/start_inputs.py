@@ -20,7 +20,7 @@ from holdfast.engine.prompt import PromptTree, Words, prompt
 from holdfast.errors import TurnUnknown
 from holdfast.git import command as git
 from holdfast.layout import Layout
-from holdfast.ports import Agent
+from holdfast.ports import Agent, LedgerReader
 from holdfast.snapshots.store import Store
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
@@ -37,6 +37,7 @@ class StartInputs(msgspec.Struct, frozen=True, kw_only=True):
     blobs: Blobs
     branch: str
     base_of: Callable[[str], str]
+    journal: LedgerReader
 
     @property
     def worktrees(self) -> Worktrees:
@@ -62,7 +63,7 @@ def ready(room: StartInputs, task: Task, made: Definition, agent: Agent) -> Read
     session = task.session if agent.resumes else ""
     snapshot = ""
     if task.starts:
-        base, begin, snapshot = task.base, task.begun, tree_of(room.layout, task)
+        base, begin, snapshot = task.base, task.begun, tree_of(room.journal, task)
         if snapshot:
             expect_whole(room.store, task.id, task.attempt, task.stands, snapshot)
             expect_nested(room.worktrees, task.id, task.attempt, task.stands, base, commit=snapshot)
@@ -105,7 +106,7 @@ def _work_so_far(room: StartInputs, task: Task, made: Definition) -> tuple[str, 
 def _candidate(room: StartInputs, task: Task, left: Left) -> str:
     who = merges.identity(room.repo, room.config)
     store = room.store
-    snapshot = snapshot_of(room.layout, left.attempt, left.turn)
+    snapshot = snapshot_of(room.journal, left.attempt, left.turn)
     expect_whole(store, task.id, left.attempt, left.turn, snapshot)
     trees = room.worktrees
     expect_nested(trees, task.id, left.attempt, left.turn, left.base, commit=snapshot)
@@ -122,7 +123,7 @@ def _interrupted(room: StartInputs, task: Task) -> PromptTree:
     orphan = snapshots_of(store, task.attempt).get(f"orphan-{task.starts}")
     if orphan is None or task.was_put_back:
         return PromptTree()
-    last = journalled_turns(room.layout, task.attempt).get(task.stands, "")
+    last = journalled_turns(room.journal, task.attempt).get(task.stands, "")
     if last and not store.descends(orphan, last):
         # By its name alone it is of an older life of this data root.
         return PromptTree()

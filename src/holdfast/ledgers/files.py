@@ -32,7 +32,6 @@ from holdfast.errors import (
     ClaimRefused,
     DiskError,
     IllegalTransition,
-    InputError,
     JournalClosed,
     MoveRefused,
     StaleEpoch,
@@ -40,13 +39,15 @@ from holdfast.errors import (
 from holdfast.layout import Layout
 from holdfast.ledgers.leases import Leases
 from holdfast.ledgers.observers import Observers
+from holdfast.ledgers.reader import FileLedgerReader, checkpoint_files
 from holdfast.ports import Observer
 from holdfast.storage.journal import checkpoint
-from holdfast.storage.journal.checkpoint import Files, Recovered
+from holdfast.storage.journal.checkpoint import F
 from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, encode, encode_middle
 from holdfast.storage.journal.intents import Pairing
 from holdfast.storage.journal.lock import DataLock, Holder
-from holdfast.storage.journal.reader import Chain, find
+from holdfast.storage.journal.pages import Cursor, Page, WantedPage
+from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal, StagedEntries, epoch_of, run_id
 
 Clock = Callable[[], float]
@@ -54,17 +55,6 @@ Clock = Callable[[], float]
 CHECKPOINT_EVERY = 5000
 # The state as it was read, the last entry, and what the lock said of its last owner; gives facts for `run_started`.
 Judge = Callable[[State, Ref | None, Holder | None], dict[str, Any]]
-
-
-def checkpoint_files(layout: Layout) -> Files:
-    return Files(layout.tasks, layout.uncommitted, layout.idempotency)
-
-
-def read_state(layout: Layout) -> tuple[State, Recovered]:
-    """The state as it is on disk, for who only wants to look: takes no lock and writes nothing."""
-    fold, found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State, settle=False)
-    assert isinstance(fold, State)
-    return fold, found
 
 
 class FileLedger:
@@ -76,6 +66,7 @@ class FileLedger:
         self._mutex = threading.RLock()
         self._leases = Leases(clock, steady)
         self._observers = Observers()
+        self._reader = FileLedgerReader(layout)
         self._staged: StagedEntries | None = None
         # State and journal are not at the same entry, because one was just given to the other, or an interrupt or a
         # failed sync came between: while this is so nothing may follow, and no checkpoint is written.
@@ -85,7 +76,6 @@ class FileLedger:
         self.on_append: Callable[[float, int], None] = lambda seconds, count: None
         self.on_unsaved: Callable[[DiskError], None] = lambda error: None
         fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
-        assert isinstance(fold, State)
         self._state, self._pairing = fold, self.found.pairing
         self._unsaved = self.found.entries_read
         previous = self.found.end.ref if self.found.end else None
@@ -153,19 +143,42 @@ class FileLedger:
     def observe(self, observer: Observer) -> None:
         with self._mutex:
             after = observer.cursor
-            for run, entry in self._behind(after) if after is not None and after != self.position else ():
+            for run, entry in self.read(after) if after is not None and after != self.position else ():
                 observer.take(run, entry)
             self._observers.add(observer)
 
     def stop_observing(self, observer: Observer) -> None:
         self._observers.remove(observer)
 
-    def _behind(self, after: Ref) -> Iterator[tuple[str, Entry]]:
-        chain = Chain(self.layout.wal)
-        position = find(chain, after)
-        if position is None:
-            raise InputError(detail=f"the journal has no entry {after.seq} of run {after.run} with that hash")
-        return chain.entries(position)
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, after: Ref | None = None) -> Iterator[tuple[str, Entry]]:
+        return self._reader.read(after)
+
+    def has(self, ref: Ref) -> bool:
+        return self._reader.has(ref)
+
+    def page(
+        self, wanted: WantedPage, after: Cursor | None, limit: int, *, end: Cursor, is_backward: bool = False
+    ) -> Page:
+        return self._reader.page(wanted, after, limit, end=end, is_backward=is_backward)
+
+    def fold(self, new_fold: Callable[[], F], after: Cursor) -> F:
+        return self._reader.fold(new_fold, after)
+
+    def find(self, kind: str, key: str) -> Entry | None:
+        done = self._pairing.find_executed(kind, key)
+        return None if done is None else self._reader.entry(done.run, done.seq)
+
+    def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
+        while True:
+            for run, entry in self.read(after):
+                after = Ref(run, entry.seq, entry.entry_hash)
+                yield after, entry
+            if not wait():
+                return
+
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, epoch: int, records: Sequence[Record]) -> list[Ref]:
         with self._mutex:
@@ -289,21 +302,6 @@ class FileLedger:
         refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
         self.append(self.epoch, [Record("task_move_refused", refused, actor=actor)])
         return MoveRefused(**{**error.facts, "what": f"The task {task.id}", "verb": verb_of(error.event)})
-
-    def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
-        chain, read_to = Chain(self.layout.wal), None
-        while True:
-            for run, entry in chain.entries(read_to):
-                ref = Ref(run, entry.seq, entry.entry_hash)
-                if after is None:
-                    yield ref, entry
-                elif ref == after:
-                    after = None
-            if after is not None:
-                raise InputError(detail=f"the journal has no entry {after.seq} of run {after.run} with that hash")
-            read_to = chain.end
-            if not wait():
-                return
 
     def save(self) -> None:
         """Writes the checkpoint for the journal's end, so that the next start reads only what comes behind it."""

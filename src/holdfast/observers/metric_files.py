@@ -35,7 +35,6 @@ from holdfast.layout import Layout
 from holdfast.storage.files import disk
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.entry import Entry, Ref
-from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.ledger import LineLedger
 
@@ -62,6 +61,7 @@ class Journalled(Protocol):
     def state(self) -> State: ...
 
     def expect_owned(self) -> None: ...
+    def fold(self, new_fold: Callable[[], MetricLines], after: tuple[int, int]) -> MetricLines: ...
 
 
 class MetricCursor(msgspec.Struct, frozen=True):
@@ -215,7 +215,7 @@ class MetricFiles:
             return
         for name in self._ledgers:
             self._look_into(name, known)
-        self._lines = self._caught_up()
+        self._lines = self._caught_up(journal)
         self._write(at_end=True)
 
     def _reached(self) -> MetricCursor | None:
@@ -234,21 +234,10 @@ class MetricFiles:
         else:
             self._after[name] = max(_places(ledger, 0), default=_START)
 
-    def _caught_up(self) -> MetricLines:
+    def _caught_up(self, journal: Journalled) -> MetricLines:
         """Reads the journal from the checkpoint on, where that stands before all that is missing."""
-        from holdfast.checks.projections import Projection
-
-        layout, chain = self._layout, Chain(self._layout.wal)
-        stands = Projection(layout.tasks).position
-        if stands is not None and place(stands.ref.run, stands.ref.seq) <= min(self._after.values()):
-            files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
-            fold, _ = checkpoint.recover(chain, files, lambda: MetricLines(self._put), settle=False)
-            assert isinstance(fold, MetricLines)
-            return fold
-        lines = MetricLines(self._put)
-        for run, entry in chain.entries():
-            lines.apply(run, entry)
-        return lines
+        epoch, _, seq = min(self._after.values())
+        return journal.fold(lambda: MetricLines(self._put), (epoch, seq))
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

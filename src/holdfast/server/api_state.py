@@ -26,7 +26,6 @@ from holdfast.server.observability.metrics import Metrics
 from holdfast.server.operations import Principal
 from holdfast.server.problems import Problem
 from holdfast.server.repository import RepositoryLook
-from holdfast.storage.journal.reader import Chain
 from holdfast.views.history import Chronicle
 
 ACTOR = "api"
@@ -42,9 +41,9 @@ class Api:
         self.tokens = Tokens(context.layout, context.ledger.state)
         self.guard = Guard((context.config.server.host, *context.config.server.names))
         self.catalogue = Catalogue()
-        self.chronicle = Chronicle(context.layout.wal)
-        self.answers = Answers(Chain(context.layout.wal))
-        self.feed = Feed(lambda: Chain(context.layout.wal), context.config.server.events_kept)
+        self.chronicle = Chronicle(context.ledger)
+        self.answers = Answers()
+        self.feed = Feed(context.ledger, context.config.server.events_kept)
         self.room = FeedRoom(context.config.server.followers_max, context.config.server.followers_per_client_max)
         self.quotas = Quotas()
         self.repository = RepositoryLook(context)

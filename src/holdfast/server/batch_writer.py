@@ -29,7 +29,6 @@ from holdfast.ports import Ledger
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem, problem_of
 from holdfast.storage.journal.entry import Record
-from holdfast.storage.journal.reader import Chain
 
 BATCH_MAX = 256
 ANSWERS_MAX = 10_000
@@ -48,14 +47,17 @@ class JobResult(msgspec.Struct, frozen=True):
 class Answers:
     """What was answered under a key. The journal has all of it; the last ones are also here."""
 
-    def __init__(self, wal: Chain) -> None:
-        self._chain = wal
+    def __init__(self) -> None:
         self._recent: OrderedDict[str, RequestAnswered] = OrderedDict()
 
     def find(self, ledger: Ledger, key: str, request: str) -> JobResult | None:
-        known = self._recent.get(key) or self._read(ledger, key)
+        known = self._recent.get(key)
         if known is None:
-            return None
+            # Rare, because a repeated request mostly follows at once.
+            entry = ledger.find("request_answered", key)
+            if entry is None:
+                return None
+            known = msgspec.convert(entry.inputs, RequestAnswered)
         if known.request != request:
             detail = "This Idempotency-Key was used for another request. Nothing was changed; use a new key for each."
             raise Problem(422, "idempotency_key_reused", detail)
@@ -70,15 +72,6 @@ class Answers:
             if len(msgspec.json.encode(made.body)) > ANSWER_BYTES_MAX:
                 made = msgspec.structs.replace(made, body=None, whole=False)
             ledger.append(ledger.epoch, [Record("request_answered", msgspec.to_builtins(made), actor="api")])
-
-    def _read(self, ledger: Ledger, key: str) -> RequestAnswered | None:
-        """From the journal: rare, because a repeated request mostly follows at once."""
-        done = ledger.pairing.find_executed("request_answered", key)
-        if done is None:
-            return None
-        found = (entry for file in self._chain.runs() if file.run == done.run for entry in file.entries())
-        entry = next((each for each in found if each.seq == done.seq), None)
-        return None if entry is None else msgspec.convert(entry.inputs, RequestAnswered)
 
 
 class Job:

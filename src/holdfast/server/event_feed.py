@@ -18,9 +18,10 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast.ports import LedgerReader
 from holdfast.server.problems import Problem
 from holdfast.storage.journal.entry import Entry
-from holdfast.storage.journal.reader import Chain
+from holdfast.storage.journal.pages import WantedPage
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 
 # Events that come within this time go out together.
@@ -134,8 +135,8 @@ class Feed:
     name = "events"
     cursor = None
 
-    def __init__(self, chain: Callable[[], Chain], kept: int) -> None:
-        self._chain = chain
+    def __init__(self, journal: LedgerReader, kept: int) -> None:
+        self._journal = journal
         self._ring: deque[_Item] = deque(maxlen=kept)
         self._mutex = threading.Lock()
         # How many have ever been in the ring: the number of its newest.
@@ -242,12 +243,8 @@ class Feed:
 
     def _read(self, after: Cursor, end: Cursor) -> list[_Item]:
         """From the files, and no further than to what is known to be on disk."""
-        found: list[_Item] = []
-        for run, entry in entries_after(self._chain(), after):
-            if (epoch_of(run), entry.seq) > end or len(found) >= READ_MAX:
-                break
-            found.append(_item(run, entry))
-        return found
+        page = self._journal.page(WantedPage(), after, READ_MAX, end=end)
+        return [_item(run, entry) for run, entry in page.items]
 
     def _frames(self, begin: int, items: list[_Item], fits: Fits) -> bytes:
         """Most followers want everything, and stand at the same place: what was put together for one serves all."""
@@ -316,15 +313,6 @@ class EventStream(Response):
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def entries_after(chain: Chain, after: Cursor) -> Iterator[tuple[str, Entry]]:
-    """What stands behind a cursor in the journal's files; runs before the cursor's are not read."""
-    for file in chain.runs():
-        if epoch_of(file.run) >= after[0]:
-            for entry in file.entries():
-                if (epoch_of(file.run), entry.seq) > after:
-                    yield file.run, entry
 
 
 def _joined(items: list[_Item], fits: Fits) -> bytes:

@@ -11,10 +11,10 @@ from holdfast.domain.graph import Graph
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
-from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId
+from holdfast.errors import BlobCorrupt, BlobMissing, NotABlobId
 from holdfast.layout import Layout
+from holdfast.ports import LedgerReader
 from holdfast.storage.journal.entry import Entry
-from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views.rows import build_node, build_row
 
@@ -46,21 +46,21 @@ class AsOf(msgspec.Struct, frozen=True):
     tasks: list[PastRow]
 
 
-def at_entry(wal: Chain, run: str, seq: int) -> tuple[State, str, Entry]:
-    """Everything up to an entry, and that too. What stands behind it is not even read."""
+def at_entry(journal: LedgerReader, run: str, seq: int) -> tuple[State, str, Entry] | None:
+    """Everything up to an entry, and that too; None: there is no such entry. What follows it is not read."""
     state = State()
-    for found, entry in wal.entries():
+    for found, entry in journal.read():
         state.apply(found, entry)
         if (found, entry.seq) == (run, seq):
             return state, found, entry
-    raise NoSuchEntry(what=f"entry {seq} of run {run}", wal=wal.wal)
+    return None
 
 
-def at_moment(wal: Chain, unix_s: float) -> tuple[State, str, Entry] | None:
+def at_moment(journal: LedgerReader, unix_s: float) -> tuple[State, str, Entry] | None:
     """Everything before the first entry that was written later; None: the journal begins later."""
     state = State()
     last: tuple[str, Entry] | None = None
-    for found, entry in wal.entries():
+    for found, entry in journal.read():
         if entry.timestamp > unix_s:
             break
         state.apply(found, entry)

@@ -9,12 +9,12 @@ import msgspec
 
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
-from holdfast.engine.attempt_commits import snapshots_of
+from holdfast.engine.attempt_commits import base_of, snapshots_of
 from holdfast.engine.turns import all_turns
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
+from holdfast.ports import LedgerReader
 from holdfast.snapshots.store import Store
-from holdfast.storage.journal.reader import Chain
 from holdfast.worktrees.worktrees import Worktrees
 
 
@@ -25,6 +25,7 @@ class Diffs(msgspec.Struct, frozen=True):
     layout: Layout
     task: Task
     attempt: str
+    journal: LedgerReader
 
     @property
     def _store(self) -> Store:
@@ -60,14 +61,7 @@ class Diffs(msgspec.Struct, frozen=True):
 
     def base(self) -> str:
         """The commit that the attempt began with; of an earlier attempt only the journal itself knows it."""
-        if self.task.attempt == self.attempt:
-            return self.task.base
-        found = (
-            str(entry.inputs.get("base", ""))
-            for _, entry in Chain(self.layout.wal).entries()
-            if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == self.attempt
-        )
-        return next(filter(None, found), "")
+        return base_of(self.journal, self.task, self.attempt)
 
     def patch(self, old: str, new: str, *options: str) -> bytes:
         """A patch without the data root, which no snapshot holds."""

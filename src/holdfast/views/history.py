@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,10 +15,9 @@ import msgspec
 from holdfast.domain.entries import MOVES
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.ports import LedgerReader
 from holdfast.storage.audit.run_ends import RunEnds
-from holdfast.storage.journal.entry import Entry
-from holdfast.storage.journal.reader import Chain
-from holdfast.storage.journal.writer import Position
+from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.views import story
 from holdfast.views.story import plain_words
 
@@ -98,14 +96,14 @@ class Mark(msgspec.Struct, frozen=True):
 class Chronicle:
     """Ask inside a `with`: it takes in what is new, and keeps others from changing it meanwhile."""
 
-    def __init__(self, wal: Path) -> None:
-        self._wal = wal
+    def __init__(self, journal: LedgerReader) -> None:
+        self._journal = journal
         self._mutex = threading.Lock()
         self.ends = RunEnds()
         self._clear()
 
     def _clear(self) -> None:
-        self._position: Position | None = None
+        self._last: Ref | None = None
         self.attempts: dict[str, AttemptFacts] = {}
         self.of_task: dict[str, list[str]] = {}
         # Where each task was added: its story does not begin before.
@@ -124,10 +122,11 @@ class Chronicle:
     def __enter__(self) -> Chronicle:
         self._mutex.acquire()
         try:
-            chain = Chain(self._wal)
-            for run, entry in chain.entries(self._position):
+            run = entry = None
+            for run, entry in self._journal.read(self._last):
                 self._take(run, entry)
-            self._position = chain.end
+            if run is not None and entry is not None:
+                self._last = Ref(run, entry.seq, entry.entry_hash)
         except BaseException:
             # What was taken in by half is not kept: the next question begins anew.
             self._clear()

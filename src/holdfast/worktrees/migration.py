@@ -15,13 +15,12 @@ from pathlib import Path
 import msgspec
 
 from holdfast.crashpoints import point
-from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.git import command as git
 from holdfast.layout import Layout
+from holdfast.ports import Ledger
 from holdfast.snapshots.store import ATTEMPTS, Store
 from holdfast.storage.journal.data_root import FORMAT, raise_format, read_format
-from holdfast.storage.journal.reader import Chain
 from holdfast.worktrees import pins
 
 OLD = "refs/holdfast"
@@ -38,23 +37,23 @@ class _Known(msgspec.Struct):
     bases: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def migrate_older(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[str], None]) -> None:
+def migrate_older(repo: Path, layout: Layout, ledger: Ledger, say: Callable[[str], None]) -> None:
     """Migrates a root whose format file says that it is of an older format, without asking git first."""
     if read_format(layout).format < FORMAT:
-        migrate(repo, layout, tasks, say)
+        migrate(repo, layout, ledger, say)
 
 
-def migrate(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[str], None]) -> None:
+def migrate(repo: Path, layout: Layout, ledger: Ledger, say: Callable[[str], None]) -> None:
     """Migrates what is left to migrate. Only for the owner of the root."""
     repository = git.discover(repo)
     asked = ("for-each-ref", "--format=%(refname) %(objectname)", *(f"{OLD}/{kind}/" for kind in _KINDS))
     old = dict(line.split(" ", 1) for line in repository.run(*asked).line.splitlines())
     mine: dict[str, str] = {}
     if old:
-        known = _read(layout)
+        known = _read(ledger)
         mine = {ref: commit for ref, commit in old.items() if _attempt(ref) in _own(known, old)}
         store = Store(layout.snapshots, repository).prepare()
-        pins.tidy(repo, layout, tasks)
+        pins.tidy(repo, layout, ledger.state.tasks)
         _copy(store, repository, known, mine)
     if read_format(layout).format < FORMAT:
         point("migrate.format.before")
@@ -68,9 +67,9 @@ def migrate(repo: Path, layout: Layout, tasks: dict[str, Task], say: Callable[[s
         say(f"{count} moved from {OLD} of the repository to {layout.snapshots}.")
 
 
-def _read(layout: Layout) -> _Known:
+def _read(ledger: Ledger) -> _Known:
     known = _Known()
-    for _, entry in Chain(layout.wal).entries():
+    for _, entry in ledger.read():
         attempt = str(entry.inputs.get("attempt", ""))
         if entry.decision_type == "turn_completed" and entry.inputs.get("snapshot"):
             known.turns.setdefault(attempt, {})[int(entry.inputs["turn"])] = str(entry.inputs["snapshot"])

@@ -141,7 +141,7 @@ class Watcher:
         if task is None or not task.attempt:
             self._message = f"No agent has worked on {plain(self._selected)} yet."
             return
-        diffs = Diffs(self._app.repo, self._app.layout, task, task.attempt)
+        diffs = Diffs(self._app.repo, self._app.layout, task, task.attempt, self._app.reader())
         old, new = diffs.whole()
         text = diffs.beginning(old, new, DIFF_BYTES_MAX, "-p", "--stat").decode(errors="backslashreplace")
         self._pager = Pager(

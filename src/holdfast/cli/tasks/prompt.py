@@ -69,7 +69,8 @@ def _prompt(app: App, name: str) -> str:
         config=app.config,
         blobs=blobs,
         branch=merges.target_branch(app.repo, app.config),
-        base_of=lambda attempt: Diffs(app.repo, app.layout, task, attempt).base(),
+        base_of=lambda attempt: Diffs(app.repo, app.layout, task, attempt, app.reader()).base(),
+        journal=app.reader(),
     )
     return ready(room, task, _pinned(blobs, before) or file.definition, agent).prompt
 

@@ -160,7 +160,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
     from holdfast.snapshots.snapshots import WorktreeSnapshots
 
     attempt = _attempt(ctx, name)
-    commit = snapshot_of(attempt.app.layout, attempt.id, turn)
+    commit = snapshot_of(attempt.app.reader(), attempt.id, turn)
     # The task's own worktree may be gone: any of the repository will do.
     private = attempt.app.layout.inside("cache", "snapshots", ".export")
     WorktreeSnapshots(attempt.app.repo, private, attempt.app.layout.snapshots).export(commit, folder)
@@ -197,7 +197,7 @@ def _store(attempt: _Attempt) -> Store:
 def _diffs(attempt: _Attempt) -> Diffs:
     from holdfast.views.diffs import Diffs
 
-    return Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id)
+    return Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id, attempt.app.reader())
 
 
 def _print_raw(text: bytes) -> None:

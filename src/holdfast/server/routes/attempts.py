@@ -215,7 +215,7 @@ def list_turns(api: Api, ask: Ask) -> Turns:
 def show_diff(api: Api, ask: Ask) -> Diff:
     query: DiffQuery = ask.query
     attempt = known_attempt(api, ask.attempt)
-    diffs = Diffs(api.context.repo, api.layout, api.task(attempt.rpartition(".")[0]), attempt)
+    diffs = Diffs(api.context.repo, api.layout, api.task(attempt.rpartition(".")[0]), attempt, api.context.ledger)
     turn = query.to if query.to is not None else _last_turn(api, ask)
     new = diffs.after(turn)
     old = diffs.after(query.from_) if query.from_ is not None else diffs.before(turn) if turn else new

@@ -14,10 +14,8 @@ from holdfast.server.api_state import Api
 from holdfast.server.event_feed import Event, event_of, parse_cursor
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
-from holdfast.storage.journal import pages
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.pages import WantedPage
-from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of
 from holdfast.views import story
 from holdfast.views.story import plain_words
@@ -87,7 +85,7 @@ def history(api: Api, ask: Ask) -> History:
         with api.chronicle as told:
             run, seq = told.added.get(task.id, ("", 0))
         after = (epoch_of(run), seq - 1) if run else None
-    page = pages.forward(Chain(api.layout.wal), after, WantedPage(task.id), query.limit, api.feed.end)
+    page = api.context.ledger.page(WantedPage(task.id), after, query.limit, end=api.feed.end)
     return History([_told(run, entry) for run, entry in page.items], page.next)
 
 
@@ -99,14 +97,8 @@ def _told(run: str, entry: Entry) -> Told:
 def read(api: Api, ask: Ask) -> JournalPage:
     query: JournalQuery = ask.query
     cursor = parse_cursor(query.after) if query.after else None
-    go = pages.backward if query.newest else pages.forward
-    page = go(
-        Chain(api.layout.wal),
-        cursor,
-        WantedPage(query.task, tuple(filter(None, query.kind))),
-        query.limit,
-        api.feed.end,
-    )
+    wanted = WantedPage(query.task, tuple(filter(None, query.kind)))
+    page = api.context.ledger.page(wanted, cursor, query.limit, end=api.feed.end, is_backward=query.newest)
     entries = [JournalEntry(**msgspec.structs.asdict(entry), run=run) for run, entry in page.items]
     return JournalPage(entries, page.next)
 

@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -50,6 +50,9 @@ class Fold(Protocol):
     def apply(self, run: str, entry: Entry) -> None: ...
     def dump(self) -> Iterable[bytes]: ...
     def load(self, lines: list[bytes]) -> None: ...
+
+
+F = TypeVar("F", bound=Fold)
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -159,7 +162,15 @@ def write(chain: Chain, files: Files, position: Position, fold: Fold, pairing: P
     pairing.keys.saved(first, position, count)
 
 
-def recover(chain: Chain, files: Files, new_fold: Callable[[], Fold], *, settle: bool = True) -> tuple[Fold, Recovered]:
+def position_of(files: Files) -> Position | None:
+    """Where the checkpoint stands; None where there is none that can be read."""
+    try:
+        return _head(files.tasks, _peek(files.tasks)[0]).position
+    except _Unusable:
+        return None
+
+
+def recover(chain: Chain, files: Files, new_fold: Callable[[], F], *, settle: bool = True) -> tuple[F, Recovered]:
     """Reads the journal into a fold and a pairing, from the checkpoint on where there is a good one.
 
     Who builds on what was read settles it first; who only looks may leave the disk alone.
