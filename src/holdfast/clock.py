@@ -1,11 +1,11 @@
-"""The time, asked for in one place.
+"""The two clocks, read in one place.
 
-`wall` is what people call the time: for dates, for records, and for moments that somebody named. It may be set, and it
-goes on while the machine sleeps. `monotonic` is for ages and deadlines: nobody sets it, and it stands still while the
-machine sleeps. It means nothing to another boot.
+`wall` is the time of day: for dates, records, and moments that a person named. It may be set, and it continues while
+the machine sleeps. `monotonic` is for ages and deadlines: it is never set, and stands still while the machine sleeps.
+It means nothing in another boot.
 
 `HOLDFAST_CLOCK=<file>` moves both for a test: two numbers in the file, by how many seconds. The file may be written at
-any time, and every process that has the variable follows it; where it is missing, nothing is moved. Without the
+any time, and every process with the variable follows it; where it is missing, nothing is moved. Without the
 variable these are the functions of the standard library.
 """
 
@@ -45,42 +45,42 @@ wall = _moved_wall if _FILE else time.time
 monotonic = _moved_monotonic if _FILE else time.monotonic
 
 
-# Who has not looked for so much longer than it meant to was stopped itself; less is a busy machine.
+# A process whose checks are this much later than planned was stopped itself; less is a busy machine.
 GAP_S, GAP_S_MIN = 5.0, 1.0
 
 
 def gap_of(seconds: float) -> float:
-    """How long a gap has to be to count, for who measures so many seconds."""
+    """How long a gap has to be to count, for a measured time of `seconds`."""
     return max(GAP_S_MIN, min(GAP_S, seconds / 2))
 
 
 class Awake:
-    """Seconds as they pass for who keeps looking: those in which it was stopped itself are left out.
+    """Seconds as they pass for a process that checks regularly, without the time in which it was stopped itself.
 
-    A stop signal, a frozen group or a paused machine mostly meets everybody at once; nobody can have given a sign
-    meanwhile. `gap_s`: the longest time between two looks that is none. `gaps` counts them.
+    A stop signal, a frozen group or a paused machine mostly meets all processes at once, so none can have given a sign
+    of life meanwhile. `gap_s`: the longest time between two checks that is no gap. `gaps` counts the gaps.
     """
 
     def __init__(self, gap_s: float, clock: Callable[[], float] = monotonic) -> None:
         self._gap_s, self._clock = gap_s, clock
-        self._looked, self._left_out = clock(), 0.0
+        self._checked_at, self._left_out = clock(), 0.0
         self.gaps = 0
 
     def now(self) -> float:
         now = self._clock()
-        if now - self._looked > self._gap_s:
-            self._left_out += now - self._looked
+        if now - self._checked_at > self._gap_s:
+            self._left_out += now - self._checked_at
             self.gaps += 1
-        self._looked = now
+        self._checked_at = now
         return now - self._left_out
 
 
 class Deadline:
-    """The end of somebody's time, for who looks at least every `look_s`; after a gap of its own it begins anew."""
+    """A deadline for a caller that checks at least every `check_s`; after a gap of its own it begins again."""
 
-    def __init__(self, seconds: float, look_s: float = 0.0) -> None:
+    def __init__(self, seconds: float, check_s: float = 0.0) -> None:
         self._seconds, self._gaps = seconds, 0
-        self._awake = Awake(look_s + gap_of(seconds))
+        self._awake = Awake(check_s + gap_of(seconds))
         self._end = self._awake.now() + seconds
 
     def left_s(self) -> float:

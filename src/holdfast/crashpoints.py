@@ -1,9 +1,9 @@
 """Named places where a test may kill this process. Without `HOLDFAST_CRASH_AT` a point does nothing.
 
-`HOLDFAST_CRASH_AT=<name>:<n>` kills the process with SIGKILL when it comes to the point for the n-th time; there may be
-several, with commas between. `append.*` stands for every point whose name begins so.
+`HOLDFAST_CRASH_AT=<name>:<n>` kills the process with SIGKILL when it reaches the point for the n-th time; there may be
+several, separated by commas. `append.*` matches every point whose name begins so.
 `HOLDFAST_CRASH_ONCE=<folder>`: each of them kills one process in all, and leaves a file of its name in the folder.
-`HOLDFAST_CRASH_LOG=<file>` gets the name of every point that is reached, one on a line.
+`HOLDFAST_CRASH_LOG=<file>` gets the name of every point that is reached, one per line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who a process is: pid, start ticks and boot id together name one process for good. And what the kernel shows of any
+"""Process identity: pid, start ticks and boot id together name one process for good. And what the kernel shows of any
 process: its parent, its group, whether it lives, and whether it has a file open or locked.
 
 A pid alone is recycled, and a wall-clock start time shifts when the clock is set. The raw start ticks of
-`/proc/<pid>/stat` count from boot, so with the boot id they never point at somebody else.
+`/proc/<pid>/stat` count from boot, so with the boot id they never match another process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Identity(msgspec.Struct, frozen=True):
     host: str
 
     def is_alive(self) -> bool:
-        """True only for this very process on this very boot; never for another that was given the same pid."""
+        """True only for this very process in this very boot; never for another with the same pid."""
         return self.boot_id == boot_id() and self.start_ticks == start_ticks(self.pid)
 
 
 class ProcessStat(msgspec.Struct, frozen=True):
-    """`/proc/<pid>/stat`. `name`: of its program, 15 bytes at most. `is_dead`: a zombie, too, has ended."""
+    """`/proc/<pid>/stat`. `name`: of its program, 15 bytes at most. `is_dead`: ended, or a zombie."""
 
     name: str
     parent: int
@@ -39,9 +39,9 @@ class ProcessStat(msgspec.Struct, frozen=True):
 
 
 def stat_of(pid: int) -> ProcessStat | None:
-    """None where there is no such process, or none that we may look at."""
+    """None where there is no such process, or none that we may inspect."""
     try:
-        # Every process of the machine is looked at, and often: this is the short way to read.
+        # Called for every process of the machine, and often: this is the fast way to read.
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
@@ -51,7 +51,7 @@ def stat_of(pid: int) -> ProcessStat | None:
         return None
     finally:
         os.close(fd)
-    # The name stands in brackets and may hold anything, so the fields are counted from the last bracket.
+    # The name is in brackets and may hold anything, so the fields are counted from the last bracket.
     name, _, rest = text.partition(b"(")[2].rpartition(b")")
     state, parent, group, *fields = rest.split(maxsplit=20)
     is_dead, is_stopped = state in (b"Z", b"X"), state in (b"T", b"t")
@@ -61,7 +61,7 @@ def stat_of(pid: int) -> ProcessStat | None:
 
 
 def processes() -> dict[int, ProcessStat]:
-    """Every process that there is, by pid."""
+    """Every process, by pid."""
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
     return {pid: stat for pid in pids if (stat := stat_of(pid)) is not None}
 
@@ -73,15 +73,15 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped the process (SIGSTOP): it lives, and does nothing until it is told to go on."""
+    """Whether the process is stopped (SIGSTOP): it is alive, and does nothing until it is continued."""
     stat = stat_of(pid)
     return stat is not None and stat.is_stopped
 
 
 def has_open(pid: int, file: os.stat_result, *, flocked: bool = False) -> bool | None:
-    """Whether the process has this file open, and `flocked`: with the lock on it, for good. None: we may not look.
+    """Whether the process has this file open, and `flocked`: with an exclusive lock. None: we may not inspect it.
 
-    Who only asks for a lock holds it for a moment, shared: that does not count.
+    A shared lock, which a mere check holds for a moment, does not count.
     """
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
@@ -90,7 +90,7 @@ def has_open(pid: int, file: os.stat_result, *, flocked: bool = False) -> bool |
     except OSError:
         return False
     for fd in descriptors:
-        # Descriptors come and go while we look.
+        # Descriptors come and go meanwhile.
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), file):
                 facts = Path(f"/proc/{pid}/fdinfo/{fd}").read_bytes() if flocked else b""
@@ -114,7 +114,7 @@ def _identity_of(pid: int) -> Identity:
 
 
 def pid_namespace() -> int:
-    """The number of the namespace that our pids count in: a container has one of its own, on the same boot."""
+    """The namespace of our pids: a container has one of its own, on the same boot."""
     return _pid_namespace_of(os.getpid())
 
 
@@ -124,7 +124,7 @@ def _pid_namespace_of(pid: int) -> int:
 
 
 def user(uid: int | None = None) -> str:
-    """The name of a user of this machine, of ours where none is given; the number where it has no name."""
+    """The name of a user of this machine, by default ours; the number where it has no name."""
     uid = os.geteuid() if uid is None else uid
     try:
         return pwd.getpwuid(uid).pw_name

@@ -1,8 +1,8 @@
-"""Every path of the data root, and of each whether it is durable.
+"""Every path of the data root, and whether each is durable.
 
 - `durable`: the truth, or part of it. Losing it loses something.
 - `projection`: derived from what is durable. It can be deleted, and is built again.
-- `ephemeral`: of use to the living processes only.
+- `ephemeral`: useful to living processes only.
 
 Where the root itself is: `locate`. This module names and checks; it writes nothing.
 """
@@ -66,7 +66,7 @@ class Attempt:
     stop = PathEntry("stop", "ephemeral")
 
     def start(self, number: int) -> Path:
-        """Durable. Whoever creates it owns the start with this number, the runner or recovery."""
+        """Durable. Its creator owns the start with this number: the runner or recovery."""
         return self.root / f"start-{number}"
 
 
@@ -101,7 +101,7 @@ class Layout:
     lock = PathEntry("runtime/lock", "ephemeral")
     place = PathEntry("runtime/root.json", "ephemeral")
     backlog_lock = PathEntry("runtime/backlog.lock", "ephemeral")
-    # What lets somebody in: no sandbox shows this folder.
+    # Tokens and keys: no sandbox shows this folder.
     secret = PathEntry("runtime/secret/", "ephemeral", on_demand=True)
     server = PathEntry("runtime/secret/server.json", "ephemeral")
     server_key = PathEntry("runtime/secret/server.key", "ephemeral")
@@ -127,7 +127,7 @@ class Layout:
 
     @property
     def definitions(self) -> Path:
-        """What was read of the task files, in the cache."""
+        """The cache of parsed task files."""
         return self.cache / "definitions.json"
 
     def attempt(self, attempt: str) -> Path:
@@ -145,12 +145,12 @@ class Layout:
         return (str(root.relative_to(top)),) if root != top and root.is_relative_to(top) else ()
 
     def inside(self, *parts: str) -> Path:
-        """Joins relative names below the root, and refuses every one that leads out of it, also through a symlink."""
+        """Joins relative names below the root; refuses any that leads out of it, also through a symlink."""
         names = [name for part in parts for name in part.split("/")]
         if not all(_is_plain(name) for name in names) or not names:
             raise PathEscapes(name="/".join(parts), root=self.root)
         path = self.root.joinpath(*names)
-        # Plain names without a symlink among them cannot lead out. This is asked for every attempt, all the time.
+        # Plain names without a symlink among them cannot lead out. This is called for every attempt, all the time.
         below = str(self.root)
         if any(os.path.islink(below := f"{below}/{name}") for name in names):
             real, top = os.path.realpath(path), os.path.realpath(self.root)
@@ -176,7 +176,7 @@ def _one_name(what: str, name: str) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """True for a name that a folder can hold: not empty, no dots that move, nothing that the kernel cannot take."""
+    """True for a name that a folder can hold: not empty, not `.` or `..`, nothing that the kernel refuses."""
     try:
         return name not in ("", ".", "..") and b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:
@@ -191,7 +191,7 @@ HOME_VARIABLE = "HOLDFAST_HOME"
 def _chosen_root(
     *, option: str | None = None, environ: Mapping[str, str] | None = None, configured: str | None = None
 ) -> tuple[str, str] | None:
-    """The shared data root that counts and where it was named; None: the repository's own.
+    """The shared data root that applies and where it was set; None: the repository's own.
 
     A variable that is set but empty counts as not set, as everywhere in Unix; an empty option or setting is a mistake.
     """
@@ -209,11 +209,11 @@ def locate(
     environ: Mapping[str, str] | None = None,
     configured: str | None = None,
 ) -> Layout:
-    """The data root of a repository, from its inputs alone: nothing is looked up.
+    """The data root of a repository, from its arguments alone, without any I/O.
 
     `repo` is the real path of the repository's top folder, and its identity among those that share a root. A path that
     begins with `~/` is below HOME; `configured` may be relative to the repository, where it is written. The others must
-    be absolute, so that the folder somebody happens to stand in never decides where the state is.
+    be absolute, so that the current folder never decides where the state is.
     """
     if not repo.is_absolute():
         raise InvalidName(what="The repository", name=str(repo), rule="its path must be absolute")
@@ -243,12 +243,12 @@ _SLUG_PART = re.compile(r"=([0-9a-f]{2})|_([a-z_])|(\+)|([a-z0-9.-])")
 
 
 def slug(name: str) -> str:
-    """A folder name for any text: different texts have different ones, also where letters' case does not count.
+    """A folder name for any text: different texts have different ones, even if case is ignored.
 
     Lower-case letters, digits, dots and dashes stay; `/` is `+`, `A` is `_a`, `_` is `__`, all else `=` and two
-    hexadecimal digits for each byte. No slug begins with a dot or a dash, or ends with a dot. `unslug` undoes it. One
-    that would be longer than 200 characters is cut, and ends with `~` and the text's SHA-256: it can no longer be
-    undone, and differs from every other one as surely as that hash does.
+    hexadecimal digits for each byte. No slug begins with a dot or a dash, or ends with a dot. `unslug` undoes it. A
+    slug longer than 200 characters is cut, and ends with `~` and the text's SHA-256: it can no longer be undone, and
+    differs from every other one as surely as that hash does.
     """
     text = "".join(map(_slug_part, name)) or "="
     if text[0] in ".-":
@@ -278,7 +278,7 @@ def _hexadecimal(char: str) -> str:
 
 
 def unslug(text: str) -> str:
-    """The text that a slug stands for."""
+    """The text of a slug."""
     found = b"".join(map(_unslug_part, _SLUG_PART.finditer(text)))
     try:
         name = found.decode("utf-8", "surrogatepass")

@@ -25,11 +25,11 @@ from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.records import attempt_folder
 
-# How many lives are killed at the n-th step; in which of them an agent dies first, and after which a runner, unseen.
+# How many lives are killed at the n-th step; in which of them an agent dies first, and after which a runner.
 AT_A_STEP, AGENT_DIES_IN, RUNNER_DIES_AFTER = 4, 2, 3
-# The first is killed when more than so many steps are done, at most; each later one after so many more.
+# The first is killed after at most this many steps; each later one after at most this many more.
 FIRST_MAX, MORE_MAX = 3, 2
-# Then one each is killed while a task is verified, landed, and brought into the checkout.
+# Then one each is killed while a task is verified, landed, and refreshed in the checkout.
 AT_A_POINT = (
     ("a verification", ("effect.verify.before", "verify.gate.before", "verify.gate.after", "effect.verify.after")),
     ("a landing", ("effect.land.before", "land.swap.before", "land.swap.after", "effect.land.after")),
@@ -38,9 +38,9 @@ AT_A_POINT = (
 # And one or two while they start, in the middle of their own recovery.
 YOUNG = ("append.*", "append.wal_replay_completed.before", "append.wal_replay_completed.after")
 EVERYTHING = 1_000_000
-# Only for what can never come: then the demo says so and ends.
+# Only for events that can no longer come: then the demo says so and ends.
 WAIT_S, POLL_S = 600.0, 0.03
-# What recovery did with what the life before left open.
+# What recovery did with each effect that the life before left open.
 WORDS = {
     "confirmed": "{} found done",
     "failed": "{} not begun",
@@ -75,7 +75,7 @@ class Lives:
     # -- the plan -----------------------------------------------------------------------------------------------------
 
     def live_and_die(self) -> int:
-        """Returns the code with which the last life ended."""
+        """Runs all lives; returns the exit code of the last one."""
         young = self.chance.sample(range(1, AT_A_STEP + 1), self.chance.randint(1, 2))
         self.allow(self.chance.randint(1, FIRST_MAX))
         self.start()
@@ -83,7 +83,7 @@ class Lives:
             self.await_step()
             if life == AGENT_DIES_IN:
                 name, number = self.kill_one("agent")
-                # The next agent continues at the last turn, and takes the step anew.
+                # The next agent continues at the last turn, and repeats the step.
                 self.await_redone(name, number)
             self.kill_run()
             if life == RUNNER_DIES_AFTER:
@@ -145,14 +145,14 @@ class Lives:
         self.sample.allow(lines)
 
     def await_step(self) -> None:
-        """Until somebody is in the middle of a step that may not end yet, with a living agent."""
+        """Waits until a living agent is in the middle of a step that may not end yet."""
         self.await_that(lambda: bool(self.held()), f"step {self.allowed + 1}")
 
     def await_redone(self, attempt: str, number: int) -> None:
         self.await_that(lambda: self.taken(attempt)[number] > 1, f"step {number} of {attempt}, a second time")
 
     def held(self) -> list[SampleStep]:
-        """The steps that wait to be allowed, of agents that are alive: none of these ends before it is."""
+        """The steps of living agents that wait to be allowed: none of them ends before that."""
         living = self.agents()
         waiting = self.sample.steps()[self.allowed :]
         return [step for step in waiting if step.attempt in living and living[step.attempt].pid == step.pid]
@@ -177,7 +177,7 @@ class Lives:
     # -- killing and starting -----------------------------------------------------------------------------------------
 
     def start(self, point: str = "") -> None:
-        """A life; with a point it kills itself with SIGKILL when it comes there."""
+        """Starts a life; with a point it kills itself with SIGKILL when it comes there."""
         log = disk.open_log(self.sample.log)
         try:
             self.run = subprocess.Popen(
@@ -190,7 +190,7 @@ class Lives:
             os.close(log)
 
     def remember(self) -> None:
-        """What is in the journal and the ledgers now must be there at the end, letter by letter."""
+        """Records what is in the journal and the ledgers now: it must be there at the end, byte for byte."""
         self.seen |= {ref for ref, _ in self.entries()}
         self.seen_turns |= set(self.turn_lines())
 
@@ -204,16 +204,16 @@ class Lives:
         self.count_death(f"in the middle of {where}")
         self.remember()
 
-    def count_death(self, told: str) -> None:
+    def count_death(self, where: str) -> None:
         assert self.run is not None
-        if (code := self.await_end(f"the kill {told}")) != -signal.SIGKILL:
-            raise Stuck(f"the kill {told}", f"`holdfast run` ended with code {code} before it")
+        if (code := self.await_end(f"the kill {where}")) != -signal.SIGKILL:
+            raise Stuck(f"the kill {where}", f"`holdfast run` ended with code {code} before it")
         self.kills["orchestrator"] += 1
         left = f"{len(self.sample.landed())} landed so far; left at work: {many(len(self.runners()), 'agent')}"
-        self.say(f"  kill -9  the orchestrator, pid {self.run.pid}, {told}: {left}")
+        self.say(f"  kill -9  the orchestrator, pid {self.run.pid}, {where}: {left}")
 
     def kill_one(self, what: str) -> tuple[str, int]:
-        """Kills the agent or the runner of a step that waits; a pidfd holds the process while it is identified."""
+        """Kills the agent or the runner of a waiting step; a pidfd holds the process while it is identified."""
         step = self.chance.choice(sorted(self.held(), key=lambda step: step.attempt))
         who = self.agents()[step.attempt] if what == "agent" else self.runners()[step.attempt][1]
         pidfd = os.pidfd_open(who.pid)
@@ -229,7 +229,7 @@ class Lives:
         return step.attempt, step.number
 
     def start_again(self, point: str = "") -> None:
-        """Starts the next life, and tells what it found."""
+        """Starts the next life, and prints what it found."""
         before, known = self.runners(), {ref.run for ref, _ in self.entries()}
         self.start(point)
         replay = self.await_replay(known)
@@ -244,7 +244,7 @@ class Lives:
         )
 
     def await_replay(self, known: set[str]) -> Entry | None:
-        """The entry by which a new life says that it has recovered; None where it ended before."""
+        """The entry by which a new life reports its recovery; None where it ended before."""
         assert self.run is not None
         deadline = monotonic() + WAIT_S
         while monotonic() < deadline:
@@ -258,7 +258,7 @@ class Lives:
         raise Stuck("the recovery of a new run", f"it has not ended within {WAIT_S:.0f} s")
 
     def end_all(self) -> None:
-        """Nothing of the demo is left alive."""
+        """Ends every process of the demo."""
         if self.run is not None:
             self.run.kill()
             self.run.wait()
@@ -268,7 +268,7 @@ class Lives:
 
 @contextlib.contextmanager
 def ending(lives: Lives) -> Iterator[None]:
-    """Whatever happens, also Ctrl-C and SIGTERM: what the demo began ends with it."""
+    """Ends what the demo began whatever happens, also on Ctrl-C and SIGTERM."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""The sample repository, its tasks, and the file outside of it in which every step of an agent leaves a line."""
+"""The sample repository, its tasks, and the file outside of it to which every step of an agent adds a line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.storage.files.modes import COMMON_FILE
 
 MAX_AGENTS = 4
 STEPS = 4
-# Each of these writes a file of its own, one line in each step; the names behind it must have landed first.
+# Each of these writes a file of its own, one line in each step; the tasks in its list must have landed first.
 PLAIN: dict[str, list[str]] = {
     "design": [],
     "login": [],
@@ -30,7 +30,7 @@ PLAIN: dict[str, list[str]] = {
 # Two that change the same file at the same time, a command, and one that needs a second attempt.
 OTHERS = ("title", "footer", "numbers", "answer")
 ALL = (*PLAIN, *OTHERS, "release")
-# How many lines the steps of all tasks leave when none is done twice.
+# How many lines the steps of all tasks add when none is done twice.
 ALL_STEPS = STEPS * len(PLAIN) + 2 + 2 + 1
 
 
@@ -65,8 +65,8 @@ class Sample:
         self.git("commit", "-q", "-m", "A page")
 
     def add_tasks(self) -> None:
-        """For a repository that has a data root."""
-        # The agents write to the file outside of their worktree, and need no server; both cost the demo its time.
+        """Adds the settings and the tasks, once the repository has a data root."""
+        # The agents write to the file outside of their worktree, and need no server; both would slow the demo down.
         values = {"max_agents": MAX_AGENTS, "max_resumes": 50, "sandbox": "none", "server": {"enabled": False}}
         disk.replace(self.layout.settings, msgspec.yaml.encode(values))
         for name, needed in PLAIN.items():
@@ -86,14 +86,14 @@ class Sample:
         disk.replace(self.layout.backlog_open / f"{name}.yaml", msgspec.yaml.encode(content))
 
     def _step(self, number: int, command: str) -> str:
-        """A turn that changes the tree, says so outside, and ends when its line is allowed, or the demo is gone."""
+        """A turn that changes the tree, adds its line, and ends when that line is allowed, or the demo is gone."""
         steps, allowed = shlex.quote(str(self._steps)), shlex.quote(str(self._allowed))
         line = f"echo $HOLDFAST_ATTEMPT {number} $PPID >> {steps}; own=$(wc -l < {steps})"
         wait = f'while read -r most < {allowed} && test "$own" -gt "$most" && kill -0 {os.getpid()} 2> /dev/null'
         return f"run {command}; {line}; {wait}; do sleep 0.05; done"
 
     def allow(self, lines: int) -> None:
-        """Steps up to this line of the file outside may end."""
+        """Lets the steps up to this line end."""
         disk.replace(self._allowed, f"{lines}\n".encode())
 
     def steps(self) -> list[SampleStep]:
@@ -107,7 +107,7 @@ class Sample:
         return git.run(*args, cwd=cwd or self.repo, env=env).line
 
     def environment(self, **more: str) -> dict[str, str]:
-        """For `holdfast` in there: what the user has set for theirs is left out."""
+        """The environment for `holdfast` in the sample, without the user's own settings."""
         ours = ("HOLDFAST_", "GIT_", "XDG_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {**kept, "HOME": str(self.folder), **more}

@@ -1,4 +1,4 @@
-"""What the demo counts at its end, in the journal, the attempts' folders, git, and the file outside of them."""
+"""Counts the results of the demo in the journal, the attempts' folders, git, and the file of steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Journalled = list[tuple[Ref, Entry]]
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """`figures` by name, as in the table; `problems`: what must not be, and is."""
+    """`figures` by name, as in the table; `problems`: what must not have happened."""
 
     figures: dict[str, str]
     problems: list[str]
@@ -37,9 +37,9 @@ def sums(lives: Lives, seconds: float) -> Sums:
         return Sums({}, [f"not landed: {', '.join(missing)}"])
     turns = len(set(lives.turn_lines()))
     lost, repeated, redone = _records_lost(lives, entries), _effects_repeated(lives, entries), _turns_redone(lives)
-    said = _check(lives)
+    output = _check(lives)
     problems = [f"lost: {each}" for each in lost] + [f"repeated: {each}" for each in repeated]
-    problems += _wrong_ending(lives, redone, said)
+    problems += _wrong_ending(lives, redone, output)
     counts = Counter(entry.decision_type for _, entry in entries)
     if counts["task_orphaned"] > lives.killed_attempts.total():
         problems.append(f"{counts['task_orphaned']} orphans, where {lives.killed_attempts.total()} were made")
@@ -56,7 +56,7 @@ def sums(lives: Lives, seconds: float) -> Sums:
         "effects repeated": f"{len(repeated)} of {sum(not entry.committed for _, entry in entries)}",
         "records lost": f"{len(lost)} of {len(lives.seen)} entries and {len(lives.seen_turns)} turns seen at a kill",
         "seconds": f"{seconds:.0f}",
-        "holdfast check": (said.splitlines() or ["nothing"])[-1],
+        "holdfast check": (output.splitlines() or ["nothing"])[-1],
     }
     return Sums(figures, problems)
 

@@ -1,6 +1,6 @@
 """A disk that can lose power after any operation.
 
-`recorder.Recorder` stands in for the kernel of `durable.disk`, carries every call out on a real folder and notes it.
+`recorder.Recorder` replaces the kernel of `storage.files.disk`, carries every call out on a real folder and notes it.
 `Crash` replays the first n calls into a model of what the platter must hold, what it may hold, and yields every disk
 that a power cut at that moment could leave:
 
@@ -9,7 +9,7 @@ that a power cut at that moment could leave:
 - of a folder, each entry made, moved or removed since the folder's last sync may be there or not;
 - a rename inside one folder is one change; across folders the old entry may outlive the new one, and syncing only the
   old folder may leave neither;
-- what a file's failed sync was to write is not written by a later one either, unless it was written anew.
+- what a file's failed sync was to write is not written by a later one either, unless it was written again.
 
 That allows more than any one filesystem does. Code that holds here relies on what POSIX promises and on nothing else.
 """
@@ -222,7 +222,7 @@ class Crash:
 
 
 def lay(disk: dict[str, bytes | None], into: Path) -> None:
-    """Makes a disk real in an empty folder."""
+    """Writes a disk into an empty folder."""
     kernel = Kernel()
     for path in sorted(disk):
         content = disk[path]

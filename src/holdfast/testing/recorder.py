@@ -1,4 +1,4 @@
-"""The recording half of the simulated disk: a kernel that carries out, writes down, fails on demand, or dies."""
+"""The recording half of the simulated disk: a kernel that carries calls out, records them, fails on demand, or dies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PowerCut(BaseException):
     """The machine is gone. Not an Exception, so that no handler of the program survives it."""
 
 
-# Folders are known by their path: their inode number may be that of a file that is gone.
+# Folders are identified by path: their inode number may be that of a removed file.
 FOLDER = -1
 PAGE = 256
 
@@ -39,8 +39,8 @@ class Call(msgspec.Struct, frozen=True):
 class File:
     """`durable` is certain. The pages in `dirty` were written since the last sync, and may each be kept or lost.
 
-    Those in `lost` were to be written by a sync that failed: memory has them still and calls them clean, so that no
-    later sync writes them, and nobody knows whether the disk has them.
+    Those in `lost` were to be written by a failed sync: memory still has them and counts them as clean, so no later
+    sync writes them, and whether the disk has them is unknown.
     """
 
     def __init__(self, durable: bytes = b"") -> None:
@@ -76,7 +76,7 @@ class File:
         self.dirty.clear()
 
     def _on_disk(self, page: int) -> bytes:
-        """What the disk has once all that is dirty has been written."""
+        """What the disk has once all dirty pages have been written."""
         return self._with(dict.fromkeys(self.dirty, True), page) if self.lost else self.content
 
     def variants(self, page: int, choose: Callable[[int], list[tuple[bool, ...]]]) -> list[bytes]:
@@ -103,13 +103,13 @@ class File:
 
 
 class Recorder(Kernel):
-    """Carries out and records. Calls outside `root`, and calls that change nothing, pass unrecorded.
+    """Carries out and records. Calls outside `root`, and calls that change nothing, are not recorded.
 
-    Opening what exists changes nothing, so no power cut falls there; but it can fail, and is counted by itself.
+    Opening an existing file changes nothing, so no power cut falls there; but it can fail, and is counted by itself.
 
-    A file's sync that is made to fail loses what it was to write, as on a real disk. The program reads it all the same,
-    from memory, until it has that forgotten. (Of a folder, all stays as it was: a filesystem that cannot write its own
-    tables stops altogether.)
+    A failed sync of a file loses what it was to write, as on a real disk. The program still reads it, from memory,
+    until the cache is dropped. (A folder stays as it was: a filesystem that cannot write its own tables stops
+    altogether.)
     """
 
     def __init__(self, root: Path, *, write_max: int | None = None) -> None:
@@ -140,14 +140,14 @@ class Recorder(Kernel):
         self._faults[index] = code
 
     def fail_open_at(self, index: int, code: int) -> None:
-        """Makes the opening of a file or folder that exists, number `index` of these, fail with an errno."""
+        """Makes the opening of an existing file or folder, number `index` of these, fail with an errno."""
         self._open_faults[index] = code
 
     def die_at(self, index: int) -> None:
         """Cuts the power in place of operation `index`."""
         self._faults[index] = None
 
-    # Each override: say what is about to happen (the fault stands before it), do it, note the outcome.
+    # Each override: check for a fault before the operation, do it, record it.
 
     def open(self, path: Path, flags: int, mode: int = 0o666, within: int | None = None) -> int:
         inside = self._relative(path)
@@ -184,7 +184,7 @@ class Recorder(Kernel):
         with self._on_file("truncate", fd, length):
             super().ftruncate(fd, length)
 
-    # A sync changes nothing that a living program can see: on the simulated disk it is only written down.
+    # A sync changes nothing that a living program can see: on the simulated disk it is only recorded.
 
     def fsync(self, fd: int) -> None:
         self._note_sync(fd)
@@ -198,13 +198,13 @@ class Recorder(Kernel):
 
     def forget_cached(self, fd: int) -> None:
         node, path = self._fds.get(fd, (FOLDER, ""))
-        # What another program made since (git, say) is not known here: neither its content nor what of it was synced.
+        # Files that another program made since (git, say) are unknown here: their content, and what of it was synced.
         if node not in self._made():
             return
         with self._mutex:
             self.calls.append(Call("forgotten", node, path))
             content = self._replayed(node).content
-            # By its descriptor's own entry, as it may be open for reading only, or have no name any more.
+            # Through /proc, as it may be open for reading only, or have no name any more.
             writing = super().open(Path(f"/proc/self/fd/{fd}"), os.O_WRONLY | os.O_TRUNC)
             try:
                 while content:
@@ -228,7 +228,7 @@ class Recorder(Kernel):
         return {call.node for call in itertools.chain(self.initial, self.calls) if call.kind == "create"}
 
     def _replayed(self, node: int) -> File:
-        """A file as memory has it and as the disk has it, after all operations so far."""
+        """A file in memory and on disk, after all operations so far."""
         file = File()
         for call in itertools.chain(self.initial, self.calls):
             if call.kind == "create" and call.node == node:

@@ -28,12 +28,12 @@ class LimitWatch:
     """Decides whether to stop the agent. Takes the time of its own clock as an argument; does no I/O.
 
     Its clock leaves out the time in which the runner itself is stopped: then the agent could not be heard, either.
-    `look_s`: the longest pause between two checks.
+    `check_s`: the longest pause between two checks.
     """
 
-    def __init__(self, limits: AttemptLimits, look_s: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, limits: AttemptLimits, check_s: float, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
-        self._awake = Awake(look_s + gap_of(limits.stall_timeout_s), clock)
+        self._awake = Awake(check_s + gap_of(limits.stall_timeout_s), clock)
         self._began = self._heard = self._awake.now()
         self._finished: float | None = None
         self._call: tuple[str, str] | None = None
