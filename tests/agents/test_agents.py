@@ -321,11 +321,11 @@ def test_variables_by_name_and_by_beginning() -> None:
 
 def test_tools_that_overlap_end_one_turn_and_long_texts_are_cut() -> None:
     talk = Conversation(3)
-    assert not talk.take(ToolStarted("a", "1")) and not talk.take(ToolStarted("b", "2"))
-    assert talk.state is TurnState.TOOL_USE and not talk.take(ToolEnded("1"))
-    assert talk.take(ToolEnded("unknown", output="x" * (TEXT_CHARS_MAX + 1))) and talk.state is TurnState.RUNNING
+    assert not talk.apply(ToolStarted("a", "1")) and not talk.apply(ToolStarted("b", "2"))
+    assert talk.state is TurnState.TOOL_USE and not talk.apply(ToolEnded("1"))
+    assert talk.apply(ToolEnded("unknown", output="x" * (TEXT_CHARS_MAX + 1))) and talk.state is TurnState.RUNNING
     assert talk.tools == ["a", "b"] and talk.traces[1]["output"].endswith("(cut)")
-    assert not talk.take(ToolEnded("2"))
+    assert not talk.apply(ToolEnded("2"))
     talk.next_turn()
     assert talk.turn == 4 and talk.traces == talk.tools == []
 

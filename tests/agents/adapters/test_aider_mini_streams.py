@@ -114,7 +114,7 @@ def test_a_command_that_submits_beside_its_work_is_a_turn() -> None:
         {"role": "assistant", "content": "All.", "extra": {"actions": [action]}},
         {"role": "exit", "content": "", "extra": {"exit_status": "Submitted"}},
     ]
-    turned = [talk.take(each) for line in lines for each in mini.read(msgspec.json.encode(line))]
+    turned = [talk.apply(each) for line in lines for each in mini.read(msgspec.json.encode(line))]
     assert turned.count(True) == 1 and talk.finished == Finished(True)
 
 
@@ -143,7 +143,7 @@ def test_no_order_of_words_stops_aiders_parser(lines: list[bytes], code: int) ->
     aider, talk = AiderStream(), Conversation(0)
     told = [each for line in lines for each in aider.read(line)] + list(aider.end(code))
     for each in told:
-        talk.take(each)
+        talk.apply(each)
         msgspec.json.encode(each)
     assert len(kinds(told, ToolStarted)) == len(kinds(told, ToolEnded))
     assert kinds(told, Finished), "it ended without a word"

@@ -45,7 +45,7 @@ def line(**record: Any) -> bytes:
 def ending(events: list[AgentEvent], code: int = 0) -> Ending:
     talk = Conversation(0)
     for event in events:
-        talk.take(event)
+        talk.apply(event)
     return judge(None, talk, code, is_wrapped=False).ending
 
 

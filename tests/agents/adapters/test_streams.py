@@ -213,7 +213,7 @@ def test_no_line_with_something_else_in_it_stops_a_parser(data: st.DataObject) -
         steps, other = data.draw(st.lists(st.integers(0, 50), max_size=6)), data.draw(JSON)
         given_line = msgspec.json.encode(_with(record, steps, other))
         for event in [*reader.read(given_line), *_hooked(reader, given_line)]:
-            talk.take(event)
+            talk.apply(event)
             msgspec.json.encode(event)
     last = list(reader.end(data.draw(st.integers(0, 255))))
     assert len(kinds(last, Finished)) <= 1 and not kinds(last, ToolStarted, ToolEnded, RateLimited)
@@ -242,11 +242,11 @@ def _hooked(reader: Any, given_line: bytes) -> list[AgentEvent]:
 def test_an_agent_that_talks_without_end_fills_no_memory() -> None:
     talk = Conversation(0)
     for number in range(20_000):
-        talk.take(Said("x" * 10_000))
-        talk.take(Spent(0.5, 1, 1))
-        talk.take(ToolStarted("Read", str(number), "y" * 10_000))
-        talk.take(ToolStarted("Read", "open", "y" * 10_000))
-        talk.take(ToolEnded(str(number), True, "z" * 10_000))
+        talk.apply(Said("x" * 10_000))
+        talk.apply(Spent(0.5, 1, 1))
+        talk.apply(ToolStarted("Read", str(number), "y" * 10_000))
+        talk.apply(ToolStarted("Read", "open", "y" * 10_000))
+        talk.apply(ToolEnded(str(number), True, "z" * 10_000))
     held = sum(len(value) for record in talk.traces for value in record.values() if isinstance(value, str))
     assert held < 2 * TURN_CHARS_MAX and len(talk.traces) < 2000 and len(talk.spends) <= SPENDS_MAX
     assert talk.pending.usd == 10_000 and talk.spent.tokens == 40_000

@@ -1,4 +1,4 @@
-// What a person can decide, and when: each decision is asked for again before it is sent.
+// The decisions that a person can make, and when. Each is confirmed in a dialog before it is sent.
 
 import { change, get, part, post } from "./api.js";
 import { openDialog } from "./dialog.js";
@@ -7,7 +7,7 @@ import { store } from "./store.js";
 import { taskLink, waitsToLand } from "./words.js";
 
 const OVER = ["CLOSED", "CANCELLED"];
-// What a task is parked as whose agent a person has stopped.
+// The `parked` of a task whose agent a person has stopped.
 export const STOPPED = "a person has stopped its agent";
 const known = (key) => [...new Set([...store.tasks.values()].flatMap((task) => task[key]).filter(Boolean))].sort();
 
@@ -31,7 +31,7 @@ export async function addTask() {
     yes: "Add",
     fields: [
       { name: "title", label: "Title", required: true, placeholder: "Fix the login page" },
-      { name: "goal", label: "Goal", kind: "area", rows: 5, hint: "What the agent is told. Without one the title has to do." },
+      { name: "goal", label: "Goal", kind: "area", rows: 5, hint: "The agent's instructions. Without a goal it gets the title." },
       { name: "agent", label: "Agent", half: true, list: known("agent"), hint: "Empty: as the settings say." },
       { name: "priority", label: "Priority", kind: "number", half: true, value: 5, min: "0", max: "1000", hint: "The smaller, the sooner." },
       { name: "verify", label: "Verify with", kind: "lines", rows: 2, hint: "Commands, one a line; all must pass before it lands." },
@@ -64,7 +64,7 @@ async function editTask(task) {
     budget_usd: is.budget_usd ?? null };
   return done(await openDialog({
     title: `Edit ${task.id}`,
-    words: "What is being worked on now goes on as it began; the change counts from the next attempt.",
+    words: "An attempt at work continues as it began; the change counts from the next attempt.",
     yes: "Save",
     fields: [
       { name: "title", label: "Title", value: before.title },
@@ -88,7 +88,7 @@ async function editTask(task) {
 async function rejectTask(task) {
   return done(await openDialog({
     title: `Reject ${task.id}?`,
-    words: "Nothing of it lands. The reason is what the agent is told if it tries again.",
+    words: "Nothing of it lands. The agent gets the reason if the task is tried again.",
     yes: "Reject", danger: true,
     fields: [{ name: "reason", label: "Reason", kind: "area", required: true }],
     act: (values) => post(`/tasks/${part(task.id)}/reject`, values),
@@ -101,7 +101,7 @@ export const waitingWords = (task) => `Its landing waits: you have changed ${tas
 async function sendBack(task) {
   return done(await openDialog({
     title: `Send ${task.id} back?`,
-    words: "Nothing of it lands. The reason is what the agent is told in its next attempt.",
+    words: "Nothing of it lands. The agent gets the reason in its next attempt.",
     yes: "Send back", danger: true,
     fields: [{ name: "reason", label: "Reason", kind: "area", required: true }],
     act: (values) => post(`/tasks/${part(task.id)}/retry`, values),
@@ -124,7 +124,7 @@ async function resolveTask(task) {
     words: `It is parked, because only a person can know: ${task.parked}`,
     yes: "Decide",
     fields: [{ name: "decision", label: "Decision", kind: "choice", value: "retry", options: [
-      ["happened", "It happened: go on as if it was done"], ["retry", "It did not happen: do it again"],
+      ["happened", "It happened: continue as if it was done"], ["retry", "It did not happen: do it again"],
       ["abandon", "Give it up"]] }],
     act: (values) => post(`/tasks/${part(task.id)}/resolve`, values),
   }), `${task.id}: decided.`);
@@ -133,7 +133,7 @@ async function resolveTask(task) {
 export async function undoTo(attempt, turn) {
   return done(await openDialog({
     title: turn ? `Undo back to turn ${turn}?` : "Undo everything?",
-    words: `The worktree of ${attempt} is put back to ${turn ? `how turn ${turn} left it` : "where it began"}. What stands there now is saved first.`,
+    words: `The worktree of ${attempt} is put back to ${turn ? `how turn ${turn} left it` : "where it began"}. Its present content is saved first.`,
     yes: "Undo", danger: true,
     act: () => post(`/attempts/${part(attempt)}/undo`, { turn }),
   }), `${attempt}: undone.`);
@@ -154,7 +154,7 @@ export async function forkAt(attempt, turn, isOver) {
 export async function stopAgent(agent) {
   const answer = await openDialog({
     title: `Stop ${agent.attempt}?`,
-    words: "Its process is ended. The turns it has completed are kept, and can be gone on with.",
+    words: "Its process is ended. Completed turns are kept, and the attempt can be resumed.",
     yes: "Stop", danger: true,
     act: () => post(`/agents/${part(agent.attempt)}/stop`),
   });
@@ -168,15 +168,15 @@ export function actionsOf(task) {
   const asks = ["PENDING_APPROVAL", "PLANNED"].includes(task.state) && !task.parked;
   if (asks) {
     found.push(["Approve", decision("approve", (each) => `Approve ${each.id}?`,
-      task.state === "PLANNED" ? "The plan is taken, and work begins." : "What was verified lands on the branch.", "Approve", "approved"), "primary"]);
+      task.state === "PLANNED" ? "The plan is accepted, and work begins." : "What was verified lands on the branch.", "Approve", "approved"), "primary"]);
     found.push(["Reject", rejectTask, ""]);
   }
   if (task.parked === STOPPED) {
-    found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its attempt goes on where it was stopped, or where it was put back to.", "Resume", "goes on"), "primary"]);
+    found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its attempt continues where it was stopped, or from the turn that it was put back to.", "Resume", "goes on"), "primary"]);
   } else if (task.parked) found.push(["Resolve", resolveTask, "primary"]);
   if (task.state === "FAILED" && !task.parked) {
     found.push(["Retry", decision("retry", (each) => `Retry ${each.id}?`, "It is opened again, and gets a new attempt.", "Retry", "opened again"), "primary"]);
-    if (task.attempt) found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its last attempt goes on where it ended.", "Resume", "goes on"), ""]);
+    if (task.attempt) found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its last attempt continues where it ended.", "Resume", "goes on"), ""]);
   }
   if (waitsToLand(task)) {
     found.push(["Send back", sendBack, "primary"]);
@@ -185,7 +185,7 @@ export function actionsOf(task) {
   if (!OVER.includes(task.state)) found.push(["Edit", editTask, ""]);
   if (!OVER.includes(task.state)) {
     found.push(["Cancel", decision("cancel", (each) => `Cancel ${each.id}?`,
-      "Whatever works on it is ended. This cannot be taken back; its work so far is kept.", "Cancel the task", "cancelled", true), "danger"]);
+      "The agent that works on it is ended. This cannot be undone; the work so far is kept.", "Cancel the task", "cancelled", true), "danger"]);
   }
   return found;
 }

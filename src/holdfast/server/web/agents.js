@@ -1,4 +1,4 @@
-// Who works now, on what, and how it goes.
+// The agents at work: their tasks and progress.
 
 import { stopAgent } from "./actions.js";
 import { get } from "./api.js";
@@ -29,7 +29,7 @@ export function agents(root, query, signal) {
     }
   }
 
-  // A card is made anew only when it says something else, so that its button keeps the focus.
+  // A card is replaced only when its content changes, so that its button keeps the focus.
   function paint(found) {
     if (!found.length) {
       nodes.clear();
@@ -101,7 +101,7 @@ function update(parts, agent) {
   put(parts.facts, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-// A worker elsewhere tells only what it says itself. Of ours a tool is shown as such only while it runs.
+// A remote worker shows only what it reports. A tool of our agents is shown as running only while it runs.
 function toolOf(agent) {
   if (agent.retrying) return ["Does not reach its model, and tries again", h("span", { class: "warn-text" }, cut(agent.retrying, 120))];
   if (agent.remote) return ["Says", cut(agent.tool, 60) || "–"];

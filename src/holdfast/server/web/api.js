@@ -1,5 +1,5 @@
-// Requests. The token is in sessionStorage: it is gone with the tab, and is never part of an address that is kept.
-// Another tab of this browser gets it from one that has it, by a channel that only pages of this server hear.
+// Requests. The token is in sessionStorage: it is removed with the tab, and never part of an address that is kept.
+// Another tab of this browser gets it from one that has it, over a channel that only pages of this server can join.
 
 const KEY = "holdfast-token";
 const TRIES = 3;
@@ -19,12 +19,12 @@ export function takeToken() {
 export const token = () => sessionStorage.getItem(KEY) || "";
 export const setToken = (text) => sessionStorage.setItem(KEY, text.trim());
 export const dropToken = () => sessionStorage.removeItem(KEY);
-// Asks the other tabs, now and for as long as this one has none; `take` is told when one has come.
+// Asks the other tabs for a token until one answers; then calls `take`.
 export function askTabs(take) {
   wanted = take;
   if (!token()) tabs.postMessage({ wants: true });
 }
-// For tabs that wait for one: the server has taken this one.
+// Sends a token that the server has accepted to the tabs that wait for one.
 export const offerToken = () => tabs.postMessage({ token: token() });
 tabs.addEventListener("message", ({ data }) => {
   if (data.wants && token()) offerToken();
@@ -32,11 +32,11 @@ tabs.addEventListener("message", ({ data }) => {
   setToken(data.token);
   wanted();
 });
-// Told when the server no longer takes the token.
+// Called when the server no longer accepts the token.
 export const onRefused = (work) => { ask = work; };
 
-// After a restart the server has other tokens. A page that was signed in makes its new one of a key, once the server has
-// proved that it knows the key, too: whoever took the port meanwhile does not. The key is in memory only, where no other
+// After a restart the server has other tokens. A page that was signed in derives its new one from a key, once the server has
+// proved that it knows the key, too: a process that took the port meanwhile does not. The key is in memory only, where no other
 // page of this address can read it, and is never sent.
 let key = null;
 let renewing = null;
@@ -76,7 +76,7 @@ export async function authorised(path, more, options) {
   for (let again = false; ; again = true) {
     const used = token();
     const answer = await fetched(path, { ...options, headers: headers(more) });
-    // Somebody may sign in while an answer to the token before is still on its way: it is not about the new one.
+    // A person may sign in while an answer to the previous token is still on its way: it does not concern the new one.
     answer.isOfToken = () => used === token();
     if (answer.status !== 401 || again || !await renewed(used)) return answer;
   }
@@ -117,7 +117,7 @@ export function query(values) {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
-// The answer itself, for who wants to know more of it than its content.
+// The whole response, for callers that need more than its content.
 export async function answered(path, values, signal) {
   const answer = await authorised(path + query(values), {}, { signal });
   if (!answer.ok) throw await refusal(answer);
@@ -130,10 +130,10 @@ export async function get(path, values, signal) {
   return kind.includes("json") ? answer.json() : answer.text();
 }
 
-// Unlike `randomUUID`, this is there over plain HTTP, too.
+// Unlike `randomUUID`, this works over plain HTTP, too.
 const freshKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
 
-// A change has one key for all its tries: one that was carried out but not answered is not carried out again.
+// A change has one key for all its tries: one that was carried out without an answer is not carried out again.
 export async function change(method, path, body, more) {
   const once = freshKey();
   for (let attempt = 1; ; attempt += 1) {

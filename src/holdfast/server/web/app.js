@@ -64,13 +64,13 @@ function signIn(words) {
   put(view, h("form", { class: "sign-in", onsubmit: (event) => {
     event.preventDefault();
     if (!input.value.trim()) return;
-    // The server may be elsewhere by now: its token is nothing for whoever answers here.
+    // The server may be elsewhere by now: another process that answers here must not get its token.
     const address = /^https?:\/\/\S+/.exec(input.value.trim());
     if (address && new URL(address[0]).origin !== location.origin) {
       location.href = address[0];
       return;
     }
-    // What was copied may be the whole address.
+    // A person may have copied the whole address.
     setToken((/token=([^&\s]+)/.exec(input.value) || ["", input.value])[1]);
     begin();
   } },
@@ -141,7 +141,7 @@ let begun = false;
 async function begin() {
   makeNav();
   if (begun) {
-    // A stream that was refused does not come back by itself: with another token everything begins anew.
+    // A refused stream does not reconnect by itself: with another token everything is loaded again.
     location.reload();
     return;
   }
@@ -177,7 +177,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 setInterval(tick, 5000);
 theme();
-// A tab that was opened from another one is signed in as that is; only where nobody answers a person is asked.
+// A tab that was opened from another one gets its token; a person is asked only where no tab answers.
 const ASK_MS = 400;
 const has = takeToken();
 askTabs(begin);

@@ -1,4 +1,4 @@
-// The board: a column for each kind of state. Only as many cards as somebody looks at are in the page.
+// The board: a column for each kind of state. Only the visible cards are in the page.
 
 import { addTask, buttonsFor, waitingWords } from "./actions.js";
 import { announce, cut, debounce, h, nothing, paced, put } from "./dom.js";
@@ -76,7 +76,7 @@ export function board(root, query, signal) {
     if (focused) tabs.querySelector("[aria-pressed=true]").focus();
   }
 
-  // Cards are kept while they say the same, and moved only when their order changes: focus and hover stay.
+  // Cards are kept while their content stays, and moved only when their order changes: focus and hover stay.
   function fill({ list, number, more }, tasks, most) {
     const nodes = tasks.slice(0, most).map(cardOf);
     const same = nodes.length === list.children.length && nodes.every((node, place) => list.children[place] === node);

@@ -1,4 +1,4 @@
-// What it costs: by day, agent, model and task, and what cost more than was to be expected.
+// Costs by day, agent, model and task, and those that were higher than expected.
 
 import { get } from "./api.js";
 import { cut, failed, h, nothing, paced, put } from "./dom.js";
@@ -19,7 +19,7 @@ export function costs(root, query, signal) {
     const [days, byAgent, byModel, byTask, odd] = answers;
     paintTiles(parts.tiles, days.value, byAgent.value);
     paintAnomalies(parts.anomalies, odd);
-    // What was looked at in a table stays open.
+    // An open table stays open.
     const opened = [...parts.plots.querySelectorAll("details")].map((each) => each.open);
     const spent = (byAgent.value && byAgent.value.rows.length) || (days.value && days.value.days.some((day) => day.usd > 0 || day.turns > 0));
     if (!spent && answers.slice(0, 4).every((each) => each.status === "fulfilled")) {

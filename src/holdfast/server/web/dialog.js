@@ -1,8 +1,8 @@
-// A dialog for every change: what will happen, what it needs to know, and the server's sentence if it refuses.
+// A dialog for every change: what will happen, its input fields, and the server's sentence if it refuses.
 
 import { h, put } from "./dom.js";
 
-// `fields`: {name, label, kind, value, hint, required, options, list}. `act` gets the values; what it throws is shown.
+// `fields`: {name, label, kind, value, hint, required, options, list}. `act` gets the values; an error that it throws is shown.
 export function openDialog({ title, words, fields = [], yes, danger = false, act }) {
   return new Promise((settle) => {
     const problem = h("p", { class: "notice bad", role: "alert", hidden: true });

@@ -87,13 +87,13 @@ export function toast(words, kind = "") {
   setTimeout(() => node.remove(), kind === "bad" ? 15000 : 5000);
 }
 
-// What a part shows while it has nothing: a sentence, and where it helps, what to type.
+// Shown while a part is empty: a sentence, and where it helps, what to type.
 export function nothing(title, words, ...more) {
   return h("div", { class: "nothing" }, h("h2", {}, title), words && h("p", {}, words), ...more);
 }
 
 export function failed(error, what) {
   const missing = error.status === 404 && error.code === "no_such_path";
-  const words = missing ? `This server does not tell ${what}.` : error.message;
+  const words = missing ? `This server does not provide ${what}.` : error.message;
   return h("p", { class: missing ? "faint" : "notice bad", role: missing ? undefined : "alert" }, words);
 }

@@ -1,4 +1,4 @@
-// Each verification of a task, gate by gate: how it came out, and what it printed.
+// Each verification of a task, gate by gate: its result and its output.
 
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, put } from "./dom.js";
@@ -17,7 +17,7 @@ export function gates(panel, state, signal) {
       const { verdicts } = await get("/quality", { task: state.id, limit: LIMIT }, signal);
       const wanted = (state.view.definition || {}).verify || [];
       const words = JSON.stringify([verdicts, wanted, state.view.unchecked]);
-      // What a person has opened stays open while nothing changes.
+      // Parts that a person has opened stay open while nothing changes.
       if (words === shown) return;
       shown = words;
       put(panel, verdicts.length ? h("ol", { class: "verdicts" }, verdicts.map((each) => verdict(each, signal))) : unjudged(wanted, state.view.unchecked));
@@ -31,7 +31,7 @@ export function gates(panel, state, signal) {
 
 function unjudged(wanted, unchecked) {
   if (unchecked) return [nothing("Not judged yet", ""), noGate()];
-  const others = wanted.length ? "These will judge what is made, and those of the settings, where there are any:" : "It has no gates of its own; those of the settings count.";
+  const others = wanted.length ? "These gates will judge the result, and those of the settings, where there are any:" : "It has no gates of its own; those of the settings count.";
   return nothing("Not judged yet", others, wanted.length > 0 && h("pre", { class: "typed" }, wanted.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join("\n")));
 }
 

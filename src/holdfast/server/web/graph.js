@@ -1,4 +1,4 @@
-// The graph of what depends on what, and what is part of what.
+// The graph of dependencies and subtasks.
 
 import { get } from "./api.js";
 import { cut, debounce, failed, h, nothing, paced, put, s } from "./dom.js";
@@ -7,7 +7,7 @@ import { store } from "./store.js";
 import { STATES, taskLink, toneOf } from "./words.js";
 
 const NODES_MAX = 300;
-// Units of the drawing for each pixel: beyond it nobody can read what the boxes say.
+// Units of the drawing for each pixel: beyond it the boxes are not readable.
 const READABLE = 1.5;
 const WORKING = ["CLAIMED", "IN_PROGRESS", "DONE"];
 const PLAIN = ["CLOSED", "CANCELLED", "OPEN"];
@@ -77,7 +77,7 @@ function fromTasks() {
   return { nodes, edges, total: nodes.length };
 }
 
-// An edge leads from what waits to what it waits for, and from a part to its whole: what it leads to stands left.
+// An edge leads from a task to its dependency, and from a subtask to its parent: its target is on the left.
 function choose(data, wanted, withClosed) {
   const all = new Map(data.nodes.map((node) => [node.id, node]));
   const edges = data.edges.filter((edge) => all.has(edge.from) && all.has(edge.to)).map((edge) => ({ kind: edge.kind, ends: [edge.to, edge.from] }));

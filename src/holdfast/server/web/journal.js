@@ -1,4 +1,4 @@
-// The journal as it stands, newest first, and whether its chain holds.
+// The journal, newest first, and whether its chain is intact.
 
 import { get } from "./api.js";
 import { cut, debounce, failed, h, nothing, paced, put } from "./dom.js";
@@ -38,7 +38,7 @@ export function journal(root, query, signal) {
     again.disabled = false;
   }
 
-  // One at a time: while somebody else's is under way, it is asked for again.
+  // One check at a time: while another one runs, the request is repeated.
   async function verified() {
     for (;;) {
       try {
@@ -74,7 +74,7 @@ export function journal(root, query, signal) {
       next = found.next;
       put(foot, next ? h("button", { type: "button", class: "quiet show-more", onclick: () => page(false) }, "Older entries")
         : rows.children.length ? h("p", { class: "faint" }, "This is where it begins.")
-          : nothing("No entry fits", newest || task.value || kind.value ? "Take a filter away." : "Every decision is written here before it is carried out."));
+          : nothing("No entry fits", newest || task.value || kind.value ? "Remove a filter." : "Every decision is written here before it is carried out."));
     } catch (error) {
       if (error.name !== "AbortError") put(foot, failed(error, "the journal"));
     }

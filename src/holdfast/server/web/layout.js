@@ -1,4 +1,4 @@
-// Where the nodes of a graph stand: in layers, what comes first to the left, with few crossings. An edge that passes a
+// Positions of the nodes of a graph: in layers from left to right, with few crossings. An edge that passes a
 // layer has a slot of its own there, between the nodes, so that it runs behind none of them.
 
 export const NODE = { width: 210, height: 44, gapX: 70, gapY: 16 };
@@ -6,7 +6,7 @@ const SLOT = 12;
 const SWEEPS = 4;
 
 // `nodes`: ids; `edges`: [from, to], from comes first. Returns a Map of id → {x, y}, the size of it all, and for each edge
-// the points that it goes through: from point to point either straight along a layer or through the gap between two.
+// its points: from point to point either straight along a layer or through the gap between two.
 export function layered(nodes, edges) {
   const ids = new Set(nodes);
   const known = edges.map(([from, to]) => from !== to && ids.has(from) && ids.has(to));
@@ -51,7 +51,7 @@ function slots([from, to], number, rank, layers) {
   return [...chain, right];
 }
 
-// Each layer is as high as what is in it, and stands in the middle.
+// Each layer is as high as its content, and centred.
 function stacked(layers, ids) {
   const high = (id) => (ids.has(id) ? NODE.height + NODE.gapY : SLOT);
   const heights = layers.map((layer) => layer.reduce((sum, id) => sum + high(id), 0));
@@ -67,7 +67,7 @@ function stacked(layers, ids) {
   return [places, tallest];
 }
 
-// Through the middle of what is free: each box has its gap below it, and none above.
+// Through the middle of the free space: each box has its gap below it, and none above.
 function route(chain, [from], places) {
   if (chain.length < 2) return [];
   const found = [];
@@ -90,7 +90,7 @@ function route(chain, [from], places) {
   return from === first ? found : found.reverse();
 }
 
-// The longest way to each node; what is in a circle counts from where it was met first.
+// The longest path to each node; a node in a cycle counts from where it was met first.
 function ranks(nodes, next, before) {
   const rank = new Map(nodes.map((id) => [id, 0]));
   const missing = new Map(nodes.map((id) => [id, before.get(id).length]));
@@ -129,7 +129,7 @@ function untangle(layers, next, before) {
   }
 }
 
-// What has no neighbour stands in a block below.
+// Nodes without a neighbour are in a block below.
 function loose(ids, places, top, columns) {
   const wide = Math.max(columns, Math.min(6, Math.ceil(Math.sqrt(ids.length / 2))), 1);
   ids.forEach((id, place) => places.set(id, {

@@ -1,5 +1,5 @@
-// What an agent says and does, as it comes: its typed events, or the bytes that it printed. The newest part of it;
-// what came before is asked for page by page.
+// An agent's output, live: its typed events, or the bytes that it printed. The newest part of it;
+// earlier parts are loaded page by page.
 
 import { answered, get, part } from "./api.js";
 import { failed, h, nothing, plain, put } from "./dom.js";
@@ -9,7 +9,7 @@ import { follow } from "./stream.js";
 const PAGE = 200;
 const TAIL = 65536;
 const PIECE = 16384;
-// How much is kept in the page; what falls out at the top can be asked for again.
+// How much is kept in the page; what is removed at the top can be loaded again.
 const NODES_MAX = 2000;
 const CHARS_MAX = 300000;
 const HIDDEN_MS = 2000;
@@ -17,7 +17,7 @@ const ESCAPES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u00
 
 export function output(panel, state, signal) {
   if (!state.attempt) {
-    put(panel, nothing("No output yet", "What the agent says is here as soon as one works on it."));
+    put(panel, nothing("No output yet", "The agent's output is here as soon as one works on it."));
     return undefined;
   }
   const box = h("div", { class: "output", tabindex: "0", "aria-label": "Output", role: "log", "aria-live": "off" });
@@ -30,7 +30,7 @@ export function output(panel, state, signal) {
     pause.textContent = is ? "Follow the end" : "Pause scrolling";
     if (!is) box.scrollTop = box.scrollHeight;
   };
-  // Who scrolls back wants to read; who scrolls to the end wants to follow.
+  // A person who scrolls back reads; one who scrolls to the end follows.
   box.addEventListener("scroll", () => {
     const end = box.scrollHeight - box.scrollTop - box.clientHeight < 30;
     if (end === paused && box.scrollHeight > box.clientHeight) set(!end);
@@ -56,11 +56,11 @@ export function output(panel, state, signal) {
   return undefined;
 }
 
-// Both ways to show it are read alike: the last page, the pages before it on demand, and what comes, from where the
+// Both views are read alike: the last page, the pages before it on demand, and new output, from where the
 // last page ended. `way`: path, last(signal) and earlier(cursor, signal) → { nodes, before, after, over }, take(event)
 // → nodes.
 async function live(way, { box, tell, isPaused, signal, refuse }) {
-  // Groups of nodes, each with the place that it begins at: what is taken out at the top is found again by it.
+  // Groups of nodes, each with its start cursor, by which groups that are removed at the top are found again.
   const groups = [];
   let ended = false;
   let stream = null;
@@ -74,7 +74,7 @@ async function live(way, { box, tell, isPaused, signal, refuse }) {
       earlier.after(...page.nodes);
       groups.unshift({ begins: page.before, nodes: page.nodes });
       shown();
-      // What was read stays where it was.
+      // Keeps the scroll position of the text that was read.
       box.scrollTop = held + box.scrollHeight - from;
     } catch (error) {
       if (error.name !== "AbortError") tell(error.message);
@@ -128,7 +128,7 @@ async function live(way, { box, tell, isPaused, signal, refuse }) {
       return false;
     },
   }, place);
-  // It takes one of the few connections that a browser has: who is not looked at gives it back, and goes on there.
+  // It uses one of the few connections that a browser has: a hidden page gives it back, and continues there later.
   const seen = () => {
     clearTimeout(timer);
     if (document.hidden) timer = setTimeout(pauseStream, stream ? HIDDEN_MS : 0);
@@ -180,7 +180,7 @@ function bytesOf(attempt) {
   const page = async (values, signal) => {
     const answer = await answered(path, { tail: TAIL, ...values }, signal);
     const begins = Number(answer.headers.get("x-output-start"));
-    // Nobody needs to know here whether it is over: then the stream says so at once.
+    // Whether it is over need not be known here: the stream says so at once.
     return { nodes: nodes(await answer.text()), before: begins ? String(begins) : "", after: answer.headers.get("x-output-end"), over: false };
   };
   return {

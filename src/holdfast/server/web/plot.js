@@ -1,4 +1,4 @@
-// Plots in SVG, drawn to the width there is, each with its figures in a table behind it.
+// Plots in SVG, drawn to the available width, each with its figures in a table behind it.
 
 import { cut, h, put, s } from "./dom.js";
 
@@ -11,7 +11,7 @@ const observer = new ResizeObserver((changes) => {
   }
 });
 
-// `draw(width)` returns an svg. The table says the same for those who do not see it.
+// `draw(width)` returns an svg. The table has the same figures for screen readers.
 function figure(title, draw, head, rows) {
   const stage = h("div", { class: "plot-stage" });
   stage.draw = (width) => put(stage, draw(Math.max(width, 240)));

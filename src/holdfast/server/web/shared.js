@@ -1,15 +1,15 @@
 // One stream of events for all tabs of a browser, which has only six connections to a server.
 //
-// Who holds the lock follows the server, and tells the others. Each tab knows its own place, so whoever gets the lock
-// when its holder is gone goes on exactly there; what is told twice on the way is passed over by `store`.
+// The tab that holds the lock follows the server, and forwards events to the others. Each tab knows its own cursor, so the
+// next holder continues exactly there; `store` skips events that come twice.
 
 import { follow } from "./stream.js";
 
 const ALIVE_MS = 5000;
-// A holder that is silent for so long is asleep, as tabs on a phone may be: the lock is taken from it.
+// A holder that is silent for this long is asleep, as tabs on a phone may be: the lock is taken from it.
 const SILENT_MS_MAX = 20000;
 
-// Over plain HTTP from elsewhere there are no locks: each tab follows for itself, and only while it is seen.
+// Over plain HTTP from another machine there are no locks: each tab follows for itself, and only while it is visible.
 export const canShare = Boolean(navigator.locks);
 
 export function placeOf(id) {
@@ -21,7 +21,7 @@ export function isBefore([run, seq], [otherRun, otherSeq]) {
   return run < otherRun || (run === otherRun && seq < otherSeq);
 }
 
-// Hears of events from here on; `join` begins to take part. `told` is that of `follow`, and gap().
+// Receives events from here on; `join` begins to take part. `told` is that of `follow`, and gap().
 export function shared(name, told) {
   const channel = new BroadcastChannel(name);
   let cursor = "";
@@ -30,7 +30,7 @@ export function shared(name, told) {
   let state = null;
   let heard = 0;
   let timer = 0;
-  // What is told before this tab knows its place.
+  // Events that arrive before this tab knows its cursor.
   let early = [];
 
   const say = (kind, ...given) => channel.postMessage({ kind, given });
@@ -76,7 +76,7 @@ export function shared(name, told) {
     else if (early) early.push(data);
   });
 
-  // Until it is refused, has to leave, or somebody else has taken the lock.
+  // Until it is refused, has to leave, or another tab has taken the lock.
   function lead(signal) {
     return new Promise((done) => {
       const end = () => {
@@ -100,7 +100,7 @@ export function shared(name, told) {
     } catch (error) {
       if (error.name !== "AbortError") throw error;
       if (signal.aborted) return;
-      // Somebody took it from here: this tab has slept, and waits for its turn like the others.
+      // Another tab took the lock: this one has slept, and waits for its turn like the others.
       if (stream) stream.close();
       stream = null;
       queue(signal, false);

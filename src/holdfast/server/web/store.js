@@ -1,11 +1,11 @@
-// What the page knows: the tasks, who works, where the stream is. Views listen; one worker keeps it up to date.
+// The state of the page: the tasks, the agents, the stream's cursor. Views listen; one worker keeps it up to date.
 
 import { get, part } from "./api.js";
 import { canShare, isBefore, placeOf, shared } from "./shared.js";
 import { follow } from "./stream.js";
 
 const PAGE = 1000;
-// Above so many changed tasks the list is cheaper than each of them.
+// Above this number of changed tasks the list is cheaper than each of them.
 const SINGLE_MAX = 12;
 const REST_MS = 200;
 const FULL_REST_MS = 1500;
@@ -13,7 +13,7 @@ const FULL_REST_MS = 1500;
 const HIDDEN_MS = canShare ? 60000 : 2000;
 const AGAIN_MS = 3000;
 const STATUS_MS = 2000;
-// What is done to the repository by hand is told by no event.
+// No event reports what a person does to the repository by hand.
 const IDLE_STATUS_MS = 15000;
 
 const EMPTY = { title: "", role: "", priority: 5, labels: [], agent: "", model: "", attempt: "", attempts: 0, turns: 0,
@@ -39,15 +39,15 @@ class Store extends EventTarget {
   #statusTimer = 0;
   #paused = "";
 
-  // The agent of each attempt that is known.
+  // The agent of each known attempt.
   #workers = new Map();
 
   get operates() { return this.me.role === "operator"; }
 
-  // Who works on a task, or has done so last: the list tells only of those who still do.
+  // The agent of a task, now or last: the list has only those at work.
   agentOf(task) { return task.agent || this.#workers.get(task.attempt) || ""; }
 
-  // What has become of a task's landing, where that is not on its branch any more.
+  // A task's lost landing, if it is no longer on its branch.
   lostOf(id) { return ((this.status || {}).lost || []).find((each) => each.task === id); }
 
   on(kind, work, signal) { this.addEventListener(kind, (event) => work(event.detail), { signal }); }
@@ -59,8 +59,8 @@ class Store extends EventTarget {
       if (error.status === 401) throw error;
       return { role: "operator" };
     });
-    // Who may see the same shares a stream. It is heard before the place is read, and the place is read before the
-    // lists: what happens in between is told, and read again.
+    // Tabs with the same rights share a stream. It is opened before the cursor is read, and the cursor is read before the
+    // lists: events in between arrive, and are read again.
     if (canShare) this.#shared = shared(`holdfast-events-${this.me.role}-${this.me.task || ""}`, this.#told());
     await this.readStatus();
     const cursor = (this.status && this.status.cursor) || "";
@@ -118,14 +118,14 @@ class Store extends EventTarget {
     };
   }
 
-  // Something may have been missed: all of it is read anew.
+  // Events may have been missed: everything is read again.
   async #again() {
     this.#full = true;
     this.tell("again");
     this.#work();
     await this.readStatus().catch(() => {});
     const cursor = this.status && this.status.cursor;
-    // Another journal under the same address: what it tells would for ever seem to be old.
+    // Another journal under the same address: its events would always seem old.
     if (cursor && isBefore(placeOf(cursor), [this.#place[0], 0])) {
       this.#place = placeOf(cursor);
       if (this.#stream) this.#stream.restart(cursor);
@@ -137,7 +137,7 @@ class Store extends EventTarget {
     this.tell("connection", this.connection);
   }
 
-  // Nobody looks: the follower's place is given to somebody else until they do.
+  // The page is hidden: another tab may follow until it is visible again.
   #seen() {
     clearTimeout(this.#hidden);
     if (document.hidden) {
@@ -176,7 +176,7 @@ class Store extends EventTarget {
     this.#work();
   }
 
-  // The only one who writes to `tasks`, and one step at a time: an older answer never covers a newer one.
+  // The only writer of `tasks`, one step at a time: an older answer never replaces a newer one.
   async #work() {
     if (this.#busy) return;
     this.#busy = true;

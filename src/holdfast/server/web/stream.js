@@ -3,12 +3,12 @@
 import { authorised, query, refusal } from "./api.js";
 
 const WAIT_MS_MAX = 15000;
-// The server says something at least every 15 seconds.
+// The server sends something at least every 15 seconds.
 const SILENT_MS_MAX = 40000;
-// A stream that opens and ends so often without a word is stuck: its cursor may be one that nobody knows any more.
+// A stream that opens and ends this often without an event is stuck: the server may no longer know its cursor.
 const BARREN_MAX = 5;
 
-// Takes pieces of a stream and tells its events. Lines may end with \n, \r\n or \r, anywhere in a piece.
+// Parses pieces of a stream into events. Lines may end with \n, \r\n or \r, anywhere in a piece.
 export function parser(tell) {
   let rest = "";
   let event = { id: "", kind: "message", data: [] };
@@ -48,7 +48,7 @@ async function read(answer, tell, alive) {
   }
 }
 
-// Follows a path for good: comes back with the last id after every end, ever more slowly while nobody answers.
+// Follows a path for good: reconnects with the last id after every end, more and more slowly while the server does not answer.
 // `told`: open(isAgain), event({id, kind, data}), closed(words, wait), refused(error) → true to go on, stuck().
 export function follow(path, values, told, start = "") {
   let cursor = start;

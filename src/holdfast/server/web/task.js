@@ -1,4 +1,4 @@
-// A task's page: what it is, what happened, what was made of it turn by turn, and what it says now.
+// A task's page: its definition, its history, its turns, and its output.
 
 import { buttonsFor, waitingWords } from "./actions.js";
 import { get, part } from "./api.js";
@@ -73,7 +73,7 @@ export async function task(root, id, signal, query) {
     show();
   }
 
-  // A part gets a signal of its own: what it reads ends when another one is shown.
+  // A part gets a signal of its own: its requests end when another one is shown.
   function show() {
     state.leave.abort();
     state.leave = new AbortController();
@@ -106,7 +106,7 @@ export async function task(root, id, signal, query) {
 const outcomeWords = (attempt) => attempt.outcome && typeof attempt.outcome === "string" ? attempt.outcome : attempt.state || "";
 
 function paintHead(node, { view, attempts }) {
-  // Who has worked on it last, also when nobody does any more.
+  // The agent that worked on it last, even if none does now.
   const last = attempts[attempts.length - 1] || {};
   const row = { title: "", turns: 0, usd: 0, tokens: 0, attempts: 0, labels: [], depends_on: [], parked: "", priority: 5, ...view.task };
   const facts = [
@@ -121,7 +121,7 @@ function paintHead(node, { view, attempts }) {
     row.labels.length > 0 && ["Labels", row.labels.map((each) => h("span", { class: "label" }, cut(each, 30)))],
   ].filter(Boolean);
   const isWaiting = ["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(row.state);
-  // The time is told with its cause.
+  // The time is shown with its cause.
   const others = (view.waits || []).filter((each) => !/^(it is|not before|held up by) /.test(each)).slice(0, 6);
   const waits = isWaiting ? [row.held, untilWhen(row), ...others].filter((each, place, all) => each && all.indexOf(each) === place) : [];
   const kept = node.querySelector("[data-action]:focus");
@@ -159,7 +159,7 @@ function story(panel, { id }, signal) {
   const paint = () => {
     full.setAttribute("aria-pressed", String(isFull));
     list.classList.toggle("full", isFull);
-    said.textContent = isFull ? "Every entry of the journal, as the command line tells it" : "What happened, oldest first";
+    said.textContent = isFull ? "Every entry of the journal, as on the command line" : "What happened, oldest first";
   };
   let after = "";
   paint();
@@ -187,7 +187,7 @@ function story(panel, { id }, signal) {
 
 let isFull = false;
 
-// Twice: as a person would tell it, where one would, and as the journal has it. One of them is shown.
+// Two versions: in plain words, where there are some, and as the journal has it. One of them is shown.
 function told(event) {
   const bad = /failed|orphaned|parked|abandoned|refused/.test(event.kind);
   const good = /closed|land_confirmed/.test(event.kind);
@@ -216,14 +216,14 @@ function spend(panel, state, signal) {
     }
     try {
       const told = await get(`/attempts/${part(state.attempt)}/spend`, {}, signal);
-      // Of a long attempt only the last lines are told, but all of what they add up to.
+      // Of a long attempt only the last lines are shown, but the whole sum.
       let sum = told.usd - told.lines.reduce((before, line) => before + line.usd, 0);
       const first = Math.max(0, sum);
       const points = told.lines.map((line) => ({ at: line.at, value: sum += line.usd }));
       if (points.length) points.unshift({ at: points[0].at, value: first });
       put(panel, h("div", { class: "tiles" }, [["Spent", money(told.usd)], ["Tokens", count(told.tokens)], ["Lines", count(told.lines.length)],
         ["Estimated", count(told.lines.filter((line) => line.estimated).length)]].map(([label, value]) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, label)))),
-      points.length ? rise("Spent by this attempt", points, money, clock) : h("p", { class: "faint" }, "This attempt has told of no spending."));
+      points.length ? rise("Spent by this attempt", points, money, clock) : h("p", { class: "faint" }, "This attempt has reported no spending."));
     } catch (error) {
       if (error.name !== "AbortError") put(panel, failed(error, "spending"));
     }

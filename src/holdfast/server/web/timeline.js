@@ -9,8 +9,8 @@ import { at, clock, readable, span, STATES, taskLink, taskOf, toneOf } from "./w
 const ROW = 24;
 const ROWS_MAX = 150;
 const WINDOWS = [["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"], ["604800", "7 days"], ["0", "All"]];
-// What a mark is, and how it is drawn and told. That a task has landed is the end of its bar; that a run was killed is
-// told with the run.
+// The kinds of marks, and how each is drawn and named. A landing is the end of a task's bar; a killed run is
+// shown with the run.
 const KINDS = [
   [/replay/, { tone: "good", name: "recovered", sign: "●", line: true, draw: () => s("circle", { cx: 0, cy: 41, r: 4.5 }) }],
   [/orphan|parked|abandoned/, { tone: "warn", name: "lost or parked", sign: "◆", line: true, draw: () => s("path", { d: "M0 35 6 41 0 47-6 41z" }) }],
@@ -95,7 +95,7 @@ function picture(data, from, to, width) {
   const side = width > 700 ? 170 : 96;
   const top = 46;
   const height = top + seen.length * ROW + 12;
-  // What is at work is busy, and so is each moment at which something happened.
+  // Attempts at work are busy, and so is each moment of an event.
   const moments = [...data.runs.flatMap((run) => [run.began, run.ended]), ...data.marks.map((mark) => mark.at)].filter(Boolean);
   const scale = timescale(from, to, [...data.bars.map((bar) => [bar.began, bar.ended || to]), ...moments.map((when) => [when, when])], side, width - 10);
   const { x } = scale;
@@ -120,7 +120,7 @@ function band(svg, run, x, from, to, height) {
 
 const howOf = (run) => HOW[run.how] || ["off", "?", run.how];
 
-// Only what is there to be seen.
+// Only the kinds that occur.
 function legend(data) {
   const seen = KINDS.map(([, kind]) => kind).filter((kind) => data.marks.some((mark) => kindOf(mark) === kind)).map((kind) => [kind.tone, kind.sign, kind.name]);
   if (data.runs.some((run) => run.how === "killed")) seen.unshift(["bad", "✕", "run killed"]);
@@ -154,7 +154,7 @@ function axis(svg, scale, height, about) {
       svg.append(s("line", { class: "grid", x1: place, x2: place, y1: 20, y2: height }));
       const words = step >= 86400 ? new Date(when * 1000).toISOString().slice(5, 10) : clock(when).replace(/^(\d\d:\d\d):00$/, "$1");
       const half = words.length * 3.4 + 2;
-      // A label stands on no other, and on no fold beside it.
+      // A label covers no other, and no fold beside it.
       if (place - half < Math.max(last, scale.folds.length ? x : 0) || (scale.folds.length && place + half > x + wide)) continue;
       last = place + half;
       svg.append(s("text", { class: "tick", x: place, y: 14, "text-anchor": "middle" }, words));
@@ -166,7 +166,7 @@ function rowOf(bar, row, x, side, top, to) {
   const task = store.tasks.get(bar.task) || { state: "OPEN", title: bar.task };
   const y = top + row * ROW;
   const end = bar.ended || to;
-  // The task's state is that of its last attempt; those before it have come to nothing.
+  // The task's state is that of its last attempt; those before it did not succeed.
   const isPast = !bar.live && task.attempt && task.attempt !== bar.attempt;
   const word = isPast ? "tried again since" : (STATES[task.state] || [])[2] || "";
   const wide = Math.max(4, x(end) - x(bar.began));

@@ -3,7 +3,7 @@
 const FOLD = 44;
 const FOLDS_MAX = 12;
 const IDLE_S_MIN = 120;
-// A gap is long where it takes more than this part of what else is to be drawn.
+// A gap is long if it takes more than this share of the rest.
 const PART = 0.2;
 
 // `busy`: [from, to] of what happens; `left` and `right`: the ends of the line. Returns x(when), the folds, the parts
@@ -47,7 +47,7 @@ function gapsOf(from, to, busy) {
   return gaps;
 }
 
-// The longest first, for as long as they are long beside what is left. What happens does not stand right at a fold.
+// The longest first, while they are long beside the rest. Events are not drawn right at a fold.
 function folded(gaps, total) {
   const chosen = [];
   let left = total;

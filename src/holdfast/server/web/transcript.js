@@ -14,7 +14,7 @@ export function long(text, tag = "div", kind = "", size = PART) {
   let at = 0;
   const more = h("button", { type: "button", class: "quiet", onclick: () => grow() });
   function grow() {
-    // Not through the middle of a line, where one ends near by.
+    // Not in the middle of a line, if one ends nearby.
     const end = given.length - at <= size ? given.length : given.lastIndexOf("\n", at + size) + 1 || at + size;
     const next = end > at ? end : at + size;
     more.before(h("span", {}, given.slice(at, next)));
@@ -33,7 +33,7 @@ const tokensOf = (each) => (each.tokens_in || 0) + (each.tokens_out || 0);
 const costs = (usd, tokens) => [usd > 0 && money(usd), tokens > 0 && `${count(tokens)} tokens`].filter(Boolean).join(", ");
 const note = (tone, sign, ...words) => h("p", { class: `ev note ${tone}` }, h("i", { "aria-hidden": "true" }, sign), h("span", {}, ...words));
 
-// Keeps what one event needs to know of those before it: which call a result is of, and what a turn has cost so far.
+// Keeps what one event needs of those before it: the call of a result, and the cost of a turn so far.
 export function drawer() {
   const calls = new Map();
   const results = new Map();
@@ -61,7 +61,7 @@ export function drawer() {
       const node = tool(event);
       const early = results.get(key(event));
       if (early) {
-        // Its end was drawn before its beginning was asked for.
+        // Its end was drawn before its beginning was loaded.
         early.node.remove();
         results.delete(key(event));
         close(node, early.event);
@@ -97,7 +97,7 @@ export function drawer() {
       return run.spent;
     },
     turn: (event, run) => {
-      // What was spent in it is told with it.
+      // Its spending is shown with it.
       if (run.spent) run.spent.hidden = true;
       Object.assign(run, { spent: null, usd: 0, tokens: 0 });
       const files = event.files || [];
@@ -122,7 +122,7 @@ export function drawer() {
     finished: (event, run) => {
       const detail = (event.detail || "").trim();
       const how = event.ok === false ? "says that it has failed" : "finished";
-      // Many say their last words twice.
+      // Many agents print their last text twice.
       const words = detail && detail !== run.said ? [`${how}: `, long(detail, "span")] : [how];
       return event.ok === false ? note("bad", "✕", words) : note("good", "●", words);
     },
@@ -132,14 +132,14 @@ export function drawer() {
 
   const last = fresh();
   return {
-    // Those that came after all that is drawn.
+    // Events after everything drawn so far.
     behind: (events) => batch(events, last),
-    // A page that stands before what is drawn.
+    // A page before everything drawn so far.
     before: (events) => batch(events, fresh()),
   };
 }
 
-// What a call was given, as a person would say it: of an object the field that says most, and all of them below it.
+// A call's input, in short: of an object the most telling field, and all of them below it.
 const TELLING = ["command", "cmd", "file_path", "filePath", "path", "pattern", "query", "url", "prompt", "description"];
 
 function givenTo(input) {

@@ -1,4 +1,4 @@
-// The turns of an attempt, each with its diff, which is asked for when it is opened.
+// The turns of an attempt, each with its diff, which is loaded when it is opened.
 
 import { forkAt, STOPPED, undoTo } from "./actions.js";
 import { get, part } from "./api.js";
@@ -13,12 +13,12 @@ export function turns(panel, state, signal) {
   const nodes = new Map();
   put(panel, list);
   const over = () => ["CLOSED", "CANCELLED"].includes(state.view.task.state);
-  // Only where nobody works, and where the next start goes on with the worktree as it stands.
+  // Only while no agent works, and where the next start continues with the worktree as it is.
   const undoable = () => {
     const { state: now, attempt, parked } = state.view.task;
     return ["FAILED", "OPEN"].includes(now) && state.attempt === attempt && (!parked || parked === STOPPED);
   };
-  // What is decided about a task may be told of turns that are known; while it only goes on, the new ones will do.
+  // A decision about a task may change known turns; while it only continues, the new ones are enough.
   let last = 0;
   let stale = true;
   store.on("event", (entry) => { if (entry.task === state.id && entry.kind !== "turn_completed") stale = true; }, signal);
@@ -54,7 +54,7 @@ export function turns(panel, state, signal) {
         if (kept && kept.words === words) continue;
         const node = turn(each, state.attempt, over(), undoable(), signal);
         if (kept) {
-          // What a person has opened stays open.
+          // Parts that a person has opened stay open.
           node.querySelector("details").open = kept.node.querySelector("details").open;
           kept.node.replaceWith(node);
         } else list.prepend(node);

@@ -1,8 +1,8 @@
-// How states, times, money and sizes are told.
+// States, times, money and sizes as text.
 
 import { h } from "./dom.js";
 
-// Every state has a colour, a sign and a word: nobody needs to see the colour.
+// Every state has a colour, a sign and a word, so it can be read without the colour.
 export const STATES = {
   PLANNED: ["wait", "◌", "planned"],
   OPEN: ["wait", "○", "open"],
@@ -52,7 +52,7 @@ export function stateBadge(task) {
   return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, its), says);
 }
 
-// As the command line does: below a dollar with three digits that count, and never as nothing where something was spent.
+// As on the command line: below a dollar with three significant digits, and never 0 where something was spent.
 export function money(usd) {
   const value = Number(usd) || 0;
   if (value === 0) return "$0";
@@ -95,7 +95,7 @@ function sinceWords(seconds) {
   return past < 5 ? "just now" : `${span(past)} ago`;
 }
 
-// A time that keeps telling how long ago it was; `tick` is called now and then for all in the page.
+// A time that shows its age; `tick` updates all in the page now and then.
 export function ago(seconds) {
   if (!seconds) return h("span", { class: "faint" }, "–");
   const iso = new Date(seconds * 1000).toISOString();
@@ -112,7 +112,7 @@ export function tick() {
 export const taskLink = (id) => `#/task/${encodeURIComponent(id)}`;
 export const taskOf = (attempt) => String(attempt || "").replace(/\.\d+$/, "");
 
-// The words of the command line, without what only helps there: references to entries, and JSON.
+// The sentences of the command line, without what only helps there: references to entries, and JSON.
 export function readable(words) {
   const text = words.replace(/ \(intent [^)]*\)/, "");
   const found = /: (\{.*\})$/s.exec(text);
@@ -126,7 +126,7 @@ export function readable(words) {
   }
 }
 
-// Landings that are not on their branch any more, and locks of dead runs, each with what to type.
+// Landings that are no longer on their branch, and locks of dead runs, each with what to type.
 export const repositoryNotices = (status) => [
   ...((status || {}).unconfined ? [h("p", { class: "notice warn", "data-unconfined": "" }, status.unconfined)] : []),
   ...((status || {}).lost || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-lost": each.task },
@@ -134,6 +134,6 @@ export const repositoryNotices = (status) => [
   ...((status || {}).locks || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-lock": each.path },
     `${each.why}. Type: ${each.next_step}`))];
 
-// Agents that cannot use their model for now, each in its own sentence.
+// Agents that cannot use their model now, each in its own sentence.
 export const outageNotices = (status) => ((status || {}).outages || []).slice(0, 5).map((each) =>
   h("p", { class: "notice warn", "data-outage": each.agent, title: each.detail }, each.text));
