@@ -179,7 +179,7 @@ class App:
         self.expect_initialised()
         key, deadline = secrets.token_hex(16), monotonic() + PATIENCE_S
         while True:
-            if mailbox.is_served(self.layout) and (answer := mailbox.ask(self.layout, key, kind, params)) is not None:
+            if (answer := mailbox.ask(self.layout, key, kind, params)) is not None:
                 return answer
             try:
                 return self._decide_here(key, kind, params, say)

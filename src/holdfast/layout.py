@@ -106,6 +106,8 @@ class Layout:
     server = PathEntry("runtime/secret/server.json", "ephemeral")
     server_key = PathEntry("runtime/secret/server.key", "ephemeral")
     server_page = PathEntry("runtime/secret/open.html", "ephemeral")
+    # Where the run that owns the root is asked for decisions.
+    decisions = PathEntry("runtime/secret/decisions.sock", "ephemeral")
     server_port = PathEntry("runtime/server.port", "ephemeral")
     traces = PathEntry("runtime/traces.json", "ephemeral")
     told = PathEntry("runtime/told.json", "ephemeral")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
-import sys
+import queue
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from holdfast import identity
 from holdfast.decisions import mailbox
+from holdfast.decisions.context import Answer
 from holdfast.storage.records import attempt_folder
 from kit.decisions import ask, failed, journal, keys, living_run, rejected
-from kit.engine import add, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.engine import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -30,8 +36,18 @@ def of_run(repo: Path, kind: str) -> set[str]:
     return {file.name for file in layout(repo).wal.glob("*.wal.jsonl") if f'"{kind}"' in file.read_text()}
 
 
-def left(repo: Path) -> list[str]:
-    return [name for name in os.listdir(layout(repo).signals) if name.startswith(("request-", "reply-"))]
+@contextlib.contextmanager
+def connected(repo: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as connection, contextlib.chdir(layout(repo).secret):
+        connection.connect(layout(repo).decisions.name)
+        yield connection
+
+
+def told(connection: socket.socket, text: bytes = b"") -> bytes:
+    """What the run says to this, up to the end of the connection."""
+    connection.sendall(text)
+    with connection.makefile("rb") as file:
+        return file.read()
 
 
 def test_a_run_that_lives_decides_and_goes_on_with_what_was_decided(repo: Path) -> None:
@@ -51,9 +67,9 @@ def test_a_run_that_lives_decides_and_goes_on_with_what_was_decided(repo: Path) 
         assert "cannot be approved: it is cancelled" in holdfast(repo, "approve", "d", code=9)
         assert "There is no task 'nope' here" in holdfast(repo, "cancel", "nope", code=2)
         assert set(layout(repo).wal.glob("*.wal.jsonl")) == before, "no other run was begun"
-        assert run.poll() is None and left(repo) == []
+        assert run.poll() is None
         wait_for(lambda: "b" in landed(repo), "the forked attempt")
-    assert run.returncode == 0
+    assert run.returncode == 0 and not layout(repo).decisions.exists()
     assert of_run(repo, "task_cancelled") == of_run(repo, "attempt_forked")
     sound(repo)
 
@@ -74,6 +90,7 @@ def test_the_run_ends_the_agent_of_what_is_cancelled(repo: Path) -> None:
     [
         ("request.seen", "cancel b"),
         ("request.decided", "cancel b"),
+        ("request.answered", "cancel b"),
         ("request.decided", "resume a"),
         ("request.decided", "fork a --turn 1 --id new"),
     ],
@@ -90,40 +107,75 @@ def test_when_the_run_dies_on_the_way_the_asker_decides_and_once(repo: Path, poi
     assert found and len(found) == len(set(found)) and {key.partition("#")[0] for key in found} == {found[0]}
     kind = {"cancel": "task_cancelled", "resume": "attempt_resumed", "fork": "task_added"}[line.split()[0]]
     assert len([entry for entry in journal(repo, kind) if "idempotency_key" in entry.inputs]) == 1
-    assert left(repo) == []
     sound(repo)
 
 
-def test_what_the_dead_and_strangers_left_is_dropped(repo: Path) -> None:
+def test_whoever_hangs_or_says_nonsense_keeps_nobody_waiting(repo: Path) -> None:
     add(repo, "b", "write b.txt x", depends_on=["keeper"])
-    ended = subprocess.Popen([sys.executable, "-c", "pass"])
-    dead = {"pid": ended.pid, "start_ticks": 1, "boot_id": identity.boot_id(), "host": "here"}
-    ended.wait()
-    me = identity.current()
-    alive = {"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": me.boot_id, "host": me.host}
-    folder = layout(repo).signals
-    request = {"kind": "cancel", "params": {"tasks": ["b"]}}
-    stranger = repo.parent / "stranger.json"
-    with living_run(repo):
-        (folder / f"reply-{'c' * 32}.json").write_text(json.dumps({"asker": dead, "result": {"tasks": []}}))
-        (folder / f"request-{'1' * 32}.json").write_text(json.dumps({"id": "1" * 32, "asker": dead, **request}))
-        (folder / f"request-{'2' * 32}.json").write_text(json.dumps({"id": "3" * 32, "asker": alive, **request}))
-        (folder / "request-..json").write_text(json.dumps({"id": "..", "asker": alive, **request}))
-        (folder / f"request-{'4' * 32}.json").write_text("no json")
-        stranger.write_text(json.dumps({"id": "5" * 32, "asker": alive, **request}))
-        (folder / f"request-{'5' * 32}.json").symlink_to(stranger)
-        wait_for(lambda: left(repo) == [], "all of it dropped")
-        assert str(state(repo).tasks["b"].state) == "OPEN" and stranger.exists()
-        # And one that is in order, to know that they would have been answered.
-        name = "6" * 32
-        (folder / f"request-{name}.json").write_text(json.dumps({"id": name, "asker": alive, **request}))
-        wait_for(lambda: (folder / f"reply-{name}.json").exists(), "the answer")
-        assert json.loads((folder / f"reply-{name}.json").read_text())["result"]["tasks"][0]["state"] == "CANCELLED"
-        name = "7" * 32
-        (folder / f"request-{name}.json").write_text(
-            json.dumps({"id": name, "asker": alive, "kind": "__import__", "params": {}})
-        )
-        wait_for(lambda: (folder / f"reply-{name}.json").exists(), "the refusal")
-        told = json.loads((folder / f"reply-{name}.json").read_text())["error"]
-        assert (told["code"], told["exit_code"]) == ("InputError", 2)
-    assert git(repo, "log", "--format=%s", "-1", "main") == "Do keeper"
+    request = {"id": "1" * 32, "kind": "cancel", "params": {"tasks": ["b"]}}
+    with living_run(repo) as run:
+        assert stat.S_IMODE(layout(repo).decisions.stat().st_mode) == 0o600
+        assert stat.S_IMODE(layout(repo).secret.stat().st_mode) == 0o700
+        with contextlib.ExitStack() as hanging:
+            for half in (b"", b"{", json.dumps(request).encode()):
+                hanging.enter_context(connected(repo)).sendall(half)
+            for nonsense in (b"no json\n", b"{}\n", json.dumps(request | {"more": 1}).encode() + b"\n"):
+                with connected(repo) as connection:
+                    assert told(connection, nonsense) == b""
+            with connected(repo) as connection:
+                refused = json.loads(told(connection, json.dumps(request | {"kind": "__import__"}).encode() + b"\n"))
+            assert (refused["error"]["code"], refused["error"]["exit_code"]) == ("InputError", 2)
+            assert str(state(repo).tasks["b"].state) == "OPEN"
+            assert ask(repo, "cancel", "b")[0]["state"] == "CANCELLED", "and one that is in order is answered"
+        assert run.poll() is None
+
+
+def test_what_nobody_waits_for_any_more_is_not_decided(repo: Path) -> None:
+    add(repo, "b", "write b.txt x", depends_on=["keeper"])
+    add(repo, "c", "write c.txt x", depends_on=["keeper"])
+    with living_run(repo) as run:
+        os.kill(run.pid, signal.SIGSTOP)
+        wait_for(lambda: identity.is_stopped(run.pid), "the run to stand still")
+        try:
+            with connected(repo) as connection:
+                request = {"id": "1" * 32, "kind": "cancel", "params": {"tasks": ["b"]}}
+                connection.sendall(json.dumps(request).encode() + b"\n")
+            assert f"kill -CONT {run.pid}" in holdfast(repo, "cancel", "b", code=mailbox.RunStopped.exit_code)
+        finally:
+            os.kill(run.pid, signal.SIGCONT)
+        assert ask(repo, "cancel", "c")[0]["state"] == "CANCELLED", "it answers again"
+        assert str(state(repo).tasks["b"].state) == "OPEN"
+
+
+def test_a_large_answer_comes_whole_and_who_does_not_read_it_stops_nobody(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "SILENT_S_MAX", 60.0)
+    large = Answer([], {"text": "x" * (4 << 20)})
+    waiting: queue.SimpleQueue[mailbox.Asked] = queue.SimpleQueue()
+    with mailbox.Mailbox(layout(repo), waiting.put), connected(repo) as lazy, ThreadPoolExecutor(1) as asker:
+        lazy.sendall(json.dumps({"id": "1" * 32, "kind": "cancel", "params": {}}).encode() + b"\n")
+        waiting.get(timeout=60).reply(mailbox.Reply(large))
+        answer = asker.submit(mailbox.ask, layout(repo), "2" * 32, "cancel", {})
+        waiting.get(timeout=60).reply(mailbox.Reply(large))
+        assert answer.result(timeout=60) == large
+        assert json.loads(told(lazy))["result"]["facts"] == large.facts, "it was waited for"
+    assert not mailbox.is_served(layout(repo)) and mailbox.ask(layout(repo), "3" * 32, "cancel", {}) is None
+
+
+def test_the_socket_of_a_run_that_was_killed_is_replaced_also_below_a_long_path(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    repo = make_repo(deep / "repo")
+    settings(repo, grace_s=0.5)
+    with living_run(repo) as run:
+        run.kill()
+        run.wait()
+        assert layout(repo).decisions.is_socket() and not mailbox.is_served(layout(repo))
+        again = begin(repo)
+        wait_for(lambda: mailbox.is_served(layout(repo)) or again.poll() is not None, "the next run")
+        before = set(layout(repo).wal.glob("*.wal.jsonl"))
+        assert ask(repo, "cancel", "keeper")[0]["state"] == "CANCELLED"
+        assert set(layout(repo).wal.glob("*.wal.jsonl")) == before, "no other run was begun"
+        again.communicate(timeout=60)
+    assert again.returncode == 0 and not layout(repo).decisions.exists()

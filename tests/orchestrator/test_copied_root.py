@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ def test_a_copy_ends_no_agent_of_the_original_and_leaves_its_worktrees_alone(rep
     add(repo, "t", f"write a.txt a\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite b.txt b")
     original = begin(repo)
     wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns == 1, "a turn")
-    shutil.copytree(repo, copy, symlinks=True)
+    copy.parent.mkdir()
+    subprocess.run(["cp", "-a", repo, copy], check=True)
     before = links(repo)
     assert agent_is_alive(repo, 1) and before
     other = begin(copy)

@@ -205,6 +205,7 @@ def test_neither_a_confined_agent_nor_a_confined_gate_reads_what_lets_somebody_i
     run = begin(repo, HOME=str(home), XDG_CONFIG_HOME="")
     worktree = layout(repo).worktree("a")
     until(lambda: (worktree / "ready").exists() or run.poll() is not None, "the agent")
+    assert layout(repo).decisions.is_socket(), "where a person's decisions are taken"
     for path in (layout(repo).server, layout(repo).server_key):
         path.with_suffix(".new").write_text("newer")
         path.with_suffix(".new").rename(path)

@@ -1,29 +1,32 @@
-"""How a decision reaches the run that owns the data root: by two files in `runtime/signals/`.
+"""How a decision reaches the run that owns the data root: by the Unix socket `runtime/secret/decisions.sock`.
 
-    request-<id>.json   who asks for what; written by the asker, and removed by it once it has the answer
-    reply-<id>.json     the answer, or the error; written by the run, once the decision is in the journal
-    serving.json        which process answers
+A run listens there from its first round to its last. An asker connects, sends a request and waits for the answer; each
+is one line of JSON. Only our own user and root can connect: the folder has mode 0700, the socket 0600, and no sandbox
+shows the folder.
 
 A request names a decision and its values, and nothing else: it is read by type, and what does not fit is refused. If
-the run dies before it has answered, the asker decides by itself, under the same id: the journal knows what was done.
+the run dies before it has answered, the connection breaks, and the asker decides by itself, under the same id: the
+journal knows what was done. What nobody waits for any more is not decided.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-import re
-import time
+import select
+import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
-from holdfast.decisions.context import Answer, DecisionContext, Later
+from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promote import Promotion, promote
 from holdfast.decisions.reassign import Reassignment, reassign
@@ -46,14 +49,13 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
-from holdfast.storage.journal.lock import is_held_by, read_holder
+from holdfast.storage.journal.lock import live_owner
 from holdfast.worktrees import pins
 
-POLL_S = 0.02
-BYTES_MAX = 1 << 20
+BYTES_MAX = 16 << 20
+# How long the other side may take to send or to read on, and how often an asker looks whether the run was stopped.
+SILENT_S_MAX, LOOK_S = 10.0, 0.2
 REQUEST_POINTS = ("request.seen", "request.decided", "request.answered")
-_NAME = re.compile(r"request-([0-9a-f]{32})\.json")
-T = TypeVar("T", bound=msgspec.Struct)
 # What ends the run, and not only the request.
 FATAL = (JournalClosed, JournalCorrupt, StaleEpoch, DiskError)
 REFUSED = (EntryUnfit, AlreadyExists, FileMissing)
@@ -81,7 +83,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     kind: str
     params: dict[str, Any]
-    asker: identity.Identity
 
 
 class RequestRefusal(msgspec.Struct, frozen=True):
@@ -93,7 +94,6 @@ class RequestRefusal(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
-    asker: identity.Identity
     result: Answer | None = None
     error: RequestRefusal | None = None
 
@@ -118,105 +118,123 @@ def decide(decision: DecisionContext, kind: str, params: dict[str, Any]) -> Answ
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
-class Requests:
-    """The run's side."""
+class Asked:
+    """A request, and the connection on which somebody waits for its answer."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._folder = layout.signals
-        self._is_known = False
+    def __init__(self, connection: socket.socket) -> None:
+        """Reads it; raises where it is none."""
+        connection.settimeout(SILENT_S_MAX)
+        self._request, self._connection = msgspec.json.decode(_read_line(connection), type=Request), connection
+        uid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        self._by = identity.user(uid)
 
-    def answer(self, context: RunContext, *, is_run: bool = True, is_busy: bool = False) -> list[str]:
-        """Answers what is asked, in the caller's thread; returns the tasks that were decided about."""
-        if not self._is_known:
-            disk.replace(self._folder / "serving.json", msgspec.json.encode(identity.current()))
-            self._is_known = True
-        decided = []
-        for request in self._pending():
-            point("request.seen")
-            # What somebody added or edited just before is known when it is decided about.
-            context.board.take_in()
-            context.board.keep_up()
-            decision = DecisionContext.of(
-                context, request.id, is_run=is_run, is_busy=is_busy, by=self._owner_of(request)
-            )
-            try:
-                answer = decide(decision, request.kind, request.params)
-            except Later:
-                continue
-            except HoldfastError as error:
-                if isinstance(error, FATAL) and not isinstance(error, REFUSED):
-                    raise
-                self._reply(request, None, error)
-                continue
-            decided += [task.id for task in answer.tasks]
-            point("request.decided")
-            self._reply(request, answer, None)
-            point("request.answered")
-        return decided
-
-    def _pending(self) -> Iterator[Request]:
-        """What living processes ask, in the order of their asking. What the dead have left goes."""
-        names = os.listdir(self._folder)
-        for name in names:
-            if name.startswith("reply-") and _asker_is_gone(_read(self._folder / name, Reply)):
-                disk.unlink(self._folder / name, missing_ok=True)
-        found = [(_age(self._folder / name), name) for name in names if name.startswith("request-")]
-        for _, name in sorted(found):
-            request, match = _read(self._folder / name, Request), _NAME.fullmatch(name)
-            if request is None or match is None or match[1] != request.id or _asker_is_gone(request):
-                disk.unlink(self._folder / name, missing_ok=True)
-            # In this order: an asker that has its reply removes its request first, so one that is still there has none.
-            elif not os.path.lexists(self._folder / f"reply-{request.id}.json") and os.path.lexists(
-                self._folder / name
-            ):
-                yield request
-
-    def _owner_of(self, request: Request) -> str:
-        """Who asks, as the system knows it. Nobody but our own user may have taken the file away."""
+    def answer(self, context: RunContext, *, is_run: bool, is_busy: bool) -> list[str]:
+        """Decides, in the loop's thread; returns the tasks that were decided about. Raises Later to be asked again."""
+        given_up = select.poll()
+        given_up.register(self._connection, select.POLLRDHUP)
+        if given_up.poll(0):
+            self._connection.close()
+            return []
+        point("request.seen")
+        # What somebody added or edited just before is known when it is decided about.
+        context.board.take_in()
+        context.board.keep_up()
+        asked = self._request
+        decision = DecisionContext.of(context, asked.id, is_run=is_run, is_busy=is_busy, by=self._by)
         try:
-            return identity.user(os.lstat(self._folder / f"request-{request.id}.json").st_uid)
-        except FileNotFoundError:
-            return identity.user()
+            answer = decide(decision, asked.kind, asked.params)
+        except HoldfastError as error:
+            if isinstance(error, FATAL) and not isinstance(error, REFUSED):
+                raise
+            self.reply(Reply(error=RequestRefusal(type(error).__name__, str(error), error.exit_code)))
+            return []
+        point("request.decided")
+        self.reply(Reply(answer))
+        return [task.id for task in answer.tasks]
 
-    def _reply(self, request: Request, answer: Answer | None, error: HoldfastError | None) -> None:
-        refusal = RequestRefusal(type(error).__name__, str(error), error.exit_code) if error is not None else None
-        reply = msgspec.json.encode(Reply(request.asker, answer, refusal))
-        disk.replace(self._folder / f"reply-{request.id}.json", reply, 0o600)
+    def reply(self, reply: Reply) -> None:
+        """In a thread of its own: whoever does not read keeps the loop from nothing."""
+
+        def send() -> None:
+            with self._connection, contextlib.suppress(OSError):
+                self._connection.sendall(msgspec.json.encode(reply) + b"\n")
+                point("request.answered")
+
+        threading.Thread(target=send, name="reply", daemon=True).start()
+
+
+class Mailbox:
+    """The run's side, open while it is entered. `submit` has the loop's thread answer, and returns at once.
+
+    One thread accepts, and each request is read in its own: whoever sends slowly keeps nobody waiting.
+    """
+
+    def __init__(self, layout: Layout, submit: Callable[[Asked], None]) -> None:
+        self._layout, self._submit = layout, submit
+
+    def __enter__(self) -> Mailbox:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The file gets the mode that the socket has when it is bound.
+        os.fchmod(self._listener.fileno(), 0o600)
+        disk.mkdir(self._layout.secret, 0o700)
+        # That of a run that was killed.
+        disk.unlink(self._layout.decisions, missing_ok=True)
+        with _address(self._layout) as address:
+            self._listener.bind(address)
+        self._listener.listen()
+        threading.Thread(target=self._accept, name="decisions", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        disk.unlink(self._layout.decisions, missing_ok=True)
+        # Ends `accept`, which closing alone would not.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._take, args=(connection,), name="request", daemon=True).start()
+
+    def _take(self, connection: socket.socket) -> None:
+        try:
+            asked = Asked(connection)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            connection.close()
+        else:
+            self._submit(asked)
 
 
 # -- who asks ---------------------------------------------------------------------------------------------------------
 
 
 def is_served(layout: Layout) -> bool:
-    """Whether the process that owns the data root is one that answers."""
-    holder, serving = read_holder(layout.lock), _read(layout.signals / "serving.json", identity.Identity)
-    if holder is None or serving is None:
-        return False
-    same = (holder.pid, holder.start_ticks, holder.boot_id) == (serving.pid, serving.start_ticks, serving.boot_id)
-    return same and is_held_by(layout.lock, holder)
+    """Whether a run listens."""
+    with _connected(layout) as connection:
+        return connection is not None
 
 
 def ask(layout: Layout, key: str, kind: str, params: dict[str, Any]) -> Answer | None:
-    """The run's answer, or its error, raised; None: it ended before it had answered."""
-    request = layout.signals / f"request-{key}.json"
-    reply = layout.signals / f"reply-{key}.json"
-    disk.replace(request, msgspec.json.encode(Request(key, kind, params, identity.current())), 0o600)
-    try:
-        while not reply.exists() and is_served(layout):
-            holder = read_holder(layout.lock)
-            if holder is not None and identity.is_stopped(holder.pid):
-                raise RunStopped(pid=holder.pid)
-            time.sleep(POLL_S)
-        found = _read(reply, Reply)
-    finally:
-        # In this order: a request without a reply would be answered once more.
-        disk.unlink(request, missing_ok=True)
-        disk.unlink(reply, missing_ok=True)
-    if found is None:
-        return None
-    if found.error is not None:
-        raise _revived(found.error)
-    return found.result
+    """The run's answer, or its error, raised; None: there is no run, or it ended before it had answered."""
+    with _connected(layout) as connection:
+        if connection is None:
+            return None
+        try:
+            connection.sendall(msgspec.json.encode(Request(key, kind, params)) + b"\n")
+            while not select.select([connection], [], [], LOOK_S)[0]:
+                holder = live_owner(layout.lock)
+                if holder is not None and identity.is_stopped(holder.pid):
+                    raise RunStopped(pid=holder.pid)
+            line = _read_line(connection)
+        except (ConnectionError, TimeoutError):
+            return None
+    reply = msgspec.json.decode(line, type=Reply)
+    if reply.error is not None:
+        raise _revived(reply.error)
+    return reply.result
 
 
 def _revived(refusal: RequestRefusal) -> HoldfastError:
@@ -230,22 +248,37 @@ def _revived(refusal: RequestRefusal) -> HoldfastError:
     return error
 
 
-def _read(path: Path, kind: type[T]) -> T | None:
-    """These files appear whole or not at all; one that does not fit was written by somebody else."""
+# -- both -------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _address(layout: Layout) -> Iterator[str]:
+    """The socket's path by a descriptor of its folder: an address has 108 bytes at most, and a path may be longer."""
+    folder = os.open(layout.secret, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if path.is_symlink() or path.stat().st_size > BYTES_MAX:
-            return None
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
+        yield f"/proc/self/fd/{folder}/{layout.decisions.name}"
+    finally:
+        os.close(folder)
 
 
-def _asker_is_gone(found: Request | Reply | None) -> bool:
-    return found is None or not found.asker.is_alive()
+@contextlib.contextmanager
+def _connected(layout: Layout) -> Iterator[socket.socket | None]:
+    """None: there is no run, or it was killed, or so many ask that the kernel lets nobody else wait."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(SILENT_S_MAX)
+        try:
+            with _address(layout) as address:
+                connection.connect(address)
+            is_there = True
+        except (FileNotFoundError, ConnectionError, BlockingIOError):
+            is_there = False
+        yield connection if is_there else None
 
 
-def _age(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _read_line(connection: socket.socket) -> bytes:
+    """One whole line; raises ConnectionError where the other side ended before, or sends one without end."""
+    with connection.makefile("rb") as file:
+        line = file.readline(BYTES_MAX)
+    if not line.endswith(b"\n"):
+        raise ConnectionError("the line is cut")
+    return line

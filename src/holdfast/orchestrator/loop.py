@@ -19,7 +19,7 @@ from pathlib import Path
 from holdfast.backlog.restore import put_back_config
 from holdfast.clock import monotonic
 from holdfast.decisions.context import Later
-from holdfast.decisions.mailbox import Requests
+from holdfast.decisions.mailbox import Asked, Mailbox
 from holdfast.decisions.stop import end_agents, leave, tell_adopted
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
@@ -81,7 +81,6 @@ class Loop:
         self.only = only
         self.board = context.board
         self.signals = Signals(context.layout)
-        self.requests = Requests(context.layout)
         self.stopping = self.full = ""
         self._landing_thread = context.landing_thread = LandingThread(self.wake)
         self.holds = TaskHolds(lambda task, text: context.note(task, text), context.clock)
@@ -138,6 +137,9 @@ class Loop:
         self._asked.put(work)
         self.wake()
 
+    def _hand_on(self, asked: Asked) -> None:
+        self.ask(lambda _: asked.answer(self.context, is_run=self.works, is_busy=bool(self.finishing)))
+
     @property
     def at_work(self) -> list[Task]:
         """The tasks of the agents that we have started. Only for the loop's own thread."""
@@ -161,7 +163,7 @@ class Loop:
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
-            with SignalWatch(folders, self._notice) as self._watch:
+            with SignalWatch(folders, self._notice) as self._watch, Mailbox(self.context.layout, self._hand_on):
                 yield
         finally:
             if is_main:
@@ -192,7 +194,6 @@ class Loop:
         if self._files_changed or not self._beat_at:
             self._files_changed = False
             self._sync_backlog()
-        self.holds.drop(self.requests.answer(self.context, is_run=self.works, is_busy=bool(self.finishing)))
         self._do_asked()
         if self._watch is not None and self._watch.renew():
             self._look_again()
