@@ -56,6 +56,30 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
+def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A repository with a data root. `@pytest.mark.repo(grace_s=0.5)`: with these settings; `make`: made by another."""
+    from kit.project import make_repo, settings
+
+    marker = request.node.get_closest_marker("repo")
+    wanted = dict(marker.kwargs) if marker else {}
+    repo: Path = wanted.pop("make", make_repo)(tmp_path / "repo")
+    if wanted:
+        settings(repo, **wanted)
+    return repo
+
+
+@pytest.fixture
+def no_agent_left(repo: Path) -> Iterator[None]:
+    """Agents that a test leaves at work are ended."""
+    from holdfast.layout import Layout
+    from holdfast.processes import starts
+
+    yield
+    for files in map(Layout(repo / ".sdd").attempt_files, os.listdir(repo / ".sdd" / "attempts")):
+        starts.end_all(files, files.root.name, None, 0.5)
+
+
+@pytest.fixture
 def memory_path() -> Iterator[Path]:
     """Like `tmp_path`, but in memory: for files that are written anew for each of their bytes."""
     from kit.disks import scratch

@@ -38,8 +38,8 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.turn import TurnState
 from holdfast.ports import Work
 from holdfast.processes import sandbox
+from kit.git import git
 from kit.runner import Bench
-from kit.snapshots import git
 
 
 @pytest.fixture

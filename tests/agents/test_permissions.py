@@ -19,17 +19,13 @@ from holdfast.domain.definition import Definition
 from holdfast.errors import ConfigError
 from holdfast.ports import Work
 from kit import recorded_streams
-from kit.engine import holdfast, landed, layout, make_repo
+from kit.program import holdfast
+from kit.project import landed, layout
 from real_agents.kits import KITS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 NAMES = [kind.name for kind in CLIS]
 SECRET = "tango-uniform-4711"
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def launched(name: str, **settings: object) -> tuple[str, ...]:

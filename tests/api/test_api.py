@@ -13,8 +13,9 @@ from pathlib import Path
 
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
-from kit.engine import add, layout, make_repo, settings, sound, state, wait_for
+from kit.project import add, layout, make_repo, settings, sound, state
 from kit.server import Server, served
+from kit.waiting import wait_for
 
 SCHEMATHESIS = os.environ["HOLDFAST_SCHEMATHESIS"]
 EXAMPLES = os.environ.get("HOLDFAST_EXAMPLES", "8")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.engine import add, git, holdfast, layout, make_tracked_repo, sound, state
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, layout, make_tracked_repo, sound, state
 
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_tracked_repo(tmp_path / "repo")
+pytestmark = pytest.mark.repo(make=make_tracked_repo)
 
 
 @pytest.fixture

@@ -16,30 +16,15 @@ from holdfast.config.layers import load
 from holdfast.domain.task import TaskState
 from holdfast.git import repository
 from holdfast.orchestrator import wakeup
-from kit.engine import (
-    add,
-    begin,
-    git,
-    holdfast,
-    landed,
-    layout,
-    make_repo,
-    make_tracked_repo,
-    settings,
-    sound,
-    state,
-    wait_for,
-)
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, make_repo, make_tracked_repo, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.repo(make=make_tracked_repo)]
 
 TAKES = {"stash": ("stash", "-u"), "clean": ("clean", "-fdq")}
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_tracked_repo(tmp_path / "repo")
 
 
 def known(repo: Path, *tasks: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from kit.disks import WAIT_S_MAX
+from kit.waiting import WAIT_S_MAX
 
 collect_ignore_glob = [] if "HOLDFAST_BROWSER" in os.environ else ["test_*.py"]
 SHOTS = Path(__file__).parent.parent.parent / "build" / "screenshots"

@@ -16,8 +16,9 @@ from holdfast.server.event_feed import parse_cursor
 from holdfast.server.serving import Address, read_address
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.writer import epoch_of
-from kit.cli import HOLDFAST
-from kit.engine import add, environment, layout, make_repo, state, wait_for
+from kit.program import HOLDFAST, environment
+from kit.project import add, layout, make_repo, state
+from kit.waiting import wait_for
 
 
 class Site:

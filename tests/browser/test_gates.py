@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from browser.site import Site
-from kit.engine import holdfast, layout, settings, wait_for
+from kit.program import holdfast
+from kit.project import layout, settings
 from kit.recorded_streams import CLIS, FIXTURES
+from kit.waiting import wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from kit.engine import holdfast, layout, wait_for
+from kit.program import holdfast
+from kit.project import layout
 from kit.recorded_streams import CLIS, FIXTURES
+from kit.waiting import wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from kit.engine import wait_for
+from kit.waiting import wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from kit.engine import layout, wait_for
+from kit.project import layout
+from kit.waiting import wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

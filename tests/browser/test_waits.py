@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from kit.engine import begin, faulty_git, git, holdfast, landed, settings, state, wait_for
+from kit.git import faulty_git, git
+from kit.program import begin, holdfast
+from kit.project import landed, settings, state
+from kit.waiting import wait_for
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect

@@ -17,9 +17,12 @@ import pytest
 from holdfast.layout import Layout
 from holdfast.storage.files import filesystems
 from holdfast.storage.records import attempt_folder
-from kit.cli import type_in
-from kit.work import add, git, started, wait_for
-from kit.work import repo as repo
+from kit.git import git
+from kit.program import started, type_in
+from kit.project import add
+from kit.waiting import wait_for
+
+pytestmark = pytest.mark.usefixtures("no_agent_left")
 
 
 @pytest.fixture(autouse=True)
@@ -119,5 +122,5 @@ def test_a_clock_that_was_set_back_is_found(repo: Path) -> None:
 def test_a_missing_agent_counts_only_where_a_task_asks_for_it(repo: Path) -> None:
     (repo / ".sdd/config/settings.yaml").write_text("agents: [{name: ghost, command: [no-such-program]}]\n")
     assert findings(repo) == {} and re.search(r"agents .*\bghost\b.* missing", type_in(repo, "doctor").stdout)
-    add(repo, "one", "write x hi", "agent: ghost\n")
+    add(repo, "one", "write x hi", agent="ghost")
     assert only_finding(repo, "agents")["next"] == "holdfast edit one --agent NAME"

@@ -14,8 +14,10 @@ from holdfast.checks.gc import BLOB_AGE_S_MIN
 from holdfast.layout import Layout
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees.worktrees import Worktrees
-from kit.cli import type_in
-from kit.work import add, git, make_work, started, wait_for
+from kit.git import git
+from kit.program import started, type_in
+from kit.project import add, make_repo
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -24,8 +26,8 @@ pytestmark = pytest.mark.heavy
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     """One task that has landed, and one that has failed with work in its worktree."""
-    repo = make_work(tmp_path / "repo", landed="write x hi")
-    add(repo, "failed", "write y hi", "max_attempts: 1\nverify: [test -f nowhere]\n")
+    repo = make_repo(tmp_path / "repo", landed="write x hi")
+    add(repo, "failed", "write y hi", max_attempts=1, verify=["test -f nowhere"])
     assert type_in(repo, "run").returncode == 20
     return repo
 

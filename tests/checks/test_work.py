@@ -20,8 +20,10 @@ from holdfast.checks.projections import Reading, read_journal
 from holdfast.git import command as durable_git
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import read_state
-from kit.cli import type_in
-from kit.work import add, git, make_work, started, wait_for
+from kit.git import git
+from kit.program import started, type_in
+from kit.project import add, make_repo
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -33,10 +35,10 @@ TURN = "refs/attempts/{}/turn-{}"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two tasks that have landed, one of them at its second attempt; one that has failed; one that pauses at turn 2."""
-    repo = make_work(tmp_path_factory.mktemp("whole") / "repo")
-    add(repo, "first", "write x hi\nwrite x2 hi", "verify: [echo judged]\n")
-    add(repo, "second", "attempt 1: write y bad\nattempt 2+: write y good", "verify: [grep good y]\nmax_attempts: 2\n")
-    add(repo, "failed", "write z hi", "verify: [test -f nowhere]\nmax_attempts: 1\n")
+    repo = make_repo(tmp_path_factory.mktemp("whole") / "repo")
+    add(repo, "first", "write x hi\nwrite x2 hi", verify=["echo judged"])
+    add(repo, "second", "attempt 1: write y bad\nattempt 2+: write y good", verify=["grep good y"], max_attempts=2)
+    add(repo, "failed", "write z hi", verify=["test -f nowhere"], max_attempts=1)
     assert type_in(repo, "run").returncode == 20
     add(repo, "paused", "write p 1\nwrite q 2\nhang")
     with started(repo, "run", "--plain"):
@@ -233,10 +235,10 @@ def test_garbage_collection_keeps_all_that_is_referenced(whole: Path) -> None:
 
 
 def test_it_is_always_sound_while_a_run_works(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     for number in range(2):
         script = "".join(f"write f{number} {turn}\n" for turn in range(3))
-        add(repo, f"t{number}", script + "attempt 2+: write good yes", "verify: [test -f good]\nmax_attempts: 2\n")
+        add(repo, f"t{number}", script + "attempt 2+: write good yes", verify=["test -f good"], max_attempts=2)
     with started(repo, "run", "--plain") as run:
         looks = 0
         while run.poll() is None:

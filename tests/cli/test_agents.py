@@ -21,9 +21,9 @@ from holdfast.clock import monotonic
 from holdfast.config import mcp
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
-from kit.cli import type_in
-from kit.disks import WAIT_S_MAX, wait_for
-from kit.engine import holdfast, landed, layout, make_repo, settings, sound
+from kit.program import holdfast, type_in
+from kit.project import landed, layout, settings, sound
+from kit.waiting import WAIT_S_MAX, wait_for
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 UNSIGNED = dict.fromkeys(
@@ -36,11 +36,6 @@ def program(folder: Path, name: str, text: str) -> Path:
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
     return folder / name
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 @pytest.fixture

@@ -7,12 +7,15 @@ import signal
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from holdfast.layout import Layout
 from holdfast.storage.records import attempt_folder
-from kit.cli import type_in
-from kit.work import Terminal, add, started, wait_for
-from kit.work import repo as repo
+from kit.program import Terminal, started, type_in
+from kit.project import add
+from kit.waiting import wait_for
+
+pytestmark = pytest.mark.usefixtures("no_agent_left")
 
 # Waits for a file of its own, so that the test says when it goes on.
 SCRIPT = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nrun printf 'a\\nb'\nsay bye"

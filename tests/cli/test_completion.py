@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from cli.test_imports_at_start import HEAVY
-from kit.cli import HOLDFAST, type_in
-from kit.work import make_repository
+from kit.program import HOLDFAST, type_in
+from kit.project import make_bare_repo
 
 
 @pytest.fixture(scope="module")
 def repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One task that the journal knows, and a file that it does not, which gives itself another id than its name."""
-    repo = make_repository(tmp_path_factory.mktemp("completion") / "repo")
+    repo = make_bare_repo(tmp_path_factory.mktemp("completion") / "repo")
     assert type_in(repo, "init").returncode == 0
     assert type_in(repo, "add", "--goal", "x", "--id", "known-one").returncode == 0
     assert type_in(repo, "add", "--goal", "x", "--id", "other").returncode == 0

@@ -11,8 +11,10 @@ import pytest
 
 from holdfast.domain.task_ids import ID_LENGTH_MAX, free_id
 from holdfast.domain.wording import money, plural
-from kit.cli import type_in
-from kit.work import Terminal, add, git, make_repository, make_work, started, wait_for
+from kit.git import git
+from kit.program import Terminal, started, type_in
+from kit.project import add, make_bare_repo, make_repo
+from kit.waiting import wait_for
 
 LONG = "Make the parser of the configuration files accept comments at the end of a line"
 FAILS = "fail the compiler is missing on this machine"
@@ -31,7 +33,7 @@ def test_an_id_made_of_a_goal_is_short_and_unique() -> None:
 
 
 def test_tasks_of_one_priority_come_in_the_order_in_which_they_were_added(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     for number, goal in enumerate(("zebra", "monkey", "ant")):
         path = Path(type_in(repo, "add", "--goal", goal, "--script", "say hello").stdout.strip())
         os.utime(path, ns=(10**18, 10**18 + number * 10**9))
@@ -45,8 +47,8 @@ def test_tasks_of_one_priority_come_in_the_order_in_which_they_were_added(tmp_pa
 @pytest.fixture(scope="module")
 def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One closed, one failed, one cancelled, one open."""
-    repo = make_work(tmp_path_factory.mktemp("worked") / "repo", closes="write made\nsay it is there")
-    add(repo, "breaks", FAILS, more="max_attempts: 1\n")
+    repo = make_repo(tmp_path_factory.mktemp("worked") / "repo", closes="write made\nsay it is there")
+    add(repo, "breaks", FAILS, max_attempts=1)
     assert type_in(repo, "run").returncode == 20
     add(repo, "left", "say no")
     assert type_in(repo, "cancel", "left").returncode == 0
@@ -103,10 +105,9 @@ def _lines(repo: Path, *options: str) -> list[str]:
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A task whose second gate fails after ten lines, and what the run said."""
-    repo = make_work(tmp_path_factory.mktemp("judged") / "repo")
+    repo = make_repo(tmp_path_factory.mktemp("judged") / "repo")
     gate = "i=1; while [ $i -le 10 ]; do echo line $i; i=$((i+1)); done; echo the login is broken; exit 3"
-    verify = f"max_attempts: 1\nverify:\n  - echo fine\n  - {json.dumps(gate)}\n  - echo never\n"
-    add(repo, "login", "write made\nsay done", more=verify)
+    add(repo, "login", "write made\nsay done", max_attempts=1, verify=["echo fine", gate, "echo never"])
     done = type_in(repo, "run")
     assert done.returncode == 20, done
     return repo, done.stdout
@@ -142,7 +143,7 @@ def test_gates_of_a_task_that_was_never_judged(judged: tuple[Path, str]) -> None
 
 
 def test_an_agent_that_dies_without_a_word_of_its_own_is_told_with_what_it_printed(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     path = repo / ".sdd/backlog/open/dies.yaml"
     path.write_text("title: dies\nmax_attempts: 1\ncommand: \"echo 'execvp claude: No such file' >&2; exit 7\"\n")
     said = type_in(repo, "run").stdout
@@ -172,7 +173,7 @@ def test_counts_have_the_right_noun() -> None:
 
 
 def test_one_turn_and_a_small_cost_read_well(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", one="write x hi\nspend 0.00125 10")
+    repo = make_repo(tmp_path / "repo", one="write x hi\nspend 0.00125 10")
     said = type_in(repo, "run").stdout
     assert "1 turn, $0.00125\n" in said
     assert "after 1 turn\n" in said
@@ -206,7 +207,7 @@ def test_doctor_tells_of_failed_tasks_and_of_files_that_cannot_be_used(worked: P
 
 
 def test_doctor_tells_of_a_default_agent_that_is_not_signed_in(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
@@ -226,12 +227,12 @@ def test_outside_a_repository(command: str, tmp_path: Path) -> None:
 
 
 def test_before_init_doctor_says_so(tmp_path: Path) -> None:
-    done = type_in(make_repository(tmp_path / "repo"), "doctor")
+    done = type_in(make_bare_repo(tmp_path / "repo"), "doctor")
     assert done.returncode == 20 and "next: holdfast init" in done.stdout
 
 
 def test_gc_takes_the_worktree_of_a_cancelled_task_and_keeps_what_stood_there(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", gone="write y hi\nfail no")
+    repo = make_repo(tmp_path / "repo", gone="write y hi\nfail no")
     (repo / ".sdd/config/settings.yaml").write_text("max_attempts: 1\n")
     assert type_in(repo, "run").returncode == 20
     tree = repo / ".sdd/worktrees/gone"
@@ -246,7 +247,7 @@ def test_gc_takes_the_worktree_of_a_cancelled_task_and_keeps_what_stood_there(tm
 
 
 def test_the_same_problem_is_told_once_in_a_run(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", one="write x")
+    repo = make_repo(tmp_path / "repo", one="write x")
     (repo / ".sdd/backlog/open/bad.yaml").write_text("goal: g\npriority: high\n")
     done = type_in(repo, "run")
     assert (done.stdout + done.stderr).count("priority: expected") == 1, done
@@ -264,14 +265,14 @@ def test_the_same_problem_is_told_once_in_a_run(tmp_path: Path) -> None:
      (("--script", "say hi\nattempt 2+: once x: sing"), "a script has no step 'sing'; known are write, append")],
 )  # fmt: skip
 def test_what_no_task_could_be_worked_on_with_is_refused(tmp_path: Path, options: tuple[str, str], told: str) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     done = type_in(repo, "add", "--goal", "g", *options)
     assert done.returncode == 2 and told in done.stderr, done
     assert list((repo / ".sdd/backlog/open").iterdir()) == []
 
 
 def test_without_a_gate_add_init_and_a_landing_say_so(tmp_path: Path) -> None:
-    repo = make_repository(tmp_path / "repo")
+    repo = make_bare_repo(tmp_path / "repo")
     assert "no gate is set" in type_in(repo, "init").stderr
     assert "one has no gate" in type_in(repo, "add", "--id", "one", "--script", "write x").stderr
     assert "no gate" not in type_in(repo, "add", "--id", "two", "--script", "write y", "--verify", "true").stderr
@@ -288,7 +289,7 @@ def test_a_refused_decision_is_told_in_plain_words(worked: Path) -> None:
 
 
 def test_a_question_ends_closed_with_its_answer(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     question = ("--id", "why", "--may-change-nothing", "--goal", "Why is it slow?")
     added = type_in(repo, "add", *question, "--script", "say It sorts twice.", "--verify", "false")
     assert added.returncode == 0 and added.stderr == ""
@@ -297,12 +298,12 @@ def test_a_question_ends_closed_with_its_answer(tmp_path: Path) -> None:
     assert re.search(r"answer +It sorts twice\.", type_in(repo, "show", "why").stdout)
     assert json.loads(type_in(repo, "show", "why", "--json").stdout)["outcome"]["answer"] == "It sorts twice."
     assert type_in(repo, "check").returncode == 0 and not (repo / ".sdd/worktrees/why").exists()
-    assert git(repo, "log", "--format=%s") == "first"
+    assert git(repo, "log", "--format=%s") == "begin"
 
 
 def test_what_changed_nothing_and_has_failed_is_told_what_helps(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
-    add(repo, "asks", "say It sorts twice.", more="max_attempts: 1\n")
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "asks", "say It sorts twice.", max_attempts=1)
     said = type_in(repo, "run").stdout
     offered = "holdfast cancel asks | holdfast edit asks --may-change-nothing, then holdfast retry asks"
     assert f"next: {offered}" in said, said
@@ -312,8 +313,8 @@ def test_what_changed_nothing_and_has_failed_is_told_what_helps(tmp_path: Path) 
 
 
 def test_a_question_that_changes_something_is_judged_like_any_task(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
-    add(repo, "asks", "write x", more="may_change_nothing: true\nmax_attempts: 1\nverify: ['false']\n")
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "asks", "write x", may_change_nothing=True, max_attempts=1, verify=["false"])
     assert type_in(repo, "run").returncode == 20
     assert json.loads(type_in(repo, "show", "asks", "--json").stdout)["outcome"]["kind"] == "gate_failed"
 
@@ -322,13 +323,13 @@ def test_a_question_that_changes_something_is_judged_like_any_task(tmp_path: Pat
 
 
 def test_in_a_linked_worktree_work_lands_on_its_branch(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", one="write x hi")
+    repo = make_repo(tmp_path / "repo", one="write x hi")
     git(repo, "worktree", "add", "-q", "-b", "feature", str(tmp_path / "linked"))
     (tmp_path / "linked" / "below").mkdir()
     done = type_in(tmp_path / "linked" / "below", "run")
     assert done.returncode == 0 and "one: landed on feature as" in done.stdout, done
     assert "work lands on feature; you are in a worktree of feature" in done.stdout
-    assert git(repo, "log", "--format=%s", "main") == "first" and (tmp_path / "linked/x").read_text() == "hi\n"
+    assert git(repo, "log", "--format=%s", "main") == "begin" and (tmp_path / "linked/x").read_text() == "hi\n"
     add(repo, "two", "write y hi")
     assert "two: landed on main as" in type_in(repo, "run").stdout
     (repo / ".sdd/config/settings.yaml").write_text("git: {target_branch: main}\n")
@@ -337,7 +338,7 @@ def test_in_a_linked_worktree_work_lands_on_its_branch(tmp_path: Path) -> None:
 
 
 def test_a_run_in_the_background_beside_another_is_told_who_runs(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", one="hang")
+    repo = make_repo(tmp_path / "repo", one="hang")
     with started(repo, "run", "--plain") as run:
         wait_for(lambda: "in progress" in type_in(repo, "list").stdout, "it works")
         done = type_in(repo, "run", "--detach")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.cli import Typed, type_in
-from kit.work import add, bare_environment, git, make_repository, make_work
+from kit.git import git, repository
+from kit.program import Typed, environment, type_in
+from kit.project import add, make_bare_repo, make_repo
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.heavy
 
 def typed_apart(folder: Path, *arguments: str, **environ: str) -> Typed:
     """As a process of its own, in a home without any git identity."""
-    env = bare_environment(**{"HOME": str(folder.parent), **environ})
+    env = environment(folder, **environ)
     done = subprocess.run([sys.executable, "-m", "holdfast", *arguments], cwd=folder, env=env, capture_output=True)
     return Typed(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -34,7 +35,7 @@ def path_without_git(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("is_repository", [True, False])
 def test_no_git_program(is_repository: bool, tmp_path: Path) -> None:
-    folder = make_work(tmp_path / "repo", one="write x hi") if is_repository else tmp_path
+    folder = make_repo(tmp_path / "repo", one="write x hi") if is_repository else tmp_path
     said = typed_apart(folder, "run", PATH=path_without_git(tmp_path))
     assert said.returncode == 8 and "git cannot be used" in said.stderr and "install git 2." in said.stderr
 
@@ -45,12 +46,14 @@ def test_not_a_repository(tmp_path: Path) -> None:
 
 
 def test_not_initialised(tmp_path: Path) -> None:
-    said = type_in(make_repository(tmp_path), "run")
+    said = type_in(make_bare_repo(tmp_path), "run")
     assert said.returncode == 2 and "type `holdfast init`" in said.stderr
 
 
 def test_no_commit(tmp_path: Path) -> None:
-    repo = make_repository(tmp_path, with_commit=False)
+    repo = repository(tmp_path)
+    git(repo, "config", "user.name", "Ada")
+    git(repo, "config", "user.email", "ada@example.org")
     type_in(repo, "init")
     add(repo, "one", "write x hi")
     said = type_in(repo, "run")
@@ -60,7 +63,7 @@ def test_no_commit(tmp_path: Path) -> None:
 
 
 def test_a_branch_that_was_deleted_is_not_one_without_a_commit(tmp_path: Path) -> None:
-    repo = make_work(tmp_path, one="write x hi")
+    repo = make_repo(tmp_path, one="write x hi")
     tip = git(repo, "rev-parse", "main")
     git(repo, "update-ref", "-d", "refs/heads/main")
     said = type_in(repo, "run")
@@ -80,7 +83,7 @@ def test_a_branch_that_was_deleted_is_not_one_without_a_commit(tmp_path: Path) -
 
 
 def test_no_identity(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", one="write x hi")
+    repo = make_repo(tmp_path / "repo", one="write x hi")
     for name in ("user.name", "user.email"):
         git(repo, "config", "--unset", name)
     said = typed_apart(repo, "run")
@@ -92,7 +95,7 @@ def test_no_identity(tmp_path: Path) -> None:
 
 
 def test_a_detached_head(tmp_path: Path) -> None:
-    repo = make_work(tmp_path, one="write x hi")
+    repo = make_repo(tmp_path, one="write x hi")
     git(repo, "checkout", "-q", "--detach")
     said = type_in(repo, "run")
     assert said.returncode == 2 and "`git switch main`" in said.stderr
@@ -101,7 +104,7 @@ def test_a_detached_head(tmp_path: Path) -> None:
 
 
 def test_a_target_branch_that_is_not_there(tmp_path: Path) -> None:
-    repo = make_work(tmp_path, one="write x hi")
+    repo = make_repo(tmp_path, one="write x hi")
     (repo / ".sdd/config/settings.yaml").write_text("git: {target_branch: release}\n")
     said = type_in(repo, "run")
     assert said.returncode == 2 and "type `git branch release`" in said.stderr
@@ -111,15 +114,16 @@ def test_a_target_branch_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_changes_that_are_not_committed_are_fine(tmp_path: Path) -> None:
-    repo = make_work(tmp_path, one="write x hi")
-    (repo / "a").write_text("mine\n")
+    repo = make_repo(tmp_path, one="write x hi")
+    (repo / "README.md").write_text("mine\n")
     said = type_in(repo, "run")
-    assert said.returncode == 0 and "not committed (a)" in said.stdout and "They stay as they are" in said.stdout
-    assert (repo / "a").read_text() == "mine\n" and (repo / "x").read_text() == "hi\n"
+    assert said.returncode == 0 and "not committed (README.md)" in said.stdout
+    assert "They stay as they are" in said.stdout
+    assert (repo / "README.md").read_text() == "mine\n" and (repo / "x").read_text() == "hi\n"
 
 
 def test_no_agent(tmp_path: Path) -> None:
-    repo = make_work(tmp_path)
+    repo = make_repo(tmp_path)
     (repo / ".sdd/config/settings.yaml").write_text(
         "agent: ghost\nagents: [{name: ghost, command: [no-such-program]}]\n"
     )

@@ -35,7 +35,7 @@ from holdfast.ledgers.files import FileLedger
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.writer import Journal, Ref
 from holdfast.views.story import SENTENCES
-from kit.cli import HOLDFAST, Typed, type_in
+from kit.program import HOLDFAST, Typed, type_in
 
 SCRIPT = Path(sys.executable).parent / "holdfast"
 REPOSITORY = Path(__file__).parent.parent.parent

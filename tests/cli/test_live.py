@@ -13,8 +13,9 @@ import pytest
 from holdfast.layout import Layout
 from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
-from kit.cli import type_in
-from kit.work import Terminal, add, make_work, wait_for
+from kit.program import Terminal, type_in
+from kit.project import add, make_repo
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -28,8 +29,8 @@ def last_picture(seen: str) -> str:
 
 
 def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path) -> None:
-    repo = make_work(tmp_path, one="say hello\nwrite x hi\nspend 0.25\nrun sleep 0.5\nsleep 1.5")
-    add(repo, "two", "write y hi", "depends_on: [one]\nmax_attempts: 1\nverify: [test -f nowhere]\n")
+    repo = make_repo(tmp_path, one="say hello\nwrite x hi\nspend 0.25\nrun sleep 0.5\nsleep 1.5")
+    add(repo, "two", "write y hi", depends_on=["one"], max_attempts=1, verify=["test -f nowhere"])
     with Terminal(repo, "run") as terminal:
         terminal.read_until("LAST TOOL")
         terminal.read_until("run sleep 0.5")
@@ -46,7 +47,7 @@ def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path
 
 @pytest.mark.parametrize(("columns", "rows"), [(30, 8), (200, 50)])
 def test_what_others_wrote_never_controls_the_terminal(columns: int, rows: int, tmp_path: Path) -> None:
-    repo = make_work(tmp_path)
+    repo = make_repo(tmp_path)
     script = f"run {HOSTILE}\nsay \x1b]0;owned\x07\nsleep 1.5\nfail \x1b]0;owned\x07 [bold]"
     # As a JSON text, which YAML reads: there a control character can be written.
     text = msgspec.json.encode(script).decode()
@@ -61,7 +62,7 @@ def test_what_others_wrote_never_controls_the_terminal(columns: int, rows: int, 
 
 
 def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
-    repo = make_work(tmp_path, long="write x hi\nhang")
+    repo = make_repo(tmp_path, long="write x hi\nhang")
     with Terminal(repo, "run") as terminal:
         terminal.read_until("long.1")
         os.kill(terminal.process.pid, signal.SIGINT)
@@ -75,7 +76,7 @@ def test_an_interrupt_leaves_the_agents_at_work(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_there_are_lines_and_with_json_objects(tmp_path: Path) -> None:
-    repo = make_work(tmp_path, one="write x hi")
+    repo = make_repo(tmp_path, one="write x hi")
     lines = type_in(repo, "run").stdout
     assert "\x1b" not in lines and "one: landed on main as" in lines
     add(repo, "two", "write y hi")

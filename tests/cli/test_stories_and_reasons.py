@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.domain.wording import given_words
 from holdfast.engine.outcome import TAIL_BYTES
-from kit.cli import type_in
-from kit.work import Terminal, add, make_work, started, wait_for
+from kit.program import Terminal, started, type_in
+from kit.project import add, make_repo
+from kit.waiting import wait_for
 
 
 @pytest.mark.parametrize(
@@ -29,9 +30,9 @@ def test_what_a_tool_was_given_is_told_by_the_field_that_says_most(given: str, t
 
 def test_lines_that_are_empty_or_only_drawn_are_no_part_of_what_is_told_of_a_gate(tmp_path: Path) -> None:
     """As unittest ends: what says why stands above the rulers."""
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     gate = "printf 'AssertionError: 1 != 9\\n\\n%s\\nRan 2 tests\\n\\nFAILED (failures=1)\\n' ------; exit 1"
-    add(repo, "sum", "write made", more=f"max_attempts: 1\nverify:\n  - {json.dumps(gate)}\n")
+    add(repo, "sum", "write made", max_attempts=1, verify=[gate])
     assert type_in(repo, "run").returncode == 20
     shown = [line.strip() for line in type_in(repo, "show", "sum").stdout.splitlines()]
     at = shown.index("| Ran 2 tests")
@@ -39,7 +40,7 @@ def test_lines_that_are_empty_or_only_drawn_are_no_part_of_what_is_told_of_a_gat
 
 
 def test_an_agent_that_is_killed_is_not_told_with_a_piece_of_its_stream(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", dies=f"say {'x' * 2 * TAIL_BYTES}\nonce {tmp_path}/died: crash\nwrite made")
+    repo = make_repo(tmp_path / "repo", dies=f"say {'x' * 2 * TAIL_BYTES}\nonce {tmp_path}/died: crash\nwrite made")
     done = type_in(repo, "run")
     assert done.returncode == 0 and "dies.1 crashed: The agent was killed by SIGKILL." in done.stdout
     assert "It printed" not in done.stdout
@@ -52,7 +53,7 @@ def test_an_agent_that_is_killed_is_not_told_with_a_piece_of_its_stream(tmp_path
 
 
 def test_a_person_is_told_what_was_added_and_what_to_type_and_a_program_the_path(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     asked = ("add", "Fix the login", "--script", "write x", "--verify", "true")
     with Terminal(repo, *asked) as terminal:
         assert terminal.end() == 0
@@ -66,7 +67,7 @@ def test_a_person_is_told_what_was_added_and_what_to_type_and_a_program_the_path
 
 
 def test_beside_a_run_a_person_is_told_that_it_takes_the_task_in(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     with started(repo, "run", "--stay") as run:
         wait_for(lambda: f"pid {run.pid}" in type_in(repo, "status").stdout, "it runs")
         with Terminal(repo, "add", "Another", "--script", "write y") as terminal:
@@ -80,9 +81,9 @@ def test_beside_a_run_a_person_is_told_that_it_takes_the_task_in(tmp_path: Path)
 
 
 def test_states_are_told_in_words_and_given_to_programs_by_name(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
-    add(repo, "asks", "write x", more="approve: true\n")
-    add(repo, "later", "write y", more="depends_on: [asks]\n")
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "asks", "write x", approve=True)
+    add(repo, "later", "write y", depends_on=["asks"])
     assert type_in(repo, "run").returncode == 20
     told = "".join(type_in(repo, *each).stdout for each in (["list"], ["status"], ["show", "asks"], ["show", "later"]))
     assert "pending approval" in told and "it waits for asks, which is pending approval" in told
@@ -95,8 +96,8 @@ def test_states_are_told_in_words_and_given_to_programs_by_name(tmp_path: Path) 
 
 
 def test_gates_of_an_earlier_attempt(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
-    add(repo, "twice", "attempt 1: write x wrong\nattempt 2: write x right", more="verify: ['grep right x']\n")
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "twice", "attempt 1: write x wrong\nattempt 2: write x right", verify=["grep right x"])
     assert type_in(repo, "run").returncode == 0
     assert "twice.2 passed" in type_in(repo, "gates", "twice").stdout
     first = json.loads(type_in(repo, "gates", "twice.1", "--json").stdout)
@@ -105,7 +106,7 @@ def test_gates_of_an_earlier_attempt(tmp_path: Path) -> None:
 
 
 def test_what_a_command_printed_is_its_answer(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     asked = ("--id", "sky", "--may-change-nothing", "--command", "echo It scatters the light.")
     assert type_in(repo, "add", "Why is the sky blue?", *asked).returncode == 0
     assert type_in(repo, "run").returncode == 0
@@ -113,7 +114,7 @@ def test_what_a_command_printed_is_its_answer(tmp_path: Path) -> None:
 
 
 def test_who_ends_a_run_is_told_who_works_on(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", slow="write x\nhang")
+    repo = make_repo(tmp_path / "repo", slow="write x\nhang")
     with started(repo, "run"):
         wait_for(lambda: "turn 2" in type_in(repo, "status").stdout, "it is at work")
         told = type_in(repo, "stop").stdout
@@ -122,7 +123,7 @@ def test_who_ends_a_run_is_told_who_works_on(tmp_path: Path) -> None:
 
 
 def test_a_key_of_watch_that_does_not_fit_the_task_says_so_and_asks_nothing(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", one="write x")
+    repo = make_repo(tmp_path / "repo", one="write x")
     with Terminal(repo, "watch") as terminal:
         terminal.read_until("y approve")
         terminal.type("y")

@@ -23,7 +23,7 @@ from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
 from holdfast.storage.journal.entry import Record
 from holdfast.views.rows import look
-from kit.cli import HOLDFAST, Beforehand, type_in
+from kit.program import HOLDFAST, Beforehand, type_in
 
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]

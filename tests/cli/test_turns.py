@@ -10,18 +10,16 @@ import pytest
 
 from holdfast.cli.commands import holdfast as group
 from kit.decisions import THREE_TURNS, ask, failed, hanging, journal
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
+from kit.waiting import wait_for
 
 REFS = "refs/attempts/a.1"
 
 
 def store(repo: Path) -> Path:
     return repo / ".sdd" / "snapshots.git"
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 @pytest.mark.parametrize(

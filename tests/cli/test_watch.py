@@ -18,9 +18,11 @@ import pytest
 from holdfast.cli.screen.fullscreen import parse_keys
 from holdfast.cli.screen.table import cell_width
 from holdfast.cli.screen.watch_screen import Pager
-from kit.cli import HOLDFAST, type_in
-from kit.work import Terminal, add, bare_environment, started, wait_for
-from kit.work import repo as repo
+from kit.program import HOLDFAST, Terminal, environment, started, type_in
+from kit.project import add
+from kit.waiting import wait_for
+
+pytestmark = pytest.mark.usefixtures("no_agent_left")
 
 HELD = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nsay bye\nwrite y hi"
 ENTERED, LEFT = "\x1b[?1049h", "\x1b[?25h\x1b[?1049l"
@@ -94,7 +96,7 @@ def test_it_takes_the_terminal_again_when_it_is_continued(repo: Path, number: si
 
 def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    add(repo, "one", HELD.format(go=go), more='title: "odd \\e[31m"\n')
+    add(repo, "one", HELD.format(go=go), title="odd \x1b[31m")
     with started(repo, "run", "--plain") as run:
         wait_for(lambda: "one.1" in type_in(repo, "attach").stdout, "nobody is at work")
         with started(repo, "watch") as watcher, started(repo, "watch", "--json") as program:
@@ -118,7 +120,7 @@ def test_nobody_runs_is_told_at_once(repo: Path) -> None:
     told = type_in(repo, "watch")
     assert told.returncode == 0 and "nobody runs: no tasks yet" in told.stdout
     dumb = subprocess.run(
-        [*HOLDFAST, "watch"], cwd=repo, env=bare_environment(TERM="dumb"), capture_output=True, text=True
+        [*HOLDFAST, "watch"], cwd=repo, env=environment(repo, TERM="dumb"), capture_output=True, text=True
     )
     assert dumb.returncode == 0 and "\x1b" not in dumb.stdout
 

@@ -10,13 +10,13 @@ import pytest
 
 from holdfast.cli.tasks.add_edit import add, edit
 from holdfast.domain.definition import BLOCKS, Definition
-from kit.cli import type_in
-from kit.work import make_repository, make_work
+from kit.program import type_in
+from kit.project import make_bare_repo, make_repo
 
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    repo = make_repository(tmp_path / "repo")
+    repo = make_bare_repo(tmp_path / "repo")
     assert type_in(repo, "init").returncode == 0
     return repo
 
@@ -114,7 +114,7 @@ def test_standard_input_is_given_an_id(repo: Path) -> None:
 
 
 def test_show_says_it_in_words_and_leaves_out_what_is_empty(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo", one="write x hi\nspend 0.25 10")
+    repo = make_repo(tmp_path / "repo", one="write x hi\nspend 0.25 10")
     said(repo, "run")
     shown = type_in(repo, "show", "one").stdout
     facts = shown.partition("\n\n")[0]

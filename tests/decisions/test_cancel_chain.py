@@ -10,17 +10,14 @@ from holdfast.decisions.cancel_chain import CHAIN_POINTS
 from holdfast.storage.records import attempt_folder
 from kit.crash import left_alive
 from kit.decisions import ask, failed, hanging, journal, living_run
-from kit.engine import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
 
 CANCELLED = {"top": "cancelled", "mid": "parent_cancelled", "leaf": "parent_cancelled", "twig": "parent_cancelled"}
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def family(repo: Path) -> None:

@@ -16,14 +16,12 @@ from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError
 from holdfast.storage.records import attempt_folder
 from kit.decisions import ask, failed, hanging, journal, keys, rejected
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
+from kit.waiting import wait_for
 
 KEY = "0" * 32
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:

@@ -20,15 +20,12 @@ from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer
 from holdfast.storage.records import attempt_folder
 from kit.decisions import ask, failed, journal, keys, living_run, rejected
-from kit.engine import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, make_repo, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def of_run(repo: Path, kind: str) -> set[str]:

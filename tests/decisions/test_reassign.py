@@ -8,7 +8,10 @@ import pytest
 
 from holdfast.storage.records import attempt_folder
 from kit.decisions import ask, hanging, journal, living_run
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -17,8 +20,7 @@ CLEVER = {"name": "clever", "command": ["sh", "-c", "cat > told.txt; echo clever
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = make_repo(tmp_path / "repo")
+def repo(repo: Path) -> Path:
     settings(repo, agents=[CLEVER])
     return repo
 

@@ -9,7 +9,9 @@ import pytest
 
 from holdfast.domain.task import TaskState
 from holdfast.views.next_step import next_step
-from kit.engine import add, begin, git, holdfast, landed, make_repo, sound, state
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, sound, state
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -32,11 +34,6 @@ CASES: dict[tuple[str, str], tuple[int, int, int, TaskState]] = {
     ("refresh", "--abandon"): (1, 1, 1, TaskState.FAILED),
 }
 AT = {"verify": "verify.gate.after:1"}
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def count(path: Path) -> int:

@@ -12,17 +12,12 @@ import pytest
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
-from kit.engine import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = make_repo(tmp_path / "repo")
-    settings(repo, grace_s=0.5)
-    return repo
+pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]
 
 
 def alive(repo: Path, attempt: str) -> bool:

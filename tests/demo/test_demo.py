@@ -17,8 +17,8 @@ from holdfast.demo.lives import AT_A_POINT, AT_A_STEP, FIRST_MAX, MORE_MAX, Live
 from holdfast.demo.sample import ALL_STEPS, MAX_AGENTS, STEPS, Sample, SampleStep
 from holdfast.demo.sums import sums
 from holdfast.storage.journal.entry import Ref
-from kit.cli import type_in
-from kit.engine import wait_for
+from kit.program import type_in
+from kit.waiting import wait_for
 
 
 def test_something_is_left_to_land_for_every_kill_whatever_the_seed() -> None:

@@ -21,7 +21,8 @@ from holdfast.domain.routing import NOT_WEAK, Choice, choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.errors import ConfigError
-from kit.engine import add, holdfast, landed, layout, make_repo, settings, sound, state
+from kit.program import holdfast
+from kit.project import add, landed, layout, settings, sound, state
 
 ROUTES = (
     RouteSettings("codex", "gpt", role="backend", priority="<=2"),
@@ -275,12 +276,12 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 @pytest.fixture
-def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     program(folder, "claude", CLAUDE)
     program(folder, "codex", CODEX)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    return make_repo(tmp_path / "repo")
+    return repo
 
 
 def test_a_failure_is_followed_by_the_next_stronger_one_and_the_journal_says_why(repo: Path) -> None:

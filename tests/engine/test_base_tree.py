@@ -14,18 +14,14 @@ from holdfast.domain.task import TaskState
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.views.diffs import Diffs
 from kit.decisions import journal
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.git import git
 from kit.pauses import files_landed, paused, turns
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = make_repo(tmp_path / "repo")
-    settings(repo, grace_s=0.5)
-    return repo
+pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]
 
 
 @pytest.mark.parametrize("how", ["deleted", "foreign", "emptied", "left alone"])

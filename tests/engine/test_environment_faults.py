@@ -24,21 +24,11 @@ from holdfast.storage.files import disk
 from holdfast.storage.files.kernel import Kernel
 from holdfast.storage.journal.reader import Chain
 from holdfast.wiring import run_context
-from kit.engine import (
-    add,
-    begin,
-    faulty_git,
-    git,
-    holdfast,
-    landed,
-    layout,
-    make_repo,
-    settings,
-    sound,
-    state,
-    wait_for,
-)
+from kit.git import faulty_git, git
 from kit.mounts import mounts
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -47,10 +37,10 @@ KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 
 
 @pytest.fixture
-def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(holds, "TRY_AGAIN_S", 0.01)
     monkeypatch.setenv("HOME", str(tmp_path))
-    return make_repo(tmp_path / "repo")
+    return repo
 
 
 def run(repo: Path) -> list[str]:

@@ -10,15 +10,12 @@ import pytest
 
 from holdfast.domain.task import TaskState
 from holdfast.storage.journal.reader import Chain
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def ran(repo: Path) -> int:

@@ -15,7 +15,7 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.landing import LandingResult, finish, land_on
 from holdfast.engine.outcome import apply_exit
 from holdfast.storage.journal.entry import Record
-from kit.engine import git
+from kit.git import git
 from kit.states import Run, append, moves, running
 
 S, CLOSED, REJECTED = TaskState, LandingResult.CLOSED, LandingResult.REJECTED

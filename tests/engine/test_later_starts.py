@@ -17,7 +17,10 @@ from holdfast.domain.task_record import standing
 from holdfast.engine.prompt import FILES_MAX, PromptTree, Words, prompt
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
-from kit.engine import begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import layout, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -52,11 +55,6 @@ say() { echo "{\"said\":\"$1\"}"; }
 finish() { echo "{\"type\":\"end\",\"status\":\"$1\"}"; exit 0; }
 has_lost() { case "$*" in *--resume*) echo "No conversation found with session ID $2" >&2; exit 1;; esac; }
 """
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def declare(repo: Path, script: str, **more: object) -> None:

@@ -19,18 +19,16 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import outages
 from kit.clock import SetClock
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
 
 POLICY = Policy(3, 10.0, 100.0)
 TASKS = [f"t{number}" for number in range(1, 7)]
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def starts(repo: Path) -> dict[str, int]:

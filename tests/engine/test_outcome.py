@@ -17,7 +17,7 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.outages import QUOTA_S
 from holdfast.engine.outcome import apply_exit, go_on, orphan
 from holdfast.storage.journal.entry import Record
-from kit.engine import git
+from kit.git import git
 from kit.states import Run, append, moves, running
 
 S, E = TaskState, Ending

@@ -10,7 +10,8 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.template import render
 from holdfast.engine.prompt import FIELDS
 from holdfast.errors import TemplateInvalid
-from kit.engine import add, holdfast, layout, make_repo, settings, state
+from kit.program import holdfast
+from kit.project import add, layout, settings, state
 
 
 def test_a_section_without_a_value_is_not_there() -> None:
@@ -30,11 +31,6 @@ def test_a_placeholder_that_there_is_not_is_told(text: str) -> None:
         render(text, {"a": "x", "b": ""}, "t")
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
-
-
 def test_it_shows_what_would_be_sent(repo: Path) -> None:
     settings(repo, gates=[{"name": "lint", "command": "make lint"}])
     more = {
@@ -46,7 +42,7 @@ def test_it_shows_what_would_be_sent(repo: Path) -> None:
     add(repo, "t", "write a.txt x", **more)
     told = holdfast(repo, "prompt", "t")
     for words in (
-        "# Do t",
+        "# t",
         "Make it work.",
         "- make test",
         "- make lint",
@@ -75,7 +71,7 @@ def test_people_may_write_their_own(repo: Path) -> None:
     own = layout(repo).prompt_template
     own.write_text("Do it: {{title}}\n")
     add(repo, "t", "write a.txt x")
-    assert holdfast(repo, "prompt", "t") == "Do it: Do t\n"
+    assert holdfast(repo, "prompt", "t") == "Do it: t\n"
     own.write_text("{{titel}}")
     assert "'titel'" in holdfast(repo, "prompt", "t", code=2) and "{{#title}}" in template
     assert "Name a task" in holdfast(repo, "prompt", code=2)

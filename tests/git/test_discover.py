@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.errors import NotAWorktree
 from holdfast.git import command
-from kit.engine import git, make_repo
+from kit.git import git
+from kit.project import make_repo
 
 
 def _asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:

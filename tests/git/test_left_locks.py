@@ -20,16 +20,18 @@ from holdfast.ports import Happened
 from holdfast.wiring import run_context
 from holdfast.worktrees.worktrees import Worktrees
 from kit.disks import require_strace
-from kit.engine import add, git, holdfast, landed, layout, make_repo, sound, state
+from kit.git import git
 from kit.landing import intent
+from kit.program import holdfast
+from kit.project import add, landed, layout, sound, state
 
 require_strace()
 
 
 @pytest.fixture
-def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
-    return make_repo(tmp_path / "repo")
+    return repo
 
 
 def dying_git(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str, call: str, number: int) -> Path:

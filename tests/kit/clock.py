@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from holdfast import identity
-from kit.engine import wait_for
+from kit.waiting import wait_for
 
 
 class SetClock:

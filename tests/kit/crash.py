@@ -25,7 +25,9 @@ from holdfast.storage.audit.key import load_key
 from holdfast.storage.journal.reader import Chain
 from holdfast.worktrees.worktrees import WORKTREE_POINTS
 from kit.clock import SetClock
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, make_repo, settings, sound, state
 
 # For a machine that is busy with much else.
 RUN_S_MAX, LOOK_S = 900, 5

@@ -12,7 +12,9 @@ from typing import Any
 from holdfast.decisions import mailbox
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.reader import Chain
-from kit.engine import add, begin, holdfast, layout, state, wait_for
+from kit.program import begin, holdfast
+from kit.project import add, layout, state
+from kit.waiting import wait_for
 
 THREE_TURNS = "write a.txt one\nwrite b.txt two\nappend a.txt three\n"
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,6 @@ from holdfast.testing.recorder import PowerCut, Recorder
 
 # Memory-backed where there is one: the simulated disk decides what a sync means, not the real one.
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-WAIT_S_MAX = 120.0
-_LOOK_S, _LOOK_S_MAX = 0.01, 0.1
-
-
-def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
-    """Looks until there is something, and returns it. What comes late is looked for less often: looking costs, too."""
-    deadline, pause = time.monotonic() + WAIT_S_MAX, _LOOK_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"never came: {what or condition}"
-        time.sleep(pause)
-        pause = min(pause * 1.2, _LOOK_S_MAX)
-    return found
 
 
 def examples(fast: int) -> int:

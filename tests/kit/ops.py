@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kit.engine import wait_for
 from kit.server import Answer, Server, served
+from kit.waiting import wait_for
 
 
 class Running:

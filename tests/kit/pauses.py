@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.domain.task import TaskState
-from kit.engine import add, begin, git, holdfast, layout, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, layout, state
+from kit.waiting import wait_for
 
 
 def stop_after(repo: Path, task: str, script: str, count: int, here: Path) -> None:

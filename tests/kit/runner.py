@@ -21,9 +21,9 @@ from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.storage.records.blobs import Blobs
 from holdfast.storage.records.ledger import LineLedger
-from kit.disks import WAIT_S_MAX
-from kit.disks import wait_for as until
-from kit.snapshots import git, repository
+from kit.git import git, repository
+from kit.waiting import WAIT_S_MAX
+from kit.waiting import wait_for as until
 
 SCRIPT = (sys.executable, "-m", "holdfast.agents.adapters.script")
 # Beside all that a busy machine does, an agent that gives way to it would come to nothing for minutes.

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.server.serving import Address, read_address
-from kit.cli import HOLDFAST
-from kit.engine import add, environment, layout, wait_for
+from kit.program import HOLDFAST, environment
+from kit.project import add, layout
+from kit.waiting import wait_for
 
 SECONDS = 120
 # The server closes a connection on which nothing was asked for 30 s: one that has waited so long is not used again.

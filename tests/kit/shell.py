@@ -19,7 +19,7 @@ import termios
 from pathlib import Path
 from typing import NamedTuple
 
-from kit.engine import environment
+from kit.program import environment
 
 _END = re.compile(r"\r?\n<ended (\d+)>\r\n")
 # What is another one each time. Applied to the page's words and to those that were printed.

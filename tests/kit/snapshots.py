@@ -5,31 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from holdfast.snapshots.snapshots import WorktreeSnapshots
+from kit.git import git
 
 Tree = dict[bytes, tuple[str, bytes]]
-
-
-def seeing(folder: Path) -> dict[str, str]:
-    """Lets git in a repository show the commits of the store that belongs to it, where a test has one."""
-    places = [folder / ".sdd", folder.parent / "data"]
-    found = [str(place / "snapshots.git" / "objects") for place in places if (place / "snapshots.git").is_dir()]
-    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(found)} if found else {}
-
-
-def git(folder: Path, *args: str) -> str:
-    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
-    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **dict.fromkeys(who, "tester"), **seeing(folder)}
-    allow = ("-c", "protocol.file.allow=always")
-    done = subprocess.run(["git", *allow, *args], cwd=folder, env=env, capture_output=True, check=False)
-    assert done.returncode == 0, (args, done.stderr)
-    return os.fsdecode(done.stdout).strip()
 
 
 def store_of(worktree: Path) -> Path:
@@ -39,30 +21,6 @@ def store_of(worktree: Path) -> Path:
 
 def snapshots_at(worktree: Path, private: Path, *args: Any, **more: Any) -> WorktreeSnapshots:
     return WorktreeSnapshots(worktree, private, store_of(worktree), *args, **more)
-
-
-def repository(path: Path, *options: str) -> Path:
-    path.mkdir(parents=True)
-    git(path, "init", "-q", "-b", "main", *options)
-    return path
-
-
-def with_files(path: Path, **files: str) -> Path:
-    for name, content in files.items():
-        (path / name).write_text(content)
-    git(path, "add", "-A")
-    git(path, "commit", "-q", "-m", "first")
-    return path
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return with_files(repository(tmp_path / "repo"), a="alpha\n", b="beta\n")
-
-
-@pytest.fixture
-def snapshots(repo: Path, tmp_path: Path) -> WorktreeSnapshots:
-    return snapshots_at(repo, tmp_path / "private")
 
 
 def tree_of(top: Path) -> Tree:

@@ -35,7 +35,9 @@ from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from holdfast.wiring import run_context
-from kit.engine import QUICK, add, git, make_repo, settings
+from kit.git import git
+from kit.program import QUICK
+from kit.project import add, make_repo, settings
 
 RUN = "000001-a"
 DEFAULTS = Config()

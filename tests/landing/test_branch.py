@@ -17,15 +17,12 @@ from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land, lost_landings
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
+from kit.git import git, plain, repository, with_files
 from kit.landing import intent, killed, perform
-from kit.snapshots import git, repository, with_files
+
+pytestmark = pytest.mark.repo(make=plain(a="alpha\n"))
 
 MAIN = "refs/heads/main"
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return with_files(repository(tmp_path / "repo"), a="alpha\n")
 
 
 def commit_on(repo: Path, parent: str, **files: str) -> str:

@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.engine import add, begin, git, holdfast, landed, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def slow_reset(repo: Path) -> Callable[[], None]:

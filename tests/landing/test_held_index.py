@@ -17,18 +17,19 @@ from holdfast.engine import effects
 from holdfast.landing.refresh import HOLD_POINTS
 from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import run_context
-from kit.engine import add, begin, git, holdfast, landed, make_repo, settings, sound, state
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, settings, sound, state
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture
-def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
-    made = make_repo(tmp_path / "repo")
-    add(made, "t", "write new.txt x\nwrite README.md better")
-    return made
+    add(repo, "t", "write new.txt x\nwrite README.md better")
+    return repo
 
 
 def is_locked(repo: Path) -> bool:

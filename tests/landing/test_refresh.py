@@ -17,8 +17,9 @@ from holdfast.landing.refresh import REFRESH_POINTS, Refresh, blockers, checkout
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
+from kit.git import git, repository
 from kit.landing import intent, killed, perform
-from kit.snapshots import Tree, git, repository, tree_of
+from kit.snapshots import Tree, tree_of
 
 MAIN = "refs/heads/main"
 OLD = {

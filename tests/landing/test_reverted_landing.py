@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.engine import add, begin, git, holdfast, landed, make_repo, sound, state
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, sound, state
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(params=["effect.land.after", "append.task_land_confirmed.after", "append.task_refresh_intent.after"])
-def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def repo(repo: Path, request: pytest.FixtureRequest) -> Path:
     """Something has landed, the run died before the checkout followed, and a person has committed there."""
-    repo = make_repo(tmp_path / "repo")
     (repo / "old.txt").write_text("old\n")
     git(repo, "add", "old.txt")
     git(repo, "commit", "-q", "-m", "something to remove")

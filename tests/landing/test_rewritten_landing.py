@@ -13,15 +13,16 @@ from holdfast.config.layers import load
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.landing import lost_landings as lost
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = make_repo(tmp_path / "repo")
+def repo(repo: Path) -> Path:
     add(repo, "t", "write t.txt x")
     holdfast(repo, "run")
     return repo

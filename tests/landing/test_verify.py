@@ -28,7 +28,7 @@ from holdfast.snapshots.store import Store
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records.blobs import Blobs
 from kit import verdicts
-from kit.snapshots import git, repository, with_files
+from kit.git import git, repository, with_files
 from kit.verdicts import effect, intent
 
 DEADLINE_S = 60.0

@@ -9,13 +9,15 @@ import pytest
 
 from holdfast.decisions.mailbox import is_served
 from holdfast.domain.task import TaskState
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
+from kit.waiting import wait_for
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Path:
+def repo(repo: Path) -> Path:
     """A result whose landing waits, after a run that was stopped."""
-    repo = make_repo(tmp_path / "repo")
     add(repo, "t", "attempt 1: append README.md more\nattempt 2+: write other.txt x")
     (repo / "README.md").write_text("mine\n")
     process = begin(repo)
@@ -86,7 +88,6 @@ def test_a_run_cancels_it_too(repo: Path) -> None:
 
 
 def test_deleting_the_file_of_a_failed_task_cancels_it(tmp_path: Path) -> None:
-    repo = make_repo(tmp_path / "repo")
     add(repo, "t", "fail on purpose", max_attempts=1)
     add(repo, "u", "fail on purpose", max_attempts=1)
     add(repo, "v", "write v.txt x", depends_on=["u"])

@@ -19,7 +19,8 @@ from holdfast.storage.audit.verify import day_files, parse
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.wiring import run_context
-from kit.engine import add, holdfast, layout, make_repo
+from kit.program import holdfast
+from kit.project import add, layout, make_repo
 
 Place = tuple[str, int]
 

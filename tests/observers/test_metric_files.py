@@ -19,7 +19,10 @@ from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
-from kit.engine import add, begin, git, holdfast, layout, make_repo, settings, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, layout, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -28,11 +31,6 @@ Line = dict[str, Any]
 
 
 OTHER_ENTRIES = ("turn_completed", "task_closed", "task_claimed")
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def ledgers(at: Layout) -> dict[str, Path]:

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kit.engine import add, make_repo
 from kit.ops import running, tool
+from kit.project import add, make_repo
 
 OPS = Path(__file__).parent.parent.parent / "ops"
 _NAME = re.compile(r"\bholdfast_[a-z_]+")

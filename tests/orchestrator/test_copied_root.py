@@ -10,15 +10,13 @@ import pytest
 
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import attempt_folder
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def agent_is_alive(repo: Path, start: int) -> bool:

@@ -20,12 +20,10 @@ from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.wiring import run_context
 from kit.decisions import journal
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, make_repo, settings, sound, state
+from kit.waiting import wait_for
 
 
 def file(repo: Path, name: str) -> str:

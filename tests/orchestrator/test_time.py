@@ -15,8 +15,11 @@ from holdfast.domain.task import TaskState
 from holdfast.orchestrator.wakeup import Signals
 from holdfast.storage.journal.reader import Chain
 from kit.clock import SetClock, go_on, stop_below, suspend
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, settings, sound, state
 from kit.server import served
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -24,11 +27,6 @@ pytestmark = pytest.mark.heavy
 DAY_S = 86_400.0
 # Of the one test in which time really passes: long enough for a busy machine to look in between.
 LEASE_S = 8.0
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 @pytest.fixture

@@ -13,8 +13,10 @@ from holdfast.errors import Locked
 from holdfast.identity import Identity
 from holdfast.storage.records.attempt_folder import read_process
 from kit.crash import BESIDE, STEP, left_alive
-from kit.engine import add, begin, holdfast, landed, layout, make_repo, sound, state, wait_for
 from kit.one_agent import ticks
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -23,11 +25,10 @@ UNTIL_LET_GO = f"run until test -e {BESIDE}/go; do sleep 0.02; done"
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Path:
+def repo(repo: Path) -> Path:
     """Its one task is at work until there is a file `go` beside the repository."""
-    made = make_repo(tmp_path / "repo")
-    add(made, "long", f"{STEP} 1\nwrite long.txt x\n{UNTIL_LET_GO}\n{STEP} 2")
-    return made
+    add(repo, "long", f"{STEP} 1\nwrite long.txt x\n{UNTIL_LET_GO}\n{STEP} 2")
+    return repo
 
 
 def agent_of(repo: Path) -> Identity | None:

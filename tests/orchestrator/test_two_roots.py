@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.layout import Layout
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, sound, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, make_repo, sound
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

@@ -16,9 +16,10 @@ from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees.worktrees import Worktrees
 from kit.confined import bench as bench
 from kit.confined import needs_bwrap
-from kit.engine import add, begin, holdfast, layout, make_repo, settings, state
+from kit.git import git, repository
+from kit.program import begin, holdfast
+from kit.project import add, layout, make_repo, settings, state
 from kit.runner import Bench, is_dead, kill, until
-from kit.snapshots import git, repository
 from kit.verdicts import effect, intent
 
 # Whole runs, of seconds each.

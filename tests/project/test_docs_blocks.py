@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.engine import holdfast
+from kit.program import holdfast
 from kit.shell import Shell, Step, is_as_told, steps_of
 
 TOP = Path(__file__).parent.parent.parent

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.commands import holdfast as group
-from kit.cli import type_in
-from kit.engine import add, holdfast, make_repo
+from kit.program import holdfast, type_in
+from kit.project import add, make_repo
 
 TOP = Path(__file__).parent.parent.parent
 DOCS = TOP / "docs"

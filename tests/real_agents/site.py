@@ -26,7 +26,7 @@ from holdfast.processes import starts
 from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.ledger import LineLedger
-from kit.engine import git
+from kit.git import git
 from kit.model_server import ModelServer, Step
 from real_agents.kits import LONG_S, PAUSE_S, Kit
 

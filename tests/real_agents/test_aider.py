@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.engine import git
+from kit.git import git
 from kit.model_server import Call, Step
 from real_agents.kits import AIDER, Kit
 from real_agents.site import Site

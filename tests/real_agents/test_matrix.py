@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.engine import git
+from kit.git import git
 from kit.model_server import Request, Step
 from real_agents.kits import KITS, Kit
 from real_agents.site import Site

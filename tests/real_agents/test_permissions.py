@@ -9,7 +9,7 @@ import pytest
 from holdfast.agents.registry import CLIS
 from holdfast.domain.task import TaskState
 from kit.confined import place as place
-from kit.engine import git
+from kit.git import git
 from kit.model_server import Step
 from real_agents.kits import Kit
 from real_agents.site import Site

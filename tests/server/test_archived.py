@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.storage.journal.reader import Chain
-from kit.engine import add, holdfast, layout, make_repo, settings
+from kit.program import holdfast
+from kit.project import add, layout, make_repo, settings
 from kit.server import Server, served
 
 PATHS = ("/sessions", "/tasks/one/history", "/tasks/one/attempts", "/costs", "/quality")

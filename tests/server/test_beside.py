@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from kit.decisions import THREE_TURNS
-from kit.engine import add, git, holdfast, landed, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, landed, make_repo, sound, state
 from kit.server import Server, served
+from kit.waiting import wait_for
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from holdfast.server.serving import serving
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.wiring import run_context
-from kit.engine import add, make_repo
+from kit.project import add, make_repo
 from kit.server import Client
 
 

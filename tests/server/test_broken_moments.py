@@ -18,8 +18,10 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.routing import choose
 from holdfast.storage.journal.reader import Chain
 from kit.disks import require_strace
-from kit.engine import holdfast, layout, make_repo, sound, state, wait_for
+from kit.program import holdfast
+from kit.project import layout, make_repo, sound, state
 from kit.server import Client, Server, served
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

@@ -15,8 +15,9 @@ import uvicorn
 
 from holdfast.domain.task import TaskState
 from holdfast.server import connections
-from kit.engine import add, layout, make_repo, sound, state, wait_for
+from kit.project import add, layout, make_repo, sound, state
 from kit.server import Server, add_asking, served
+from kit.waiting import wait_for
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.storage.journal.reader import Chain
-from kit.engine import layout, make_repo, sound, wait_for
+from kit.project import layout, make_repo, sound
 from kit.server import Server, served
+from kit.waiting import wait_for
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.journal.reader import Chain
-from kit.engine import layout, make_repo, wait_for
+from kit.project import layout, make_repo
 from kit.server import Server, served
+from kit.waiting import wait_for
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,10 @@ import pytest
 from holdfast.domain.task import TaskState
 from holdfast.server.access import denials, subtask_limits
 from holdfast.server.serving import read_address
-from kit.cli import HOLDFAST
-from kit.engine import add, environment, holdfast, layout, make_repo, settings, sound, state, wait_for
+from kit.program import HOLDFAST, environment, holdfast
+from kit.project import add, layout, make_repo, settings, sound, state
 from kit.server import Server, add_asking, served
+from kit.waiting import wait_for
 
 # What an agent asks in the test below.
 QUESTIONS = """

@@ -11,7 +11,7 @@ import pytest
 from holdfast.clock import GAP_S
 from holdfast.server.connections import BODY_S, Connection
 from kit.clock import SetClock, suspend
-from kit.engine import make_repo, sound
+from kit.project import make_repo, sound
 from kit.server import Server, served
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.server.observability import logs
 from holdfast.server.observability.logs import ServerLog
-from kit.engine import add, layout, make_repo, wait_for
 from kit.ops import running
+from kit.project import add, layout, make_repo
+from kit.waiting import wait_for
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

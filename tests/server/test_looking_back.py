@@ -21,7 +21,8 @@ from holdfast.storage.records.at_work import last_tool
 from holdfast.views.history import Chronicle
 from holdfast.views.story import plain_words
 from kit.decisions import THREE_TURNS, failed
-from kit.engine import add, holdfast, layout, make_repo
+from kit.program import holdfast
+from kit.project import add, layout, make_repo
 
 
 def told(at: Layout, chronicle: Chronicle | None = None) -> dict[str, Any]:

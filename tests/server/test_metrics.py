@@ -12,8 +12,9 @@ import metricdocs
 from holdfast.server.observability import metrics as told
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import epoch_of
-from kit.engine import add, layout, make_repo, settings, state, wait_for
 from kit.ops import Running, running
+from kit.project import add, layout, settings, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -34,11 +35,6 @@ def only(server: Running, name: str, *labels: str) -> float:
 
 def wait_for_value(server: Running, value: float, name: str, *labels: str) -> None:
     wait_for(lambda: only(server, name, *labels) == value, f"{name} {labels} of {value}")
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def test_the_page_is_up_to_date() -> None:

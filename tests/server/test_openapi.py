@@ -16,7 +16,7 @@ from holdfast.server import routes
 from holdfast.server.openapi import document, statuses
 from holdfast.server.operations import Operation
 from holdfast.server.static import WEB
-from kit.engine import make_repo
+from kit.project import make_repo
 from kit.server import Server, served
 
 OPERATIONS = apidocs.operations()

@@ -14,8 +14,9 @@ from holdfast.app import App
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.serving import read_address, serving
 from holdfast.wiring import run_context
-from kit.engine import add, layout, make_repo, wait_for
+from kit.project import add, layout
 from kit.server import Client
+from kit.waiting import wait_for
 
 
 class Beginning:
@@ -62,11 +63,10 @@ class Beginning:
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    made = make_repo(tmp_path)
+def repo(repo: Path) -> Path:
     for name in ("a", "b"):
-        add(made, name, "write x x", depends_on=["a"] if name == "b" else [])
-    return made
+        add(repo, name, "write x x", depends_on=["a"] if name == "b" else [])
+    return repo
 
 
 # More than there are threads to read in: none of them may be held by who waits.
@@ -86,7 +86,7 @@ def test_it_is_alive_and_not_ready_and_what_is_read_waits_and_is_right(repo: Pat
         assert not any(each.done() for each in asked)
         server.go.set()
         pages: list[Any] = [each.result(60) for each in asked]
-        assert all([row["title"] for row in page["tasks"]] == ["Do a", "Do b"] for page in pages)
+        assert all([row["title"] for row in page["tasks"]] == ["a", "b"] for page in pages)
         assert one.result(60)["definition"]["depends_on"] == ["a"]
         wait_for(lambda: early.ask("GET", "/health/ready").status == 200, "a server that is ready")
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
 from kit.decisions import THREE_TURNS, hanging
-from kit.engine import add, layout, make_repo, state, wait_for
+from kit.project import add, layout, state
 from kit.server import served
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
+from kit.waiting import wait_for
 
 
 def test_a_run_that_was_killed_is_marked_and_costs_are_the_same_after_it(repo: Path) -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.engine import add, begin, faulty_git, git, holdfast, make_repo, state, wait_for
+from kit.git import faulty_git, git
+from kit.program import begin, holdfast
+from kit.project import add, state
 from kit.server import served
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
+from kit.waiting import wait_for
 
 
 def test_a_lost_landing_is_told_while_it_is_lost(repo: Path) -> None:

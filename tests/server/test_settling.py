@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from holdfast.domain.task import TaskState
-from kit.engine import add, git, holdfast, landed, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, landed, sound, state
 from kit.server import Client, served
+from kit.waiting import wait_for
 
 STAY = ("run", "--stay", "--plain")
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def lands_and_is_lost(repo: Path, name: str = "t") -> str:

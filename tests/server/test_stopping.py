@@ -14,8 +14,11 @@ from holdfast.server.observability.tracing import Spans
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
 from kit.decisions import journal
-from kit.engine import add, git, holdfast, layout, make_repo, sound, state, wait_for
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, layout, make_repo, sound, state
 from kit.server import Server, served
+from kit.waiting import wait_for
 
 
 @pytest.fixture

@@ -17,9 +17,11 @@ import pytest
 from holdfast.server.observability.tracing import Span, Spans
 from holdfast.storage.journal import data_root
 from holdfast.storage.journal.reader import Chain
-from kit.engine import add, holdfast, landed, layout, make_repo, state, wait_for
 from kit.ops import running
+from kit.program import holdfast
+from kit.project import add, landed, layout, state
 from kit.server import served
+from kit.waiting import wait_for
 
 # A part of the libraries that a process with them has in its memory.
 PROTOBUF = "google/_upb"
@@ -29,11 +31,6 @@ needs_libraries = pytest.mark.skipif(
     not IS_INSTALLED and not os.environ.get("HOLDFAST_OPS"),
     reason="the OpenTelemetry libraries are not installed; `make test-ops` brings them along",
 )
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def made(repo: Path) -> list[Span]:

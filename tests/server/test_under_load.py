@@ -23,11 +23,11 @@ from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.reader import Chain
-from kit.cli import HOLDFAST
-from kit.disks import WAIT_S_MAX
-from kit.engine import environment, layout, make_repo, sound, state, wait_for
 from kit.load import Load, Request
+from kit.program import HOLDFAST, environment
+from kit.project import layout, make_repo, sound, state
 from kit.server import served
+from kit.waiting import WAIT_S_MAX, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

@@ -19,9 +19,10 @@ from holdfast.snapshots.snapshots import reference
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from kit.disks import cannot_trace, each_fault, require_strace
-from kit.snapshots import git, repository, snapshots_at, store_of, tree_at, tree_of, with_files
-from kit.snapshots import repo as repo
-from kit.snapshots import snapshots as snapshots
+from kit.git import git, plain, repository, with_files
+from kit.snapshots import snapshots_at, store_of, tree_at, tree_of
+
+pytestmark = pytest.mark.repo(make=plain(a="alpha\n", b="beta\n"))
 
 TRACED = """
 import subprocess, sys

@@ -17,9 +17,10 @@ from holdfast import errors
 from holdfast.snapshots import snapshots as snapshot
 from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
 from holdfast.storage.files import disk
-from kit.snapshots import git, repository, snapshots_at, store_of, tree_of, user_state, with_files
-from kit.snapshots import repo as repo
-from kit.snapshots import snapshots as snapshots
+from kit.git import git, plain, repository, with_files
+from kit.snapshots import snapshots_at, store_of, tree_of, user_state
+
+pytestmark = pytest.mark.repo(make=plain(a="alpha\n", b="beta\n"))
 
 
 def held(repo: Path, ref: str) -> set[str]:

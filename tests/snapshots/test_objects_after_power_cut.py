@@ -16,14 +16,12 @@ from holdfast.git import objects
 from holdfast.landing.branch import Land
 from holdfast.snapshots import after_boot
 from holdfast.storage.records.attempt_folder import read_process, read_start
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.git import git
 from kit.landing import intent
 from kit.pauses import files_landed, paused
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, settings, sound, state
+from kit.waiting import wait_for
 
 
 def loose(repo: Path, name: str) -> Path:

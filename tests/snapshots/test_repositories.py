@@ -7,9 +7,10 @@ import pytest
 
 from holdfast import errors
 from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
-from kit.snapshots import git, make, repository, snapshots_at, store_of, tree_of, with_files
-from kit.snapshots import repo as repo
-from kit.snapshots import snapshots as snapshots
+from kit.git import git, plain, repository, with_files
+from kit.snapshots import make, snapshots_at, store_of, tree_of
+
+pytestmark = pytest.mark.repo(make=plain(a="alpha\n", b="beta\n"))
 
 
 def linked(tmp_path: Path) -> Path:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from holdfast import errors
 from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
 from kit.disks import examples, scratch
-from kit.snapshots import Tree, git, make, repository, snapshots_at, store_of, tree_of, user_state, with_files
-from kit.snapshots import repo as repo
-from kit.snapshots import snapshots as snapshots
+from kit.git import git, plain, repository, with_files
+from kit.snapshots import Tree, make, snapshots_at, store_of, tree_of, user_state
+
+pytestmark = pytest.mark.repo(make=plain(a="alpha\n", b="beta\n"))
 
 NAMES = st.sampled_from(
     [b"a", b"b", b"-dash", b" space ", b"new\nline", "ünï".encode(), b"\xff\xfe", b'"q"', b"git~1", b"*?["]

@@ -19,8 +19,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kit.cli import HOLDFAST, type_in
-from kit.work import add, bare_environment, make_work, wait_for
+from kit.program import HOLDFAST, environment, holdfast, type_in
+from kit.project import add, make_repo
+from kit.waiting import wait_for
 
 GOLDEN = Path(__file__).parent
 SIZES = [(80, 24), (160, 50)]
@@ -46,14 +47,13 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 def repo() -> Iterator[Path]:
     """Of each kind of task one; in a folder whose name has always the same length."""
     top = Path(tempfile.mkdtemp(prefix="hf-terminal-", dir="/tmp"))
-    repo = make_work(top / "repo", landed="write made hi\nspend 0.00125 10")
+    repo = make_repo(top / "repo", landed="write made hi\nspend 0.00125 10")
     (repo / ".sdd/config/settings.yaml").write_text(SETTINGS)
-    gate = "verify:\n  - echo fine\n  - 'echo one; echo the login is broken; exit 3'\n"
-    add(repo, "login", "write page hi", more=gate)
-    add(repo, "sees", "write seen hi", more="approve: true\nverify: ['true']\n")
+    add(repo, "login", "write page hi", verify=["echo fine", "echo one; echo the login is broken; exit 3"])
+    add(repo, "sees", "write seen hi", approve=True, verify=["true"])
     # As a process of its own: this one would seem to run still.
-    assert subprocess.run([*HOLDFAST, "run"], cwd=repo, env=bare_environment(), capture_output=True).returncode == 20
-    add(repo, "later", "say hello", more="depends_on: [login]\n")
+    holdfast(repo, "run", code=20, env={"HOLDFAST_SERVER__ENABLED": "true"})
+    add(repo, "later", "say hello", depends_on=["login"])
     assert type_in(repo, "add", LONG, "--priority", "1", "--verify", "make test").returncode == 0
     yield repo
     shutil.rmtree(top)
@@ -68,7 +68,7 @@ class Screen:
         # What the terminal's mode is behind the command shows whether that has put it back.
         after = "echo \"[ended] $? $(stty -a | grep -o '.icanon')\"; exec cat"
         command = f"{shlex.join([*HOLDFAST, *arguments])}; {after}"
-        env = {**bare_environment(TERM="xterm-256color", LC_ALL="C.UTF-8", PS1="")}
+        env = {**environment(repo, HOLDFAST_SERVER__ENABLED="true", TERM="xterm-256color", LC_ALL="C.UTF-8", PS1="")}
         env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "TMUX")}
         size = ["-x", str(columns), "-y", str(rows)]
         new = [*self._server, "new-session", "-d", "-s", "t", *size, "sh", "-c", command]
@@ -138,9 +138,9 @@ def test_a_screen_is_as_it_was(repo: Path, columns: int, rows: int, name: str, a
 def test_the_end_of_a_run_is_as_it_was(columns: int, rows: int) -> None:
     top = Path(tempfile.mkdtemp(prefix="hf-terminal-", dir="/tmp"))
     try:
-        repo = make_work(top / "repo", good="write made hi\nspend 0.00125 10")
+        repo = make_repo(top / "repo", good="write made hi\nspend 0.00125 10")
         (repo / ".sdd/config/settings.yaml").write_text(SETTINGS)
-        add(repo, "login", "write page hi", more="depends_on: [good]\nverify: ['echo the login is broken; exit 3']\n")
+        add(repo, "login", "write page hi", depends_on=["good"], verify=["echo the login is broken; exit 3"])
         expect_golden("run", seen(repo, columns, rows, "run"), columns, rows)
     finally:
         shutil.rmtree(top)
@@ -152,11 +152,10 @@ def at_work() -> Iterator[Path]:
     waits for a person, one failure."""
     top = Path(tempfile.mkdtemp(prefix="hf-terminal-", dir="/tmp"))
     held = "say hello\nwrite x hi\nrun while ! test -f {go}; do sleep 0.02; done\nsay bye\nwrite y hi"
-    repo = make_work(top / "repo", one=held.format(go=top / "go"))
+    repo = make_repo(top / "repo", one=held.format(go=top / "go"))
     (repo / ".sdd/config/settings.yaml").write_text("server: {enabled: false}\nmax_attempts: 1\nsandbox: none\n")
-    hostile = 'title: "See \\e[31mthis \\u202e"\n'
-    add(repo, "sees", "write seen hi", more=f"{hostile}approve: true\nverify: ['true']\n")
-    add(repo, "login", "write page hi", more="verify: ['echo the login is broken; exit 3']\n")
+    add(repo, "sees", "write seen hi", title="See \x1b[31mthis \u202e", approve=True, verify=["true"])
+    add(repo, "login", "write page hi", verify=["echo the login is broken; exit 3"])
     assert type_in(repo, "run", "--detach").returncode == 0
 
     def stands() -> bool:

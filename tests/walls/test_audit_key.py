@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kit.confined import needs_bwrap
-from kit.engine import add, holdfast, make_repo, settings
+from kit.program import holdfast
+from kit.project import add, make_repo, settings
 
 pytestmark = needs_bwrap
 

@@ -12,8 +12,9 @@ from holdfast.domain.task import TaskState
 from holdfast.processes import bwrap
 from kit.confined import needs_bwrap
 from kit.confined import place as place
-from kit.engine import add, holdfast, make_repo, state
-from kit.snapshots import git
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, make_repo, state
 
 AUTO = {"HOLDFAST_SANDBOX": "auto"}
 

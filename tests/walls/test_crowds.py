@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from holdfast.server.connections import connection_type
-from kit.engine import make_repo
+from kit.project import make_repo
 from kit.server import Server, served
 
 # More than there may be with one follower.

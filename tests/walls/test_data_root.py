@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.engine import add, git, holdfast, landed, layout, make_repo, make_tracked_repo, settings, state
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, landed, layout, make_tracked_repo, settings, state
 
 EVIL = "gates: [{name: evil, command: touch /nonexistent/evil}]"
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import contextlib
 from collections import Counter
 from pathlib import Path
 
-from kit.engine import layout, make_repo, wait_for
+from kit.project import layout, make_repo
 from kit.server import add_asking, served
+from kit.waiting import wait_for
 
 MESSAGE = "x" * 9_000
 MESSAGES = 800

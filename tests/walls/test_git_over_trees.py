@@ -9,8 +9,8 @@ from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import Worktrees
 from kit.confined import bench as bench
 from kit.confined import needs_bwrap
+from kit.git import git
 from kit.runner import Bench
-from kit.snapshots import git
 
 pytestmark = needs_bwrap
 

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.domain.template import render
 from holdfast.errors import TemplateInvalid
-from kit.engine import holdfast, layout, make_repo
+from kit.program import holdfast
+from kit.project import layout, make_repo
 from kit.server import served
 
 

@@ -10,7 +10,8 @@ import pytest
 from holdfast.domain.attempt_records import Ending
 from kit.confined import bench as bench
 from kit.confined import needs_bwrap, outputs
-from kit.engine import holdfast, make_repo
+from kit.program import holdfast
+from kit.project import make_repo
 from kit.runner import Bench
 
 pytestmark = [needs_bwrap, pytest.mark.skipif(os.geteuid() != 0, reason="only root may write there at all")]

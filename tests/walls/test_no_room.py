@@ -14,7 +14,7 @@ from holdfast.engine import holds
 from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import run_context
 from kit.confined import needs_bwrap
-from kit.engine import add, landed, make_repo, sound, state
+from kit.project import add, landed, sound, state
 
 FULL = "bwrap: Creating new namespace failed: No space left on device"
 # By a word of its command line, who is started: an agent, a gate, a git of ours; only `listed` lists with -z.
@@ -22,11 +22,11 @@ WHO = {"agent": "holdfast.agents.adapters.script", "gate": "the-gate", "git": "-
 
 
 @pytest.fixture
-def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(holds, "TRY_AGAIN_S", 0.01)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("HOLDFAST_SANDBOX", "bwrap")
-    return make_repo(tmp_path / "repo")
+    return repo
 
 
 def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> Path:

@@ -23,8 +23,8 @@ from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import commit_messages
 from kit.confined import bench as bench
 from kit.confined import needs_bwrap
-from kit.disks import WAIT_S_MAX
 from kit.runner import Bench
+from kit.waiting import WAIT_S_MAX
 
 ANSWER = b'{"id": "1", "type": "gemini", "tokens": {"input": 3, "total": 5}}\n'
 CHAT = "tmp/p/chats/session-x-0123abcd.jsonl"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.domain.task import TaskState
-from kit.engine import add, git, holdfast, landed, layout, make_repo, settings, sound, state
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, landed, layout, make_repo, settings, sound, state
 
 # Larger ones cannot even be made: `limits.written_bytes_max`.
 HUGE = "truncate -s 60G huge"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kit.engine import holdfast, layout, make_repo, wait_for
+from kit.program import holdfast
+from kit.project import layout, make_repo
 from kit.server import served
+from kit.waiting import wait_for
 
 BROWSER = """#!/bin/sh
 cp "$1" {seen}/page

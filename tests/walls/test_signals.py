@@ -8,7 +8,9 @@ from pathlib import Path
 
 from holdfast.domain.task import TaskState
 from kit.confined import needs_bwrap
-from kit.engine import add, git, holdfast, layout, make_repo, settings, state
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, layout, make_repo, settings, state
 
 pytestmark = needs_bwrap
 

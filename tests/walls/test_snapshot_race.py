@@ -16,9 +16,9 @@ from holdfast.processes import confined_git, members
 from holdfast.storage.records import attempt_folder
 from kit.confined import bench as bench
 from kit.confined import needs_bwrap
-from kit.disks import wait_for
+from kit.git import git
 from kit.runner import Bench
-from kit.snapshots import git
+from kit.waiting import wait_for
 
 
 @needs_bwrap

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.path_rules import is_narrower
-from kit.engine import make_repo, settings, wait_for
+from kit.project import make_repo, settings
 from kit.server import add_asking, served
+from kit.waiting import wait_for
 
 LIMITS = {"turns_per_task": 10, "tokens_per_task": 1000, "seconds_per_task": 600, "usd_per_task": 3}
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kit.engine import add, holdfast, make_repo, settings
+from kit.program import holdfast
+from kit.project import add, make_repo, settings
 
 # A title of the window by ESC and by C1, a bell, a changed direction, an isolate, and a character without width.
 EVIL = "x\x1b]0;owned\x07y\x9b31mz\u202egnp\u2066q\u200br"

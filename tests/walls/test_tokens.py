@@ -6,7 +6,7 @@ import hmac
 from hashlib import sha256
 from pathlib import Path
 
-from kit.engine import make_repo
+from kit.project import make_repo
 from kit.server import served
 
 NONCE = "0123456789abcdef" * 2

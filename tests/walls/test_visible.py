@@ -12,9 +12,10 @@ from holdfast.storage.journal.data_root import create_root, open_root
 from holdfast.storage.records.blobs import Blobs
 from kit.confined import bench as bench
 from kit.confined import needs_bwrap, outputs
-from kit.engine import add, holdfast, layout, make_repo, state
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, layout, make_repo, state
 from kit.runner import Bench
-from kit.snapshots import git
 
 
 @needs_bwrap

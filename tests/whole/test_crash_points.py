@@ -30,7 +30,10 @@ from kit.crash import (
     expect_sound,
     make_reference,
 )
-from kit.engine import add, begin, git, holdfast, layout, make_repo, state, wait_for
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, layout, make_repo, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

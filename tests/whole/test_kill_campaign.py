@@ -22,8 +22,10 @@ import pytest
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.attempt_folder import read_process
 from kit.crash import STEP, end_of, expect_sound, lost_records
-from kit.engine import add, begin, git, holdfast, landed, layout, make_repo, settings, state
+from kit.git import git
 from kit.one_agent import ticks
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, make_repo, settings, state
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "500"))
 TASKS = 30

@@ -17,10 +17,11 @@ from holdfast.ports import Happened
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.snapshots import WorktreeSnapshots
 from holdfast.snapshots.store import Store
-from kit.cli import HOLDFAST, type_in
 from kit.disks import require_strace
-from kit.engine import add, environment, git, holdfast, landed, layout, make_repo, sound, state
+from kit.git import git
 from kit.landing import intent
+from kit.program import HOLDFAST, environment, holdfast, type_in
+from kit.project import add, landed, layout, sound, state
 from kit.traced_disk import VARIANTS, Moment, Traced, Variant, trace
 
 # Whole runs, of seconds each.
@@ -41,11 +42,6 @@ from kit.landing import intent
 repo, old, new = sys.argv[1:]
 print(Land(Path(repo)).perform(intent("land", branch="refs/heads/main", old=old, new=new)), flush=True)
 """
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
 
 
 def snapshots(repo: Path) -> WorktreeSnapshots:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.cli import type_in
-from kit.work import add, git, make_work
+from kit.git import git
+from kit.program import type_in
+from kit.project import add, make_repo
 
 SCRIPT = """write x hi
 run git add x
@@ -20,7 +21,7 @@ def message(repo: Path) -> str:
 
 
 def worked(top: Path, script: str, settings: str = "") -> Path:
-    repo = make_work(top / "repo")
+    repo = make_repo(top / "repo")
     (repo / ".sdd/config/settings.yaml").write_text(settings)
     add(repo, "sorts", script)
     done = type_in(repo, "run")
@@ -34,7 +35,7 @@ TRAILERS = "Holdfast-Task: sorts\nHoldfast-Attempt: sorts.1"
 def test_the_agents_own_message_is_kept_with_our_trailers(tmp_path: Path) -> None:
     repo = worked(tmp_path, SCRIPT)
     assert message(repo) == f"Sort once\n\nTwice was too slow.\n\n{TRAILERS}"
-    assert git(repo, "log", "-1", "--format=%an", "main") == "A Person"
+    assert git(repo, "log", "-1", "--format=%an", "main") == "Ada"
 
 
 def test_it_is_kept_where_the_target_moved_meanwhile(tmp_path: Path) -> None:
@@ -69,8 +70,8 @@ def test_without_a_commit_of_its_own_the_goal_speaks(tmp_path: Path) -> None:
 
 
 def test_promote_judges_what_a_person_mended_in_the_worktree(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
-    add(repo, "sorts", SCRIPT, more="max_attempts: 1\nverify: [grep -q right x]\n")
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "sorts", SCRIPT, max_attempts=1, verify=["grep -q right x"])
     assert type_in(repo, "run").returncode == 20
     (repo / ".sdd/worktrees/sorts/x").write_text("right\n")
     done = type_in(repo, "promote", "sorts")
@@ -80,9 +81,9 @@ def test_promote_judges_what_a_person_mended_in_the_worktree(tmp_path: Path) -> 
 
 
 def test_promote_of_what_nobody_touched_judges_the_candidate(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
+    repo = make_repo(tmp_path / "repo")
     flag = tmp_path / "flag"
-    add(repo, "sorts", SCRIPT, more=f"max_attempts: 1\nverify: [test -e {flag}]\n")
+    add(repo, "sorts", SCRIPT, max_attempts=1, verify=[f"test -e {flag}"])
     assert type_in(repo, "run").returncode == 20
     flag.touch()
     done = type_in(repo, "promote", "sorts")
@@ -91,8 +92,8 @@ def test_promote_of_what_nobody_touched_judges_the_candidate(tmp_path: Path) -> 
 
 
 def test_what_failed_before_it_made_anything_can_be_mended_and_promoted(tmp_path: Path) -> None:
-    repo = make_work(tmp_path / "repo")
-    add(repo, "sorts", "write x hi\nfail no", more="max_attempts: 1\n")
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "sorts", "write x hi\nfail no", max_attempts=1)
     assert type_in(repo, "run").returncode == 20
     (repo / ".sdd/worktrees/sorts/x").write_text("by hand\n")
     assert type_in(repo, "promote", "sorts").returncode == 0

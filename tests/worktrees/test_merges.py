@@ -21,14 +21,12 @@ from holdfast.layout import Layout
 from holdfast.worktrees import merges as merge
 from holdfast.worktrees.merges import GitAuthor, Merged
 from holdfast.worktrees.worktrees import Worktrees
-from kit.snapshots import git, repository, user_state, with_files
+from kit.git import git, plain, repository, with_files
+from kit.snapshots import user_state
+
+pytestmark = pytest.mark.repo(make=plain(a="1\n2\n3\n", b="b\n", c="c\n"))
 
 WHO = GitAuthor("Ada", "ada@example.org")
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return with_files(repository(tmp_path / "repo"), a="1\n2\n3\n", b="b\n", c="c\n")
 
 
 class Bench:

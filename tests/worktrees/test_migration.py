@@ -11,21 +11,16 @@ import pytest
 
 from holdfast.worktrees.migration import MIGRATE_POINTS
 from kit.clock import SetClock
-from kit.engine import begin, git, holdfast, layout, make_repo, settings, sound, state
+from kit.git import git
 from kit.pauses import files_landed, paused
+from kit.program import begin, holdfast
+from kit.project import layout, sound, state
 
 # Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]
 
 LATER_S = 3 * 86400.0
 FILES = {"one.txt", "two.txt", "half.txt", "three.txt"}
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = make_repo(tmp_path / "repo")
-    settings(repo, grace_s=0.5)
-    return repo
 
 
 def aged(repo: Path) -> None:

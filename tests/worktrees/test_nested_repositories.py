@@ -8,22 +8,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.engine import add, git, holdfast, landed, layout, make_repo, settings, sound, state
+from kit.git import git
 from kit.pauses import stop_after
+from kit.program import holdfast
+from kit.project import add, landed, layout, sound, state
 
 # Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]
 
 UNBORN = "mkdir nest && cd nest && git init -q && echo hi > f"
 NEST = f"{UNBORN} && git add f && git -c user.name=a -c user.email=b commit -qm n"
 nests = pytest.mark.parametrize("nest", [NEST, UNBORN], ids=["commit", "no-commit"])
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = make_repo(tmp_path / "repo")
-    settings(repo, grace_s=0.5)
-    return repo
 
 
 @nests

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.engine import add, git, holdfast, landed, make_repo, sound, state
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, landed, make_repo, sound, state
 
 
 @pytest.fixture

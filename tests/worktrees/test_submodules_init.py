@@ -13,20 +13,10 @@ import pytest
 from holdfast.worktrees.submodules import SUBMODULE_POINTS
 from holdfast.worktrees.worktrees import Worktrees
 from kit.clock import SetClock
-from kit.engine import (
-    add,
-    begin,
-    environment,
-    git,
-    holdfast,
-    landed,
-    layout,
-    make_repo,
-    settings,
-    sound,
-    state,
-    wait_for,
-)
+from kit.git import git
+from kit.program import begin, environment, holdfast
+from kit.project import add, landed, layout, make_repo, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

@@ -20,7 +20,8 @@ from holdfast.layout import Layout
 from holdfast.storage.files import disk
 from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import WORKTREE_POINTS, Worktrees
-from kit.snapshots import git, repository, tree_of, user_state, with_files
+from kit.git import git, repository, with_files
+from kit.snapshots import tree_of, user_state
 
 PROGRAM = """
 import sys

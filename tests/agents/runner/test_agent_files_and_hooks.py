@@ -15,8 +15,10 @@ from holdfast.agents.common import hook
 from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskState
-from kit.engine import add, begin, holdfast, layout, make_repo, settings, state, wait_for
+from kit.program import begin, holdfast
+from kit.project import add, layout, make_repo, settings, state
 from kit.runner import LIMITS, Bench, until
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

@@ -21,9 +21,10 @@ from holdfast.domain.definition import Definition
 from holdfast.ports import Work
 from holdfast.processes import cgroups, starts
 from holdfast.storage.records import attempt_folder
-from kit.engine import add, holdfast, make_repo, state
+from kit.git import git
+from kit.program import holdfast
+from kit.project import add, make_repo, state
 from kit.runner import Bench, is_dead
-from kit.snapshots import git
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

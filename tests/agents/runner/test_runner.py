@@ -16,8 +16,8 @@ from holdfast.domain.spend import Caps
 from holdfast.processes import cgroups, starts
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
+from kit.git import git
 from kit.runner import Bench, is_dead, kill, until
-from kit.snapshots import git
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy

@@ -19,8 +19,10 @@ from holdfast.agents.runner.limits import Stop
 from holdfast.domain.attempt_records import Ending, Exit, Launch
 from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
-from kit.engine import add, begin, holdfast, layout, make_repo, settings, sound, state, wait_for
+from kit.program import begin, holdfast
+from kit.project import add, layout, make_repo, settings, sound, state
 from kit.runner import LIMITS, Bench
+from kit.waiting import wait_for
 
 
 @pytest.fixture

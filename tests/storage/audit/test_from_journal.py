@@ -22,14 +22,9 @@ from holdfast.storage.audit.verify import AuditRecord as AuditRecord
 from holdfast.storage.audit.verify import read
 from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
-from kit.cli import type_in
-from kit.engine import add, begin, holdfast, layout, make_repo
-from kit.work import wait_for
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo")
+from kit.program import begin, holdfast, type_in
+from kit.project import add, layout
+from kit.waiting import wait_for
 
 
 def key_of(repo: Path) -> AuditKey:

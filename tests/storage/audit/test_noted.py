@@ -10,21 +10,22 @@ import pytest
 
 from holdfast.storage.audit import from_journal, seals
 from kit.clock import SetClock
-from kit.engine import add, begin, holdfast, landed, layout, make_repo, settings, sound, state, wait_for
+from kit.program import begin, holdfast
+from kit.project import add, landed, layout, make_repo, settings, sound, state
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture
-def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # A run of more than some seconds seals a log that has none yet before its end, too: here it makes one seal only.
     monkeypatch.setattr(from_journal.Auditor, "seal_daily", lambda auditor: False)
-    made = make_repo(tmp_path / "repo")
-    add(made, "one", "write one.txt x")
-    holdfast(made, "run")
-    assert landed(made) == ["one"]
-    return made
+    add(repo, "one", "write one.txt x")
+    holdfast(repo, "run")
+    assert landed(repo) == ["one"]
+    return repo
 
 
 def events(repo: Path) -> list[str]:

@@ -15,8 +15,9 @@ from holdfast.storage.files import disk, filesystems
 from holdfast.storage.files.kernel import Kernel
 from holdfast.storage.records.blobs import Blobs
 from kit.disks import require_strace
-from kit.engine import add, holdfast, landed, make_repo, sound
 from kit.mounts import mounts
+from kit.program import holdfast
+from kit.project import add, landed, make_repo, sound
 from kit.traced_disk import VARIANTS, trace
 
 MOUNTS = r"""22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw

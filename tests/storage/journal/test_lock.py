@@ -22,10 +22,11 @@ from holdfast.storage.files import disk
 from holdfast.storage.journal import lock
 from holdfast.storage.journal.lock import DataLock, read_holder
 from holdfast.testing.recorder import Recorder
-from kit.disks import WAIT_S_MAX, each_disk, each_fault, examples, record
+from kit.disks import each_disk, each_fault, examples, record
 from kit.locks import HOLD, Children, hear, is_alive, name_run, tell
 from kit.locks import children as children
 from kit.locks import path as path
+from kit.waiting import WAIT_S_MAX
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ import pytest
 from holdfast import errors, identity
 from holdfast.storage.journal import lock
 from holdfast.storage.journal.lock import DataLock, Holder, read_holder
-from kit.disks import wait_for
 from kit.locks import RAW, Children, hear, is_alive, name_run, tell
 from kit.locks import children as children
 from kit.locks import path as path
+from kit.waiting import wait_for
 
 
 def forge(path: Path, **fields: object) -> None:
