@@ -16,7 +16,7 @@ from holdfast.app import App
 from holdfast.errors import StaleEpoch
 from holdfast.identity import user
 from holdfast.storage.audit import seals
-from holdfast.storage.audit.from_journal import RUN_ENDED, ref_of, told
+from holdfast.storage.audit.from_journal import RUN_ENDED, fact_of, ref_of
 from holdfast.storage.audit.key import AuditKey, load_key
 from holdfast.storage.audit.verify import AuditRecord as AuditRecord
 from holdfast.storage.audit.verify import read
@@ -46,7 +46,7 @@ def day_of(record: AuditRecord) -> str:
 def assert_all_on_record(repo: Path) -> None:
     """Each entry to tell has exactly one record, and each record an entry; every run that another followed ended."""
     entries = list(Chain(layout(repo).wal).entries())
-    wanted = Counter(Ref(run, entry.seq, entry.entry_hash) for run, entry in entries if told(entry) is not None)
+    wanted = Counter(Ref(run, entry.seq, entry.entry_hash) for run, entry in entries if fact_of(entry) is not None)
     found = records(repo)
     ends = {RUN_ENDED, "gc_begun", "gc_done", "repair_begun", "repair_done"}
     assert Counter(ref_of(record) for record in found if record.event not in ends) == wanted
