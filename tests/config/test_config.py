@@ -20,12 +20,8 @@ from holdfast import config, errors
 from holdfast.config.layers import combine, explain, load, value_of
 from holdfast.config.new_file import DEFAULT_SETTINGS, as_yaml
 from holdfast.config.settings import (
-    AGENT_KEYS,
-    GATE_KEYS,
+    ENTRY_KEYS,
     KEYS,
-    PRICE_KEYS,
-    ROUTE_KEYS,
-    STEP_KEYS,
     Budgets,
     Config,
     DeclaredAgent,
@@ -227,6 +223,21 @@ SETTINGS_ERRORS = [
     ("data_root: /x", errors.SettingUnknown, "data_root", 1, "cannot say where it is: use holdfast.yaml"),
     ("max_agents: 1\n\nmax_agents: 2", errors.SettingTwice, "max_agents", 3, "to '2', but line 1 sets it too"),
     ("git: {}\ngit: {}", errors.SettingTwice, "git", 2, "line 1"),
+    (
+        "git: {author_name: a}\ngit: {author_name: b}",
+        errors.SettingTwice,
+        "git",
+        2,
+        "sets git to a mapping, but line 1 sets it too",
+    ),
+    (
+        "agents:\n- name: a\n  env:\n    KEY: one\n    KEY: secret",
+        errors.SettingTwice,
+        "agents[0].env.KEY",
+        5,
+        "sets agents[0].env.KEY to …, but line 4",
+    ),
+    ("gates: [{name: a}]\ngates: [x]", errors.SettingTwice, "gates", 2, "sets gates to a list, but line 1 sets it too"),
     ("agents:\n- {name: a, command: b}", errors.ConfigError, "agents[0].command", 2, "a list of up to 1,000 texts"),
     (
         "agents:\n- {name: a, command: [b], events: {said.text: x}, resume: ['-r', '{session}']}",
@@ -242,6 +253,15 @@ SETTINGS_ERRORS = [
         4,
         "said.word is no part of said",
     ),
+    ("agents:\n- {name: a, command: [b], events: {5: x}}", errors.ConfigError, "agents[0].events", 2, "texts"),
+    (
+        "prices:\n  a: {input: 1, output: 2}\n  b: {input: 1}",
+        errors.ConfigError,
+        "prices.b",
+        3,
+        "with input and output",
+    ),
+    ("prices:\n  a: {input: 1, output: -2}", errors.ConfigError, "prices.a.output", 2, "at least 0"),
     ("agents:\n- {name: a, command: [b], prompt: mail}", errors.ConfigError, "agents[0].prompt", 2, "stdin"),
     ("agent_env: [A B]", errors.ConfigError, "agent_env", 1, "names of variables"),
     ("agent_env: HOME", errors.ConfigError, "agent_env", 1, "a list of up to 200"),
@@ -404,20 +424,11 @@ def row(name: str, key: SettingKey, *cells: str) -> str:
     return "| " + " | ".join([f"`{name}`", default, key.allowed, key.description, *cells]) + " |"
 
 
-ENTRIES = {
-    "gates": GATE_KEYS,
-    "agents": AGENT_KEYS,
-    "routes": ROUTE_KEYS,
-    "cascade": STEP_KEYS,
-    "prices": PRICE_KEYS,
-}
-
-
 def reference() -> str:
     """The tables of the documentation, from the Structs."""
     lines = ["| key | default | allowed | meaning | variable |", "|---|---|---|---|---|"]
     lines += [row(key.name, key, f"`{key.variable}`") for key in KEYS.values()]
-    for name, keys in ENTRIES.items():
+    for name, keys in ENTRY_KEYS.items():
         lines += ["", f"Each entry of `{name}`:", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
         lines += [row(key.name, key) for key in keys.values()]
     return "\n".join(lines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,16 @@ import msgspec
 from msgspec import NODEFAULT
 
 from holdfast.config.settings import (
-    AGENT_KEYS,
-    ENTRIES_MAX,
+    ENTRY_KEYS,
     ENV_NAME,
     FOLDERS,
-    GATE_KEYS,
     KEYS,
     PREFIX,
-    PRICE_KEYS,
-    ROUTE_KEYS,
     SECTIONS,
-    STEP_KEYS,
     Config,
     DeclaredAgent,
     GateSettings,
     ModelPrice,
-    RouteSettings,
-    SettingKey,
-    StepSettings,
 )
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
@@ -81,7 +74,11 @@ def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
         for key, value in layer.values.items():
             if key not in KEYS:
                 raise unknown(key, value, layer.place(key), KEYS)
-            values[key] = _ENTRIES[key](value, layer) if key in _ENTRIES else _checked(KEYS[key], key, value, layer)
+            values[key] = _checked(key, value, layer)
+            if key in ("gates", "agents"):
+                _expect_unique(key, values[key], layer)
+            if key == "agents":
+                _expect_usable(values[key], layer)
             origins[key] = layer.place(key)
     tree: dict[str, Any] = {name: {} for name in SECTIONS}
     for key, value in values.items():
@@ -111,16 +108,45 @@ def value_of(config: Config, key: str) -> Any:
 # -- checking ---------------------------------------------------------------------------------------------------------
 
 
-def _checked(key: SettingKey, name: str, value: Any, layer: Layer) -> Any:
+def _checked(name: str, value: Any, layer: Layer) -> Any:
     """The value as the setting's type. Text from the environment or the command line is read as what it must be."""
+    kind, given = KEYS[name].kind, value
+    is_text = layer.is_text and isinstance(value, str)
     try:
-        if layer.is_text and isinstance(value, str) and value.startswith("["):
-            return msgspec.json.decode(value, type=key.kind)
-        if layer.is_text and isinstance(value, str) and value != "null":
-            return msgspec.convert(value, key.kind, strict=False)
-        return msgspec.convert(None if layer.is_text and value == "null" else value, key.kind)
+        if is_text and (name in ENTRY_KEYS or value.startswith("[")):
+            value, is_text = msgspec.json.decode(value), False
+        elif is_text and value == "null":
+            value = None
     except msgspec.DecodeError:
-        raise _refused(name, value, key.allowed, layer) from None
+        written = ", written as JSON" if name in ENTRY_KEYS else ""
+        raise _refused(name, given, KEYS[name].allowed + written, layer) from None
+    if name == "prices" and isinstance(value, dict):
+        # An error's path does not name the key of a mapping, so each is converted by itself.
+        for model, each in value.items():
+            _converted(ModelPrice, f"prices.{model}", each, layer)
+    return _converted(kind, name, value, layer, strict=not is_text)
+
+
+def _converted(kind: Any, name: str, value: Any, layer: Layer, *, strict: bool = True) -> Any:
+    """Converts a value; an error's own path says which part of it is wrong, and so on which line that stands."""
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        path = re.search(r"`\$(?P<entry>\[\d+\])?(?:\.(?P<field>\w+))?[^`]*`$", str(error))
+    place, field = (path["entry"] or "", path["field"] or "") if path else ("", "")
+    top = "prices" if kind is ModelPrice else name
+    if top not in ENTRY_KEYS or (top == name and not place):
+        raise _refused(name, value, KEYS[name].allowed, layer)
+    keys = ENTRY_KEYS[top]
+    entry, name = (value[int(place[1:-1])], name + place) if place else (value, name)
+    if field:
+        raise _refused(f"{name}.{field}", entry[field], keys[field].allowed, layer)
+    needed = [key.name for key in keys.values() if key.default is NODEFAULT]
+    if isinstance(entry, dict) and entry.keys() >= set(needed):
+        field = next(key for key in entry if key not in keys)
+        known = [f"{name}.{key}" for key in keys]
+        raise unknown(f"{name}.{field}", entry[field], layer.place(f"{name}.{field}"), known)
+    raise _refused(name, entry, f"a mapping of {', '.join(keys)}, with {' and '.join(needed)}", layer)
 
 
 def _refused(name: str, value: Any, allowed: str, layer: Layer) -> ConfigError:
@@ -135,20 +161,21 @@ def _without_values(value: Any, is_env: bool = False) -> Any:
     return [_without_values(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _gates(value: Any, layer: Layer) -> tuple[GateSettings, ...]:
-    return tuple(GateSettings(**each) for each in _named("gates", "gate", GATE_KEYS, value, layer))
+def _expect_unique(top: str, entries: Sequence[GateSettings | DeclaredAgent], layer: Layer) -> None:
+    names = [each.name for each in entries]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise _refused(f"{top}[{at}].name", name, f"a name that no other {top.removesuffix('s')} has", layer)
 
 
-def _agents(value: Any, layer: Layer) -> tuple[DeclaredAgent, ...]:
-    found = tuple(DeclaredAgent(**each) for each in _named("agents", "agent", AGENT_KEYS, value, layer))
-    for at, each in enumerate(found):
+def _expect_usable(agents: Sequence[DeclaredAgent], layer: Layer) -> None:
+    for at, each in enumerate(agents):
         if wrong := mapping_problem(each.events):
             raise _refused(f"agents[{at}].events", each.events, f"a mapping of events: {wrong}", layer)
         if each.resume and not ("session.id" in each.events and any("{session}" in part for part in each.resume)):
             allowed = "arguments with {session} among them, where its events have a session.id"
             raise _refused(f"agents[{at}].resume", each.resume, allowed, layer)
         _expect_fitting(each, f"agents[{at}]", layer)
-    return found
 
 
 def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
@@ -170,65 +197,3 @@ def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
             raise _refused(f"{name}.env", variable, allowed, layer)
         if "\0" in value:
             raise _refused(f"{name}.env.{variable}", "…", "a text without a zero byte", layer)
-
-
-def _routes(value: Any, layer: Layer) -> tuple[RouteSettings, ...]:
-    return tuple(RouteSettings(**each) for each in _entries("routes", ROUTE_KEYS, value, layer))
-
-
-def _steps(value: Any, layer: Layer) -> tuple[StepSettings, ...]:
-    return tuple(StepSettings(**each) for each in _entries("cascade", STEP_KEYS, value, layer))
-
-
-def _prices(value: Any, layer: Layer) -> dict[str, ModelPrice]:
-    value = _written("prices", value, layer)
-    if not isinstance(value, dict) or len(value) > ENTRIES_MAX or not all(isinstance(name, str) for name in value):
-        raise _refused("prices", value, KEYS["prices"].allowed, layer)
-    return {name: ModelPrice(**_entry(PRICE_KEYS, each, f"prices.{name}", layer)) for name, each in value.items()}
-
-
-_ENTRIES: dict[str, Callable[[Any, Layer], Any]] = {
-    "gates": _gates,
-    "agents": _agents,
-    "routes": _routes,
-    "cascade": _steps,
-    "prices": _prices,
-}
-
-
-def _named(top: str, noun: str, keys: Mapping[str, SettingKey], value: Any, layer: Layer) -> list[dict[str, Any]]:
-    entries = _entries(top, keys, value, layer)
-    names: set[str] = set()
-    for at, entry in enumerate(entries):
-        if entry["name"] in names:
-            raise _refused(f"{top}[{at}].name", entry["name"], f"a name that no other {noun} has", layer)
-        names.add(entry["name"])
-    return entries
-
-
-def _entries(top: str, keys: Mapping[str, SettingKey], value: Any, layer: Layer) -> list[dict[str, Any]]:
-    """A list of mappings, taken apart by hand, so that an error names the very line."""
-    value = _written(top, value, layer)
-    if not isinstance(value, list | tuple) or len(value) > ENTRIES_MAX:
-        raise _refused(top, value, KEYS[top].allowed, layer)
-    return [_entry(keys, each, f"{top}[{at}]", layer) for at, each in enumerate(value)]
-
-
-def _written(top: str, value: Any, layer: Layer) -> Any:
-    if not (layer.is_text and isinstance(value, str)):
-        return value
-    try:
-        return msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        raise _refused(top, value, KEYS[top].allowed + ", written as JSON", layer) from None
-
-
-def _entry(keys: Mapping[str, SettingKey], value: Any, name: str, layer: Layer) -> dict[str, Any]:
-    needed = [key.name for key in keys.values() if key.default is NODEFAULT]
-    if not isinstance(value, dict) or not value.keys() >= set(needed):
-        raise _refused(name, value, f"a mapping of {', '.join(keys)}, with {' and '.join(needed)}", layer)
-    for key, each in value.items():
-        if key not in keys:
-            place = layer.place(f"{name}.{key}")
-            raise unknown(f"{name}.{key}", each, place, [f"{name}.{known}" for known in keys])
-    return {key: _checked(keys[key], f"{name}.{key}", each, layer) for key, each in value.items()}

@@ -44,7 +44,7 @@ Permissions = Literal["full", "edits", "own"]
 CommitMessage = Literal["agent", "goal", "template"]
 
 
-class GateSettings(msgspec.Struct, frozen=True):
+class GateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[Name, Meta(description="what the gate is called; unique")]
     command: Annotated[Text, Meta(description="the shell command; exit code 0 passes")]
     timeout_s: Annotated[Seconds, Meta(description="a gate that runs longer has failed")] = 600.0
@@ -54,7 +54,7 @@ class GateSettings(msgspec.Struct, frozen=True):
     ] = True
 
 
-class DeclaredAgent(msgspec.Struct, frozen=True):
+class DeclaredAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[Name, Meta(description="what tasks call it; unique")]
     command: Annotated[
         tuple[Text, ...],
@@ -87,7 +87,7 @@ class DeclaredAgent(msgspec.Struct, frozen=True):
     ] = {}
 
 
-class RouteSettings(msgspec.Struct, frozen=True):
+class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: Annotated[Name, Meta(description="who works on a task that fits all the conditions")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
@@ -101,7 +101,7 @@ class RouteSettings(msgspec.Struct, frozen=True):
     ] = None
 
 
-class StepSettings(msgspec.Struct, frozen=True):
+class StepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: Annotated[Name, Meta(description="who works on it")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     on_outage: Annotated[
@@ -109,7 +109,7 @@ class StepSettings(msgspec.Struct, frozen=True):
     ] = None
 
 
-class ModelPrice(msgspec.Struct, frozen=True):
+class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: Annotated[Price, Meta(description="dollars for a million tokens in")]
     output: Annotated[Price, Meta(description="dollars for a million tokens out")]
     cached: Annotated[
@@ -389,10 +389,10 @@ LISTS: dict[Any, str] = {
 
 
 KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}
-GATE_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(GateSettings)}
-AGENT_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(DeclaredAgent)}
-ROUTE_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(RouteSettings)}
-STEP_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(StepSettings)}
-PRICE_KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(ModelPrice)}
+# Of the settings that are lists or mappings of entries: the keys of one entry.
+ENTRY_KEYS: dict[str, dict[str, SettingKey]] = {
+    name: {key.name: key for key in _keys(kind)}
+    for name, kind in zip(("gates", "agents", "routes", "cascade", "prices"), LISTS, strict=True)
+}
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}
 VARIABLES: dict[str, str] = {key.variable: key.name for key in KEYS.values()}

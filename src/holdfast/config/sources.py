@@ -160,9 +160,14 @@ def _number(node: Any, key: str, lines: dict[str, int], place: Callable[[str], s
             name, line, below = _join(key, child[0].value), child[0].start_mark.line + 1, child[1]
         if name in lines:
             here, first = f"{place('')}, line {line}", f"line {lines[name]}"
-            raise SettingTwice(place=here, key=name, value=shown(below.value), first=first, allowed="one of them")
+            # A value of `env` may be a secret.
+            value = "…" if ".env." in name else shown(below.value) if below.id == "scalar" else _KINDS[below.id]
+            raise SettingTwice(place=here, key=name, value=value, first=first, allowed="one of them")
         lines[name] = line
         _number(below, name, lines, place, depth - 1)
+
+
+_KINDS = {"mapping": "a mapping", "sequence": "a list"}
 
 
 def _settings(node: Any, section: str, loader: Any, place: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
