@@ -191,7 +191,7 @@ def test_a_slug_is_one_safe_short_name_that_can_be_undone(name: str) -> None:
 
 @pytest.mark.fuzz
 @given(st.text("aA_b=2e+.-~/é", max_size=12))
-def test_what_is_no_slug_is_refused(text: str) -> None:
+def test_an_invalid_slug_is_refused(text: str) -> None:
     try:
         name = unslug(text)
     except errors.InvalidName:

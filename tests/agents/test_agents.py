@@ -256,7 +256,7 @@ def test_a_mapping_finds_our_events(line: str, events: list[AgentEvent]) -> None
     assert list(Mapped(EVENTS).read(line.encode())) == events
 
 
-def test_what_a_mapping_cannot_take_is_told() -> None:
+def test_a_line_that_the_mapping_cannot_read_is_reported() -> None:
     """A limit is one, whatever is said of its end."""
     rules = {"rate_limited.when": "type=limit", "rate_limited.until": "reset", "rate_limited.detail": "why"}
     unfit, limit = Mapped(rules).read(b'{"type":"limit","reset":"2026-11-16T12:00:00Z","why":"slow down"}')

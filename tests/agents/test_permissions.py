@@ -73,7 +73,7 @@ def test_a_cli_is_called_with_the_arguments_of_its_mode_and_of_the_settings(kind
         assert not others & set(argv)
 
 
-def test_a_mode_that_a_cli_does_not_offer_is_told_before_it_starts(
+def test_a_mode_that_a_cli_does_not_offer_is_reported_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "bin", "mini", "true")
@@ -108,7 +108,7 @@ def test_the_example_of_the_page_is_settings(repo: Path) -> None:
         {"name": "claude", "resume": ["{session}"], "events": {"session.id": "s"}},
     ],
 )
-def test_what_does_not_fit_is_refused_and_no_value_of_env_is_shown(repo: Path, entry: dict[str, object]) -> None:
+def test_invalid_permissions_are_refused_without_showing_a_value_of_env(repo: Path, entry: dict[str, object]) -> None:
     layout(repo).settings.write_bytes(msgspec.yaml.encode({"agents": [entry]}))
     with pytest.raises(ConfigError) as refused:
         load(repo, environ={})
@@ -164,7 +164,7 @@ def test_variables_of_the_settings_reach_their_agent_and_no_secret_is_kept(repo:
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap")
-def test_a_program_that_the_sandbox_does_not_show_is_told_before_it_starts(repo: Path) -> None:
+def test_a_program_that_the_sandbox_does_not_show_is_reported_before_it_starts(repo: Path) -> None:
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
         program(folder, "bot", "true")

@@ -168,7 +168,7 @@ def test_a_broken_file_is_reported_stays_and_stops_no_other(folder: Path) -> Non
     assert all((folder / f"open/{name}.yaml").read_bytes() == text for name, text in texts.items())
 
 
-def test_what_is_wrong_between_files_has_a_line(folder: Path) -> None:
+def test_a_problem_between_files_names_a_line(folder: Path) -> None:
     put(folder, "open/a.yaml", "goal: x\n\ndepends_on: [b]\n")
     put(folder, "open/b.yaml", "goal: x\ndepends_on: [a, gone]\n")
     put(folder, "open/c.yaml", "goal: x\nparent: gone\n")

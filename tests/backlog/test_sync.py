@@ -265,7 +265,7 @@ def test_a_reset_or_a_stash_cancels_nothing(versioned: App) -> None:
     assert places(versioned)["fresh"] == "open"
 
 
-def test_what_a_hand_deletes_is_cancelled_however_git_is_told(versioned: App) -> None:
+def test_a_task_whose_file_a_person_deletes_is_cancelled_however_git_is_configured(versioned: App) -> None:
     write(versioned, "untracked", "goal: never told git\n")
     write(versioned, "staged", "goal: only added\n")
     with versioned.session():
@@ -389,7 +389,7 @@ def test_nothing_is_cancelled_while_a_file_or_folder_cannot_be_used(app: App, tm
     assert set(states(app).values()) == {"OPEN"}
 
 
-def test_what_keeps_a_task_from_being_cancelled_is_named_and_nothing_else_keeps_it(app: App, tmp_path: Path) -> None:
+def test_the_file_that_keeps_a_task_from_being_cancelled_is_named_and_no_other_does(app: App, tmp_path: Path) -> None:
     a, b = write(app, "a"), write(app, "b")
     with app.session():
         pass

@@ -35,7 +35,7 @@ def known(repo: Path, *tasks: str) -> None:
 
 
 @pytest.mark.parametrize("takes", TAKES)
-def test_what_git_does_not_carry_is_hidden_from_both(tmp_path: Path, takes: str) -> None:
+def test_files_that_git_does_not_carry_are_hidden_from_stash_and_clean(tmp_path: Path, takes: str) -> None:
     repo = make_repo(tmp_path / "repo")
     (repo / ".gitignore").unlink()
     git(repo, "commit", "-qam", "nothing ignored")

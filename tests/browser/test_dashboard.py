@@ -72,7 +72,7 @@ def test_a_server_that_is_killed_leaves_no_gap(site: Site, look: Look) -> None:
     assert len(seen) == len(set(seen))
 
 
-def test_what_waits_for_a_person_is_approved_or_rejected(site: Site, look: Look) -> None:
+def test_a_result_that_waits_for_a_person_is_approved_or_rejected(site: Site, look: Look) -> None:
     site.add("yes", "write yes x", approve=True)
     site.add("no", "write no x", approve=True, max_attempts=1)
     page = look(site.start())

@@ -70,7 +70,7 @@ def test_every_verification_is_told_the_newest_first(site: Site, look: Look) -> 
     expect(second.locator('[data-gate="verify-1"]')).to_have_attribute("data-outcome", "failed")
 
 
-def test_what_nothing_checks_is_told(site: Site, look: Look) -> None:
+def test_a_task_without_gates_says_so(site: Site, look: Look) -> None:
     site.add("bare", "wait\nwrite bare x")
     page = look(site.start(), "#/task/bare?part=gates")
     expect(page.locator(".no-gate")).to_contain_text("set `gates:` in config/settings.yaml")

@@ -155,7 +155,7 @@ def test_everything_that_is_used_has_a_name(site: Site, look: Look) -> None:
         assert page.evaluate(NAMELESS) == [], view
 
 
-def test_who_only_reads_sees_no_buttons_that_change(site: Site, look: Look) -> None:
+def test_a_reader_sees_no_buttons_that_change_something(site: Site, look: Look) -> None:
     site.add("ask", "write ask x", approve=True)
     site.start()
     page = look(site, token=site.address.reader_token)

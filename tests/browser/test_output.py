@@ -176,7 +176,7 @@ def test_every_kind_of_event_has_a_drawing(site: Site, look: Look) -> None:
     assert page.locator(".output img").count() == 0
 
 
-def test_what_could_not_be_understood_is_found_as_it_came(site: Site, look: Look) -> None:
+def test_output_that_could_not_be_parsed_is_shown_raw(site: Site, look: Look) -> None:
     site.add("odd", "write odd x")
     site.start()
     wait_for(lambda: site.states().get("odd") == "CLOSED", "the landing")

@@ -46,7 +46,7 @@ def test_a_tab_that_is_opened_from_a_card_is_signed_in(site: Site, look: Look) -
         assert site.address.token not in other.evaluate(f"JSON.stringify({kept})")
 
 
-def test_who_signs_in_in_one_tab_is_signed_in_in_those_that_wait(site: Site, look: Look) -> None:
+def test_signing_in_in_one_tab_signs_in_the_tabs_that_wait(site: Site, look: Look) -> None:
     site.start()
     page = look(site, token="wrong")
     expect(page.get_by_role("alert")).to_be_visible()

@@ -61,7 +61,7 @@ def test_the_definition_is_the_edited_one(site: Site, look: Look) -> None:
     expect(page.locator(".definition")).not_to_contain_text("The old title")
 
 
-def test_the_story_is_told_to_people_and_in_full_to_who_asks(site: Site, look: Look) -> None:
+def test_the_story_is_in_plain_words_and_in_full_on_demand(site: Site, look: Look) -> None:
     site.add("tale", "spend 0.25 1000\nwrite tale x\nattempt 1: fail no luck", max_attempts=2)
     page = look(site.start(), "#/task/tale")
     closed(site, "tale")

@@ -88,7 +88,7 @@ def test_a_landing_that_waits_can_be_cancelled(site: Site, look: Look) -> None:
     assert landed(site.repo) == []
 
 
-def test_an_agent_that_is_unreachable_is_told_with_its_next_try(site: Site, look: Look) -> None:
+def test_an_agent_that_is_unreachable_is_reported_with_its_next_try(site: Site, look: Look) -> None:
     settings(site.repo, outage_after=1, outage_pause_s=5000, outage_pause_max_s=5000)
     site.add("away", "unreachable no route to the model")
     page = look(site.start())
@@ -116,7 +116,7 @@ def test_a_task_behind_one_that_failed_says_so_and_what_to_do(site: Site, look: 
     expect(page.locator(".task-head .notice")).to_contain_text("holdfast retry first")
 
 
-def test_a_lost_landing_is_told_with_what_to_type_until_it_is_settled(site: Site, look: Look) -> None:
+def test_a_lost_landing_is_reported_with_what_to_type_until_it_is_settled(site: Site, look: Look) -> None:
     site.add("t", "write t.txt x")
     holdfast(site.repo, "run")
     page = look(site.start())
@@ -135,7 +135,7 @@ def test_a_lost_landing_is_told_with_what_to_type_until_it_is_settled(site: Site
     expect(page.locator("[data-lost]")).to_have_count(0)
 
 
-def test_a_lock_of_a_dead_run_is_told(site: Site, look: Look) -> None:
+def test_a_lock_of_a_dead_run_is_reported(site: Site, look: Look) -> None:
     site.add("t", "write t.txt x")
     assert begin(site.repo, HOLDFAST_CRASH_AT="land.swap.after:1").wait() == -signal.SIGKILL
     page = look(site.start("serve"))
@@ -145,7 +145,7 @@ def test_a_lock_of_a_dead_run_is_told(site: Site, look: Look) -> None:
     expect(notice).to_contain_text("Type: holdfast stop, then holdfast run")
 
 
-def test_a_fault_of_the_machine_is_told(
+def test_a_fault_of_the_machine_is_reported(
     site: Site, look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fired = faulty_git(tmp_path, monkeypatch, '"worktree add"*', "kill -KILL $$")
@@ -162,7 +162,7 @@ def test_a_fault_of_the_machine_is_told(
     expect(page.locator(".task-title .badge")).to_have_text("●landed")
 
 
-def test_what_failed_says_why_and_leads_to_what_its_gate_printed(site: Site, look: Look) -> None:
+def test_a_failed_task_says_why_and_links_to_its_gates_output(site: Site, look: Look) -> None:
     site.add("broken", "write a x", verify=["echo the door is open; false"], max_attempts=1)
     site.add("luckless", "fail no luck", max_attempts=1)
     page = look(site.start())

@@ -295,20 +295,20 @@ def test_a_missing_projection_is_sound(layout: Layout, name: str) -> None:
     assert judge(layout).sound
 
 
-def test_a_projection_of_another_version_is_told_and_sound(layout: Layout) -> None:
+def test_a_projection_of_another_version_is_reported_and_sound(layout: Layout) -> None:
     _resign(layout.tasks, b'"fold_version":%d' % State.version, b'"fold_version":999')
     assert judge(layout).sound
     assert "fold version 999, of another Holdfast" in notes(layout, "tasks")[0]
 
 
-def test_what_a_crash_tore_is_told_and_sound(layout: Layout) -> None:
+def test_torn_lines_are_noted_and_sound(layout: Layout) -> None:
     with _newest(layout).open("ab") as file:
         file.write(b'{"seq":99,"prev')
     assert judge(layout).sound
     assert "a crash tore 15 bytes" in notes(layout, "chain")[0]
 
 
-def test_what_people_do_to_their_files_is_told_and_sound(layout: Layout) -> None:
+def test_changes_of_people_to_their_files_are_noted_and_sound(layout: Layout) -> None:
     (layout.backlog_open / "waits.yaml").unlink()
     (layout.backlog_open / "fresh.yaml").write_text("title: fresh\ngoal: do it\n")
     (layout.backlog_open / "broken.yaml").write_text("title: [\n")
@@ -319,7 +319,7 @@ def test_what_people_do_to_their_files_is_told_and_sound(layout: Layout) -> None
     assert any("the task waits was deleted, which cancels it" in note for note in section.notes)
 
 
-def test_a_checkout_that_took_files_away_is_told_and_nothing_is_said_to_be_deleted(layout: Layout) -> None:
+def test_a_checkout_that_took_files_away_is_reported_and_nothing_is_said_to_be_deleted(layout: Layout) -> None:
     repo = layout.root.parent
     git = ["git", "-C", str(repo), "-c", "user.name=t", "-c", "user.email=t@t"]
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "before"], check=True)
@@ -331,7 +331,7 @@ def test_a_checkout_that_took_files_away_is_told_and_nothing_is_said_to_be_delet
     assert "a checkout took this file away" in note and "holdfast cancel waits" in note
 
 
-def test_an_edit_of_a_closed_task_is_told_and_counts_for_nothing(layout: Layout) -> None:
+def test_an_edit_of_a_closed_task_is_reported_and_counts_for_nothing(layout: Layout) -> None:
     path = layout.backlog_closed / "lands.yaml"
     path.write_text(path.read_text().replace("do it", "do it otherwise"))
     edited = layout.backlog_open / "waits.yaml"
@@ -341,7 +341,7 @@ def test_an_edit_of_a_closed_task_is_told_and_counts_for_nothing(layout: Layout)
     assert str(path) in note and "counts for nothing" in note
 
 
-def test_a_journal_that_is_missing_beside_closed_files_is_told(layout: Layout) -> None:
+def test_a_journal_that_is_missing_beside_closed_files_is_reported(layout: Layout) -> None:
     for path in [*layout.wal.rglob("*.jsonl*"), layout.uncommitted, layout.tasks, layout.lock]:
         path.unlink(missing_ok=True)
     assert any("metrics/position.json" in words for words in findings(layout)["witnesses"])
@@ -371,7 +371,7 @@ def test_a_second_file_of_a_task_hides_no_drift(layout: Layout, place: str) -> N
     assert repair(layout, Backlog(layout.backlog)).moved == ["lands"] and judge(layout).sound
 
 
-def test_what_could_not_be_checked_is_never_called_ok(layout: Layout) -> None:
+def test_a_section_that_could_not_be_checked_is_never_called_ok(layout: Layout) -> None:
     flip(Chain(layout.wal).runs()[1].path, 300)
     by_name = {section.name: section for section in judge(layout).sections}
     for name in ("tasks", "backlog", "intents", "idempotency", "closings", "blobs"):
@@ -390,7 +390,7 @@ def test_a_folder_that_cannot_be_read_is_a_finding_and_stops_no_other_section(la
     assert found.startswith("not checked: ") and str(layout.backlog_issues) in found
 
 
-def test_an_audit_log_that_is_missing_is_told(layout: Layout) -> None:
+def test_an_audit_log_that_is_missing_is_reported(layout: Layout) -> None:
     shutil.rmtree(layout.audit)
     section = judge(layout).sections[-1]
     assert str(layout.audit) in section.not_checked and "which the journal has noted" in section.findings[0]
@@ -471,7 +471,7 @@ def start_owner(layout: Layout, mode: str) -> subprocess.Popen[str]:
     return owner
 
 
-def test_what_a_dead_owner_left_open_is_pending_and_the_next_session_settles_it(layout: Layout) -> None:
+def test_an_intent_that_a_dead_owner_left_open_is_pending_and_the_next_session_settles_it(layout: Layout) -> None:
     start_owner(layout, "dies").wait()
     assert findings(layout) == {}
     found = pending(layout)
@@ -483,7 +483,7 @@ def test_what_a_dead_owner_left_open_is_pending_and_the_next_session_settles_it(
     assert findings(layout) == pending(layout) == {}
 
 
-def test_what_a_living_owner_has_under_way_is_no_finding(layout: Layout) -> None:
+def test_running_work_of_a_living_owner_is_no_finding(layout: Layout) -> None:
     owner = start_owner(layout, "sleeps")
     try:
         found = live_owner(layout.lock)
@@ -580,7 +580,7 @@ def test_repair_refuses_a_damaged_journal_and_changes_nothing(layout: Layout) ->
     assert {**content(layout.root), "runtime/lock": b""} == {**before, "runtime/lock": b""}
 
 
-def test_what_cannot_be_mended_is_told_and_stops_no_other(layout: Layout) -> None:
+def test_a_file_that_cannot_be_repaired_is_reported_and_stops_no_other(layout: Layout) -> None:
     (layout.backlog_closed / "lands.yaml").unlink()
     (layout.backlog_claimed / "works.yaml").unlink()
     _first_blob(layout).unlink()

@@ -95,7 +95,7 @@ def test_a_lost_landing_names_the_command_that_brings_it_back(repo: Path) -> Non
     assert findings(repo) == {} and (repo / "x").exists() and (repo / "y").exists()
 
 
-def test_what_crashes_leave_behind_is_found(repo: Path) -> None:
+def test_leftovers_of_crashes_are_found(repo: Path) -> None:
     lock = repo / ".git" / "index.lock"
     lock.write_bytes(b"")
     os.utime(lock, (time.time() - 3600,) * 2)

@@ -182,7 +182,7 @@ def test_a_snapshot_of_a_task_that_goes_on_must_be_there(repo: Path) -> None:
         assert "is lost" in findings(repo)["snapshots"][0]
 
 
-def test_those_of_a_task_that_is_over_may_go(repo: Path) -> None:
+def test_snapshots_of_an_ended_task_may_be_gone(repo: Path) -> None:
     for turn in (1, 2):
         git(repo / ".sdd" / "snapshots.git", "update-ref", "-d", TURN.format("first.1", turn))
     report = judge(repo)

@@ -54,7 +54,7 @@ def ask(repo: Path, tools: Path, *args: str) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in msgspec.json.decode(told)["agents"]}
 
 
-def test_what_is_here_and_what_is_not(repo: Path, tools: Path) -> None:
+def test_installed_and_missing_agents_are_listed(repo: Path, tools: Path) -> None:
     claude = program(tools, "claude", "echo '2.1.7 (Claude Code)'; echo more")
     settings(repo, agents=[{"name": "mine", "command": ["cat"]}, {"name": "ghost", "command": ["no-such-program"]}])
     found = ask(repo, tools)
@@ -105,7 +105,7 @@ def test_a_broken_program_stops_nothing(repo: Path, tools: Path, monkeypatch: py
     assert not Path("/proc", told.read_text().strip()).exists()
 
 
-def test_who_answers_and_leaves_somebody_behind_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_program_that_answers_and_leaves_a_child_behind_is_not_waited_for(tmp_path: Path) -> None:
     path = program(tmp_path, "p", f'sleep 1000 & echo $! > "{tmp_path}/left"; echo v7')
     assert first_line([str(path)], 60) == "v7"
     left = int((tmp_path / "left").read_text())

@@ -86,7 +86,7 @@ def test_raw_output_is_made_printable(repo: Path) -> None:
     assert "tab\there\\x1b]0;owned\\x07\\xff end\n" in type_in(repo, "attach", "one", "--raw").stdout
 
 
-def test_what_cannot_be_followed_is_said(repo: Path) -> None:
+def test_attach_explains_what_cannot_be_followed(repo: Path) -> None:
     add(repo, "two", "write x hi")
     assert type_in(repo, "cancel", "two").returncode == 0
     assert type_in(repo, "attach", "two").returncode == 2

@@ -59,7 +59,7 @@ def test_a_task_is_completed_wherever_one_is_named(repo: Path, words: tuple[str,
     assert complete(repo, *words, "kn") == ["known-bad", "known-one", "known-two"]
 
 
-def test_what_is_given_already_is_not_offered_again(repo: Path) -> None:
+def test_an_argument_that_is_given_already_is_not_offered_again(repo: Path) -> None:
     assert complete(repo, "cancel", "known-one", "known-o") == []
     assert complete(repo, "run", "--only", "known-one", "--only", "known-o") == []
 

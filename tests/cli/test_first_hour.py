@@ -142,7 +142,7 @@ def test_gates_of_a_task_that_was_never_judged(judged: tuple[Path, str]) -> None
     assert "did you mean login?" in type_in(repo, "gates", "logins").stderr
 
 
-def test_an_agent_that_dies_without_a_word_of_its_own_is_told_with_what_it_printed(tmp_path: Path) -> None:
+def test_an_agent_that_dies_without_a_word_of_its_own_is_reported_with_what_it_printed(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     path = repo / ".sdd/backlog/open/dies.yaml"
     path.write_text("title: dies\nmax_attempts: 1\ncommand: \"echo 'execvp claude: No such file' >&2; exit 7\"\n")
@@ -246,7 +246,7 @@ def test_gc_takes_the_worktree_of_a_cancelled_task_and_keeps_what_stood_there(tm
     assert type_in(repo, "check").returncode == 0
 
 
-def test_the_same_problem_is_told_once_in_a_run(tmp_path: Path) -> None:
+def test_the_same_problem_is_reported_once_in_a_run(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", one="write x")
     (repo / ".sdd/backlog/open/bad.yaml").write_text("goal: g\npriority: high\n")
     done = type_in(repo, "run")
@@ -264,7 +264,7 @@ def test_the_same_problem_is_told_once_in_a_run(tmp_path: Path) -> None:
      (("--sandbox", "box"), "there is no sandbox 'box'; use auto, none, bwrap"),
      (("--script", "say hi\nattempt 2+: once x: sing"), "a script has no step 'sing'; known are write, append")],
 )  # fmt: skip
-def test_what_no_task_could_be_worked_on_with_is_refused(tmp_path: Path, options: tuple[str, str], told: str) -> None:
+def test_values_that_no_task_could_run_with_are_refused(tmp_path: Path, options: tuple[str, str], told: str) -> None:
     repo = make_repo(tmp_path / "repo")
     done = type_in(repo, "add", "--goal", "g", *options)
     assert done.returncode == 2 and told in done.stderr, done
@@ -301,7 +301,7 @@ def test_a_question_ends_closed_with_its_answer(tmp_path: Path) -> None:
     assert git(repo, "log", "--format=%s") == "begin"
 
 
-def test_what_changed_nothing_and_has_failed_is_told_what_helps(tmp_path: Path) -> None:
+def test_a_task_that_failed_without_changes_says_what_helps(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "asks", "say It sorts twice.", max_attempts=1)
     said = type_in(repo, "run").stdout

@@ -64,7 +64,7 @@ def test_a_settings_file_that_sets_nothing_needs_no_yaml() -> None:
     ("text", "error"),
     [("git:\ngit:\n", SettingTwice), ("gti:\n", SettingUnknown), ("# \x07\n", ConfigUnreadable)],
 )
-def test_what_looks_like_nothing_is_still_checked(text: str, error: type[Exception], tmp_path: Path) -> None:
+def test_an_import_inside_a_function_is_still_checked(text: str, error: type[Exception], tmp_path: Path) -> None:
     settings = tmp_path / ".sdd" / "config" / "settings.yaml"
     settings.parent.mkdir(parents=True)
     settings.write_text(text)

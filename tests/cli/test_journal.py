@@ -149,7 +149,7 @@ def test_times_are_local(app: App) -> None:
     assert datetime.fromisoformat(tokyo) - datetime.fromisoformat(utc) == timedelta(hours=9)
 
 
-def test_a_pause_is_told_with_its_date(app: App) -> None:
+def test_a_pause_is_reported_with_its_date(app: App) -> None:
     write_task(app, "docs", "goal: write\n")
     with app.session() as session:
         flag = Record("task_flagged", {"task": "docs", "parked": "", "not_before": 4e9, "cause": "the line is cut"})
@@ -189,7 +189,7 @@ def test_a_lost_definition_does_not_end_the_story(app: App) -> None:
     assert "There is no blob" in told and "| title: Write it all up" in told
 
 
-def test_an_unknown_task_is_told_with_near_names(app: App) -> None:
+def test_an_unknown_task_is_reported_with_near_names(app: App) -> None:
     live(app)
     done = run(app, "history", "prser", code=2)
     assert done.stdout == "" and "did you mean 'parser'?" in done.stderr
@@ -293,7 +293,7 @@ def test_a_torn_end_is_noted_on_standard_error_only(app: App) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "4"]])
-def test_damage_is_told_after_the_good_part(app: App, options: list[str]) -> None:
+def test_damage_is_reported_after_the_good_part(app: App, options: list[str]) -> None:
     live(app)
     path = min(app.layout.wal.glob("*.wal.jsonl"))
     content = path.read_bytes().splitlines(keepends=True)
@@ -375,7 +375,7 @@ def test_a_moment_that_was_not_is_an_error(app: App, at: str, said: str) -> None
     assert done.stdout == "" and said in done.stderr
 
 
-def test_what_stands_behind_the_moment_is_not_needed(app: App) -> None:
+def test_entries_behind_the_moment_are_not_needed(app: App) -> None:
     live(app)
     path = min(app.layout.wal.glob("*.wal.jsonl"))
     path.write_bytes(path.read_bytes().replace(b"task_started", b"task_stopped"))
@@ -446,7 +446,7 @@ def test_a_follower_whose_reader_goes_ends_without_waiting_for_the_next_entry(ap
         assert follower.stderr.read() == ""
 
 
-def test_damage_that_comes_while_following_is_told(app: App) -> None:
+def test_damage_that_comes_while_following_is_reported(app: App) -> None:
     live(app)
     with following(app, "--json", "-n", "1") as follower:
         read(follower)

@@ -46,7 +46,7 @@ def test_a_run_on_a_terminal_shows_who_works_and_leaves_a_summary(tmp_path: Path
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(30, 8), (200, 50)])
-def test_what_others_wrote_never_controls_the_terminal(columns: int, rows: int, tmp_path: Path) -> None:
+def test_text_of_others_never_controls_the_terminal(columns: int, rows: int, tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     script = f"run {HOSTILE}\nsay \x1b]0;owned\x07\nsleep 1.5\nfail \x1b]0;owned\x07 [bold]"
     # As a JSON text, which YAML reads: there a control character can be written.

@@ -24,7 +24,7 @@ from kit.waiting import wait_for
         ('{"command":"\\ud800"}', '{"command":"\\ud800"}'),
     ],
 )  # fmt: skip
-def test_what_a_tool_was_given_is_told_by_the_field_that_says_most(given: str, told: str) -> None:
+def test_a_tools_input_is_shown_by_its_most_telling_field(given: str, told: str) -> None:
     assert given_words(given) == told
 
 
@@ -105,7 +105,7 @@ def test_gates_of_an_earlier_attempt(tmp_path: Path) -> None:
     assert "No gate has judged twice.3 yet" in type_in(repo, "gates", "twice.3").stderr
 
 
-def test_what_a_command_printed_is_its_answer(tmp_path: Path) -> None:
+def test_the_output_of_a_command_is_its_answer(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     asked = ("--id", "sky", "--may-change-nothing", "--command", "echo It scatters the light.")
     assert type_in(repo, "add", "Why is the sky blue?", *asked).returncode == 0
@@ -113,7 +113,7 @@ def test_what_a_command_printed_is_its_answer(tmp_path: Path) -> None:
     assert "It scatters the light." in type_in(repo, "show", "sky").stdout.split("id: sky")[0]
 
 
-def test_who_ends_a_run_is_told_who_works_on(tmp_path: Path) -> None:
+def test_ending_a_run_names_the_agents_that_continue(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", slow="write x\nhang")
     with started(repo, "run"):
         wait_for(lambda: "turn 2" in type_in(repo, "status").stdout, "it is at work")

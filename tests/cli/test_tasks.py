@@ -185,7 +185,7 @@ def test_ids_are_made_of_the_words_and_never_twice(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("rival", ["open/fix-it.yaml", "closed/fix-it.yaml", "open/other.yml"])
-def test_who_is_slower_with_the_same_words_takes_the_next_id(repo: Path, rival: str) -> None:
+def test_the_slower_of_two_adds_with_the_same_goal_gets_the_next_id(repo: Path, rival: str) -> None:
     """The other's file appears between our looking and our writing."""
 
     def write_rival() -> None:
@@ -235,7 +235,7 @@ def test_files_are_added_as_they_are_and_all_or_none(repo: Path, tmp_path: Path)
         ("add - --goal x", "goal: y\n", "options or files, not both"),
     ],
 )
-def test_bad_input_is_told_and_nothing_is_written(repo: Path, line: str, stdin: str, told: str) -> None:
+def test_bad_input_is_reported_and_nothing_is_written(repo: Path, line: str, stdin: str, told: str) -> None:
     assert told in run(repo, line, stdin=stdin, code=2)
     assert list(backlog(repo, "open").iterdir()) == []
 
@@ -282,7 +282,7 @@ def test_a_whole_text_replaces_the_file_if_it_is_sound(repo: Path) -> None:
     assert backlog(repo, "open/a.yaml").read_text() == "goal: b # new\n"
 
 
-def test_what_is_closed_is_not_edited(repo: Path) -> None:
+def test_a_closed_task_is_not_edited(repo: Path) -> None:
     write(repo, a="goal: a\n")
     close(repo, "a")
     assert "is closed" in run(repo, "edit a --goal b", code=9)
@@ -304,7 +304,7 @@ def test_the_editor_opens_in_a_terminal(repo: Path) -> None:
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-def test_broken_files_are_told_and_stop_no_other(repo: Path) -> None:
+def test_broken_files_are_reported_and_stop_no_other(repo: Path) -> None:
     write(repo, good="goal: g\n", bad="goal: g\npriority: high\n", lost="goal: l\ndepends_on: [nope]\n")
     told = run(repo, "list")
     assert f"{backlog(repo, 'open/bad.yaml')}:2:" in told
@@ -371,7 +371,7 @@ def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
         ("retry", "land", "DONE"),
     ],
 )
-def test_what_is_parked_waits_for_a_person(repo: Path, decision: str, effect: str, state: str) -> None:
+def test_a_parked_task_waits_for_a_person(repo: Path, decision: str, effect: str, state: str) -> None:
     write(repo, a="goal: a\n", b="goal: b\n")
     begin = [TaskEvent.AGENT_STARTS_WORK] if effect == "spawn" else [TaskEvent.FAST_COMPLETION]
     park(repo, "a", effect, *begin)
@@ -424,7 +424,7 @@ def test_outside_git_and_before_init(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["show bose", "edit bose --goal x", "cancel bose"])
-def test_an_unknown_task_is_told_with_the_nearest_name(repo: Path, line: str) -> None:
+def test_an_unknown_task_is_reported_with_the_nearest_name(repo: Path, line: str) -> None:
     write(repo, base="goal: a\n")
     assert "There is no task 'bose' here. Nothing was changed; did you mean base?" in run(repo, line, code=2)
 
@@ -435,7 +435,7 @@ def hold_since(folder: Path, unix_s: float) -> None:
     lock.write_text(json.dumps({**json.loads(lock.read_text()), "since": unix_s}) + "\n")
 
 
-def test_who_decides_needs_the_lock_and_who_looks_does_not(repo: Path) -> None:
+def test_a_deciding_command_needs_the_lock_and_a_reading_one_does_not(repo: Path) -> None:
     write(repo, a="goal: a\n")
     with app_of(repo).session():
         hold_since(repo, 0)
@@ -586,7 +586,7 @@ def test_titles_cannot_drive_the_terminal_and_far_times_stop_nothing(repo: Path)
     assert "\x1b" not in shown and "\x07" not in shown and "99999999999999" in shown
 
 
-def test_a_file_that_is_put_back_is_told(repo: Path) -> None:
+def test_a_file_that_is_put_back_is_reported(repo: Path) -> None:
     run(repo, "add --id one --goal g")
     run(repo, "add --id two --goal g")
     run(repo, "cancel one")
@@ -630,7 +630,7 @@ def test_a_task_may_be_called_like_an_option(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["list", "list --json", "add --goal x", "cancel a", "log", "show --help", "--version"])
-def test_an_output_that_is_full_is_told(repo: Path, line: str) -> None:
+def test_an_output_that_is_full_is_reported(repo: Path, line: str) -> None:
     write(repo, a="goal: a\n")
     with app_of(repo).session():
         pass

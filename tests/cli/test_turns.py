@@ -112,7 +112,7 @@ def test_undo_saves_what_stands_there_and_puts_the_turn_back(repo: Path) -> None
     sound(repo)
 
 
-def test_undo_waits_for_nobody_who_works_and_takes_an_orphan_for_what_it_is(repo: Path) -> None:
+def test_undo_does_not_wait_for_an_agent_at_work_and_knows_an_orphan(repo: Path) -> None:
     go = hanging(repo, "a")
     run = begin(repo)
     wait_for(lambda: "a" in state(repo).tasks and state(repo).tasks["a"].turns > 0, "the first turn")

@@ -116,7 +116,7 @@ def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path
     assert watcher.returncode == program.returncode == 0
 
 
-def test_nobody_runs_is_told_at_once(repo: Path) -> None:
+def test_watch_says_at_once_that_no_run_is_active(repo: Path) -> None:
     told = type_in(repo, "watch")
     assert told.returncode == 0 and "nobody runs: no tasks yet" in told.stdout
     dumb = subprocess.run(

@@ -94,7 +94,7 @@ def test_words_are_the_goal(repo: Path) -> None:
         ([" "], "the goal is empty"),
     ],
 )
-def test_what_could_be_a_goal_or_a_file_is_not_guessed(repo: Path, arguments: list[str], told: str) -> None:
+def test_an_argument_that_could_be_a_goal_or_a_file_is_refused(repo: Path, arguments: list[str], told: str) -> None:
     (repo / "one.yaml").write_text("goal: from a file\n")
     (repo / "words.txt").write_text("goal: from a file\n")
     assert told in said(repo, "add", *arguments, code=2)
@@ -123,7 +123,7 @@ def test_show_says_it_in_words_and_leaves_out_what_is_empty(tmp_path: Path) -> N
     assert not any(line.split()[1:] in ([], ["0"], ["0.0"]) for line in facts.splitlines()[1:])
 
 
-def test_a_big_file_is_told_with_its_true_size(repo: Path) -> None:
+def test_a_big_file_is_reported_with_its_true_size(repo: Path) -> None:
     (repo / ".sdd/backlog/open/big.yaml").write_bytes(b"#" * 30_000_000)
     assert "the file has 30,000,000 bytes" in said(repo, "list")
 

@@ -366,7 +366,7 @@ def test_a_mistake_in_an_option_names_the_option(tmp_path: Path) -> None:
         load(tmp_path, environ={}, options={"data_root": "relative"})
 
 
-def test_a_mistake_is_told_also_where_a_later_layer_covers_it(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_also_where_a_later_layer_covers_it(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigError, match="line 1"):
         load(repo_with(tmp_path, "max_agents: 0"), environ={}, options={"max_agents": 2})
 

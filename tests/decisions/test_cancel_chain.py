@@ -124,7 +124,7 @@ def test_a_run_killed_in_the_chain_is_followed_by_one_that_finishes_it(repo: Pat
 # -- a dependency that came to nothing --------------------------------------------------------------------------------
 
 
-def test_who_waits_for_what_failed_says_so_and_what_to_type(repo: Path) -> None:
+def test_a_task_that_waits_for_a_failed_one_says_so_and_what_to_type(repo: Path) -> None:
     add(repo, "b", "write b.txt x", depends_on=["a"])
     add(repo, "c", "write c.txt x", depends_on=["b"])
     failed(repo)
@@ -138,7 +138,7 @@ def test_who_waits_for_what_failed_says_so_and_what_to_type(repo: Path) -> None:
     assert str(state(repo).tasks["b"].state) == "OPEN"
 
 
-def test_who_does_not_want_to_wait_is_cancelled_and_so_on(repo: Path) -> None:
+def test_a_task_that_cancels_on_failed_dependencies_is_cancelled_through_the_chain(repo: Path) -> None:
     add(repo, "a", "attempt 1: fail once\nattempt 2: fail twice", max_attempts=2)
     holdfast(repo, "add", "--id", "b", "--goal", "x", "--depends-on", "a", "--on-dependency-failed", "cancel")
     add(repo, "c", "write c.txt x", depends_on=["b"], on_dependency_failed="cancel")

@@ -74,7 +74,7 @@ def pins_of(repo: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_is_cancelled_without_a_run_pins_no_commit(repo: Path, killed: bool) -> None:
+def test_a_task_cancelled_without_a_run_pins_no_commit(repo: Path, killed: bool) -> None:
     hanging(repo, "a")
     hanging(repo, "b", parent="a")
     orphaned_run(repo, "b")
@@ -91,7 +91,7 @@ def test_what_is_cancelled_without_a_run_pins_no_commit(repo: Path, killed: bool
 
 
 @pytest.mark.parametrize("how", ["decided", "deleted"])
-def test_what_is_cancelled_in_a_run_pins_no_commit_from_then_on(repo: Path, how: str) -> None:
+def test_a_task_cancelled_in_a_run_pins_no_commit_from_then_on(repo: Path, how: str) -> None:
     add(repo, "a", "write a.txt x\nfail on purpose", max_attempts=1)
     holdfast(repo, "run", code=20)
     assert len(pins_of(repo)) == 1
@@ -259,7 +259,7 @@ def test_a_refused_decision_leaves_the_id_unused(repo: Path) -> None:
     [("cancel", {"task": "a"}), ("undo", {"task": "a", "turn": "1"}), ("fork", {"task": "a", "turn": 1, "run": "x"}),
      ("__class__", {}), ("resolve", {"task": "a", "decision": "rm -rf"})],
 )  # fmt: skip
-def test_what_does_not_fit_a_decision_is_refused(repo: Path, kind: str, params: dict[str, object]) -> None:
+def test_a_decision_that_does_not_fit_the_state_is_refused(repo: Path, kind: str, params: dict[str, object]) -> None:
     with pytest.raises(HoldfastError) as caught:
         decide(repo, kind, **params)
     assert caught.value.exit_code == 2 and keys(repo) == []

@@ -85,7 +85,7 @@ def test_without_a_name_it_is_the_next_step_of_the_cascade(repo: Path) -> None:
     assert state(repo).tasks["a"].worked_by == "clever" and landed(repo) == ["a"]
 
 
-def test_what_cannot_be_given_away_says_why_and_changes_nothing(repo: Path) -> None:
+def test_a_task_that_cannot_be_reassigned_says_why_and_changes_nothing(repo: Path) -> None:
     add(repo, "open", "write open.txt x", not_before=4e9)
     left_behind(repo)
     assert "`holdfast edit open --agent NAME`" in holdfast(repo, "reassign", "open", "--agent", "clever", code=9)

@@ -84,7 +84,7 @@ def test_the_agent_of_one_task_is_ended_and_waits_for_resume(repo: Path, with_ru
     sound(repo)
 
 
-def test_what_has_ended_is_not_shown_at_work_and_the_next_run_says_whom_it_adopted(repo: Path) -> None:
+def test_an_ended_agent_is_not_shown_at_work_and_the_next_run_names_the_adopted_ones(repo: Path) -> None:
     process, go = begin_two(repo)
     process.kill()
     process.communicate()

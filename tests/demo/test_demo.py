@@ -62,7 +62,7 @@ def test_a_step_waits_for_no_demo_that_is_gone(tmp_path: Path) -> None:
     assert len(Sample(tmp_path).steps()) == 1
 
 
-def test_a_run_that_ends_too_early_is_told(tmp_path: Path) -> None:
+def test_a_run_that_ends_too_early_is_reported(tmp_path: Path) -> None:
     """There is no data root, so `holdfast run` ends at once: the kill that was to come is missed, and that is said."""
     lives = Lives(sample_in(tmp_path), random.Random(1), lambda line: None)
     with pytest.raises(Stuck, match=r"step \d was waited for, and `holdfast run` ended with code 2 before it"):

@@ -148,23 +148,23 @@ def test_verify_takes_one_command_too() -> None:
         (b"goal: " + b"x" * (1 << 20), 1, 1, "", "bytes"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: bytes, line: int, column: int, key: str, words: str) -> None:
+def test_a_wrong_value_is_reported_with_its_place(text: bytes, line: int, column: int, key: str, words: str) -> None:
     problem = bad(text)[0]
     assert (problem.line, problem.column, problem.key) == (line, column, key), problem
     assert words in problem.message
 
 
-def test_all_wrong_fields_are_told_at_once() -> None:
+def test_all_wrong_fields_are_reported_at_once() -> None:
     assert [each.line for each in bad(b"gaol: x\ngoal: 1\nrole: r\nlabels: [1]\n")] == [1, 2, 4]
 
 
-def test_a_stem_that_is_no_id_is_told() -> None:
+def test_a_stem_that_is_no_id_is_reported() -> None:
     assert "'my task' cannot be a task id" in bad(b"goal: x", "my task")[0].message
     assert good(b"goal: x\nid: mine", "my task").id == "mine"
 
 
 @pytest.mark.parametrize("model", [b"--resume", b"' m'", b'"a\\0b"', b'"a\\nb"'])
-def test_a_model_that_would_be_an_option_is_told(model: bytes) -> None:
+def test_a_model_that_would_be_an_option_is_reported(model: bytes) -> None:
     (problem,) = bad(b"goal: x\nmodel: " + model)
     assert (problem.line, problem.key) == (2, "model") and "cannot be a model" in problem.message
     assert good(b"goal: x\nmodel: us.vendor/large-v1:0[1m]").model == "us.vendor/large-v1:0[1m]"
@@ -228,7 +228,7 @@ def test_no_bytes_make_parse_raise(text: bytes) -> None:
         context=VALUES,
     )
 )
-def test_what_is_rendered_is_parsed_the_same(made: Definition) -> None:
+def test_a_rendered_definition_parses_to_the_same(made: Definition) -> None:
     assert parse(render(made), "other") == made
 
 

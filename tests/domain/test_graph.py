@@ -190,7 +190,7 @@ def test_parents_wait_for_their_subtasks() -> None:
     assert graph.open_subtasks("parent") == []
 
 
-def test_what_became_of_others_moves_those_who_waited() -> None:
+def test_the_end_of_a_task_moves_those_that_waited_for_it() -> None:
     graph = Graph()
     graph.put(Node(id="blocked", depends_on=["first"], state=TaskState.BLOCKED))
     graph.put(Node(id="parent", state=TaskState.WAITING_FOR_SUBTASKS, subtask_timeout_s=50.0))

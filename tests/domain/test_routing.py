@@ -205,7 +205,7 @@ def test_a_task_that_always_fails_sees_every_step_in_order_and_then_the_last(cas
         ("prices: [1]", "a mapping of up to 100 models with input"),
     ],
 )
-def test_a_mistake_in_a_rule_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_a_mistake_in_a_rule_is_reported_with_its_place(tmp_path: Path, text: str, told: str) -> None:
     folder = tmp_path / ".sdd" / "config"
     folder.mkdir(parents=True)
     (folder / "settings.yaml").write_text(text + "\n")
@@ -324,7 +324,7 @@ def test_a_prompt_is_for_the_agent_that_the_rules_choose(repo: Path) -> None:
     assert "I looked at the parser." in holdfast(repo, "prompt", "t")
 
 
-def test_a_route_leads_to_an_agent_and_a_missing_one_is_told(repo: Path) -> None:
+def test_a_route_leads_to_an_agent_and_a_missing_one_is_reported(repo: Path) -> None:
     settings(repo, routes=[{"role": "docs", "agent": "nobody"}, {"label": "easy", "agent": "scripted"}])
     add(repo, "own", "write a.txt x", role="docs")
     (layout(repo).backlog_open / "t.yaml").write_text("goal: x\nrole: docs\n")

@@ -72,7 +72,7 @@ def test_a_continued_orphan_costs_no_attempt_and_a_retry_does() -> None:
     assert (task.attempts, task.resumes, task.attempt, task.agent) == (2, 0, "t.2", "codex")
 
 
-def test_what_was_made_and_said_is_kept_until_a_newer_candidate_answers_it() -> None:
+def test_candidate_and_feedback_are_kept_until_a_newer_candidate() -> None:
     again, turn = moved("task_opened", TaskEvent.RETRY), {"task": "t", "end_offset": 9}
     second = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.2", agent="claude")
     third = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.3", agent="claude")
@@ -153,7 +153,7 @@ def test_imported_tasks_keep_their_state_and_outcome() -> None:
         ([("task_edited", {"task": "t", "definition": "d"})], "there is no task"),
     ],
 )
-def test_what_cannot_be_is_an_error_that_names_the_entry(story: list[tuple[str, dict[str, Any]]], reason: str) -> None:
+def test_an_impossible_entry_is_an_error_that_names_it(story: list[tuple[str, dict[str, Any]]], reason: str) -> None:
     with pytest.raises(errors.EntryUnfit, match=rf"Entry {len(story) - 1} of run {RUN}.*{reason}"):
         fold(facts(*story))
 

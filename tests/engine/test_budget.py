@@ -50,7 +50,7 @@ def test_the_least_of_task_run_and_day_counts() -> None:
     assert ask(state, "a", settings, budget_usd=2.5) == Caps(usd=0.5, turns=6)
 
 
-def test_what_others_have_reserved_and_not_used_is_not_given_out_twice() -> None:
+def test_a_reserved_budget_is_not_given_out_twice() -> None:
     settings = config(usd_per_run=10.0, tokens_per_day=1000)
     working = task("b", TaskState.IN_PROGRESS, reserved=Caps(usd=4.0, tokens=600), used=Spend(usd=1.0, tokens=700))
     state = state_of(task("a"), working, run=Spend(usd=1.0), day=Spend(tokens=700))
@@ -60,7 +60,7 @@ def test_what_others_have_reserved_and_not_used_is_not_given_out_twice() -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_used_up_is_refused_with_the_setting_that_says_so(name: str) -> None:
+def test_a_used_up_budget_is_refused_with_its_setting(name: str) -> None:
     spent = Spend(**{name: 10})
     of_task = ask(state_of(task("a", TaskState.OPEN, **{name: 10})), "a", config(**{f"{name}_per_task": 10}))
     assert isinstance(of_task, BudgetRefusal) and of_task.until is None and of_task.scope == "task"
@@ -78,7 +78,7 @@ def test_a_task_may_have_no_dollars_at_all() -> None:
 
 
 @pytest.mark.parametrize("scope", ["run", "day"])
-def test_what_is_only_set_aside_is_waited_for(scope: str) -> None:
+def test_a_budget_that_is_only_reserved_is_waited_for(scope: str) -> None:
     working = task("b", TaskState.CLAIMED, reserved=Caps(usd=10.0))
     refused = ask(state_of(task("a"), working), "a", config(**{f"usd_per_{scope}": 10.0}))
     assert refused == BudgetRefusal(refused.reason, None, scope, reserved=True)  # type: ignore[union-attr, arg-type]

@@ -71,7 +71,7 @@ def closing(ledger: FileLedger) -> tuple[str, str, dict[str, Any]] | None:
     return last.decision_type.removeprefix("task_land_"), last.inputs["reason"], last.output
 
 
-def test_what_was_performed_is_confirmed_and_nothing_is_asked(ledger: FileLedger) -> None:
+def test_a_performed_effect_is_confirmed_without_reconcile(ledger: FileLedger) -> None:
     effect = Scripted(MADE, AssertionError("nobody asks"))
     assert carried_out(ledger, effect) == MADE
     assert effect.asked == ["perform"] and closing(ledger) == ("confirmed", "", MADE)

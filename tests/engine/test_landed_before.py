@@ -67,7 +67,7 @@ def restored(repo: Path, point: str) -> str:
         "append.task_land_intent.before",
     ],
 )
-def test_what_has_landed_is_journalled_and_nothing_of_it_runs_again(repo: Path, point: str) -> None:
+def test_a_found_landing_is_journalled_and_nothing_of_it_runs_again(repo: Path, point: str) -> None:
     at = restored(repo, point)
     assert "is its landing" in holdfast(repo, "run")
     task = state(repo).tasks["t"]

@@ -53,7 +53,7 @@ def commit(run: Run, name: str, text: str) -> str:
     return git(run.repo, "rev-parse", "main")
 
 
-def test_what_passes_lands_and_the_checkout_follows(run: Run) -> None:
+def test_a_verified_result_lands_and_the_checkout_follows(run: Run) -> None:
     task = done(run, {"verify": ["test -e made"]}, made="x")
     assert finish(run.context, task) is CLOSED
     assert run.moved == [*VERIFIED, *LANDED, *REFRESHED, *CLOSE]
@@ -80,7 +80,7 @@ def test_without_a_gate_it_is_told_that_it_lands_unchecked(run: Run) -> None:
         ({}, {}, "empty_change", ""),
     ],
 )
-def test_what_does_not_pass_fails_the_attempt_and_the_next_is_told_why(
+def test_a_failed_gate_fails_the_attempt_and_the_next_one_gets_the_reason(
     run: Run, definition: dict[str, Any], files: dict[str, str], kind: str, told: str
 ) -> None:
     task = done(run, definition, **files)
@@ -160,7 +160,7 @@ def test_a_result_that_is_gone_is_not_judged(run: Run) -> None:
 # -- approval ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_person_must_see_waits_verified_and_lands_without_another_look(run: Run) -> None:
+def test_a_result_that_needs_approval_waits_verified_and_lands_without_another_verification(run: Run) -> None:
     task = done(run, {"approve": True}, made="x")
     assert finish(run.context, task) is LandingResult.APPROVAL
     asked = ("task_approval_requested", "approval_requested", "approval_required")
@@ -204,7 +204,7 @@ def test_a_landing_waits_for_what_a_person_has_changed_and_says_so_once(run: Run
     assert run.moved == [*LANDED, *REFRESHED, *CLOSE], "and it is not verified again"
 
 
-def test_what_a_person_changed_while_it_landed_is_left_and_told(run: Run) -> None:
+def test_files_that_a_person_changed_during_the_landing_are_left_and_named(run: Run) -> None:
     task = done(run, made="x", other="y")
     run.before("refresh", lambda: (run.repo / "made").write_text("mine"))
     assert finish(run.context, task) is CLOSED

@@ -92,7 +92,7 @@ def losses(repo: Path) -> list[str]:
 # -- a conversation that is not there ---------------------------------------------------------------------------------
 
 
-def test_a_conversation_that_is_gone_costs_no_attempt_and_its_history_is_told(repo: Path) -> None:
+def test_a_lost_conversation_costs_no_attempt_and_its_history_is_in_the_prompt(repo: Path) -> None:
     declare(repo, 'has_lost "$@"; session\n[ $n = 0 ] && edit a.txt wrong || edit a.txt right\nfinish success\n')
     task(repo, verify=["grep right a.txt"], max_attempts=2)
     told = holdfast(repo, "run")
@@ -107,7 +107,7 @@ def test_a_conversation_that_is_gone_costs_no_attempt_and_its_history_is_told(re
     sound(repo)
 
 
-def test_who_is_killed_behind_its_first_line_begins_anew(repo: Path) -> None:
+def test_an_agent_killed_after_its_first_line_begins_anew(repo: Path) -> None:
     declare(repo, 'has_lost "$@"; session\n[ $n = 0 ] && kill -9 $$\nedit a.txt right; finish success\n')
     task(repo, max_attempts=1)
     holdfast(repo, "run")
@@ -185,7 +185,7 @@ def test_turns_that_were_undone_do_not_stand(turn: int, undos: tuple[tuple[int, 
     assert standing(turn, undos) == wanted
 
 
-def test_who_was_killed_is_told_which_files_are_not_in_the_tree(repo: Path) -> None:
+def test_a_killed_agent_gets_the_files_that_are_missing_in_the_tree(repo: Path) -> None:
     declare(
         repo,
         "session\n[ $n = 0 ] && edit a.txt one && echo half > half.txt && echo other > a.txt && kill -9 $$\n"
@@ -200,7 +200,7 @@ def test_who_was_killed_is_told_which_files_are_not_in_the_tree(repo: Path) -> N
     assert "after turn 1" in where and "yours to redo:\n\n- a.txt\n- half.txt\n" in where
 
 
-def test_who_was_woken_and_killed_before_its_first_turn_still_has_the_candidate(repo: Path) -> None:
+def test_an_agent_woken_and_killed_before_its_first_turn_still_has_the_candidate(repo: Path) -> None:
     each = "case $n in 0) edit a.txt one;; 1) echo half > half.txt; kill -9 $$;; 2) edit right x;; esac\n"
     declare(repo, f"session\n{each}finish success\n")
     task(repo, verify=["test -e right"])
@@ -226,7 +226,7 @@ def test_of_very_many_files_the_first_are_named(repo: Path) -> None:
 # -- one and the same -------------------------------------------------------------------------------------------------
 
 
-def test_prompt_shows_byte_for_byte_what_the_next_start_is_told(repo: Path) -> None:
+def test_prompt_shows_the_next_prompt_byte_for_byte(repo: Path) -> None:
     """First; woken by a gate; put back and resumed; stopped, edited and resumed."""
     declare(
         repo,

@@ -156,7 +156,7 @@ def test_an_agent_that_only_tries_again_is_ended_and_pauses(repo: Path) -> None:
     assert "did not reach its model: no connection" in task.cause
 
 
-def test_what_tries_again_is_seen_while_it_does(repo: Path) -> None:
+def test_a_retrying_agent_is_shown_while_it_retries(repo: Path) -> None:
     add(repo, "a", "retrying no connection\nhang")
     run = begin(repo)
     try:
@@ -280,7 +280,7 @@ class _Journal:
         return next(iter(self.state.outages.values()), None)
 
 
-def test_those_who_fail_together_are_one_round() -> None:
+def test_starts_that_fail_together_count_once() -> None:
     journal = _Journal()
     for name in ("a", "b", "c"):
         journal.task(name)

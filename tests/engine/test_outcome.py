@@ -72,7 +72,7 @@ def test_the_tables_have_every_ending() -> None:
 
 
 @pytest.mark.parametrize("ending", TABLE)
-def test_each_ending_moves_the_task_and_is_told(run: Run, ending: Ending) -> None:
+def test_each_ending_moves_the_task_and_is_reported(run: Run, ending: Ending) -> None:
     state, event, reason, again, forgets, notes = TABLE[ending]
     task = at_work(run)
     apply_exit(run.context, task, ended(ending, snapshot="5" * 40))
@@ -235,7 +235,7 @@ def test_an_agent_without_a_reason_is_told_of_with_its_last_lines(
 # -- done -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_an_agent_made_becomes_a_candidate_on_top_of_its_base(run: Run) -> None:
+def test_an_agents_work_becomes_a_candidate_on_top_of_its_base(run: Run) -> None:
     task = at_work(run)
     snapshot = run.snapshot("t", made="x")
     apply_exit(run.context, task, ended(E.DONE, snapshot=snapshot))

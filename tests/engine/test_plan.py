@@ -95,21 +95,21 @@ def test_a_claim_begins_only_once_its_start_took_place() -> None:
         (S.CLAIMED, {"flag": {"parked": "look at it"}}, [Begin("t")]),
     ],
 )
-def test_what_waits_for_a_person_is_neither_continued_nor_retried_nor_landed(
+def test_a_parked_task_is_neither_continued_nor_retried_nor_landed(
     state: TaskState, facts: dict[str, Any], wanted: list[Command]
 ) -> None:
     assert planned(folded(story("t", state, **facts)), {"t": Observation(Liveness.DEAD)}) == wanted
 
 
 @pytest.mark.parametrize("state", [S.CLAIMED, S.IN_PROGRESS, S.ORPHANED, S.FAILED, S.DONE, S.OPEN])
-def test_what_is_held_is_left_alone(state: TaskState) -> None:
+def test_a_held_task_is_left_alone(state: TaskState) -> None:
     held = folded(story("t", state, **({"again": True} if state is S.FAILED else {})))
     assert planned(held, {"t": Observation(Liveness.DEAD)}) != []
     assert planned(held, {"t": Observation(Liveness.DEAD)}, held={"t"}) == []
 
 
 @pytest.mark.parametrize("state", [S.CLAIMED, S.IN_PROGRESS, S.ORPHANED, S.FAILED, S.DONE])
-def test_what_is_not_active_is_not_looked_at(state: TaskState) -> None:
+def test_an_inactive_task_is_not_observed(state: TaskState) -> None:
     assert planned(folded(story("t", state, **({"again": True} if state is S.FAILED else {}))), active=()) == []
 
 
@@ -132,7 +132,7 @@ def test_one_task_is_landed_at_a_time_the_one_that_was_done_first() -> None:
     assert planned(both, held={"b"}) == [Finish("a")]
 
 
-def test_what_is_being_landed_or_failing_is_not_cancelled_for_its_parent() -> None:
+def test_a_landing_or_failing_task_is_not_cancelled_for_its_parent() -> None:
     state = folded(story("p", S.CANCELLED), story("t", S.DONE))
     nodes = {"t": {"parent": "p"}}
     cancel = Cancel("t", Reason.PARENT_CANCELLED, "p")
@@ -142,7 +142,7 @@ def test_what_is_being_landed_or_failing_is_not_cancelled_for_its_parent() -> No
 
 
 @pytest.mark.parametrize("state", [S.CLAIMED, S.IN_PROGRESS, S.ORPHANED, S.FAILED, S.BLOCKED, S.OPEN, S.DONE])
-def test_what_is_cancelled_is_neither_continued_nor_retried_on_its_way(state: TaskState) -> None:
+def test_a_task_to_be_cancelled_is_neither_continued_nor_retried(state: TaskState) -> None:
     made = folded(story("p", S.CANCELLED), story("t", state, **({"again": True} if state is S.FAILED else {})))
     found = planned(made, {"t": Observation(Liveness.DEAD)}, nodes={"t": {"parent": "p"}})
     assert found == [Cancel("t", Reason.PARENT_CANCELLED, "p")]
@@ -225,7 +225,7 @@ def test_a_task_that_waits_for_subtasks_goes_on_with_them_or_has_waited_too_long
     assert found == wanted
 
 
-def test_a_lapsed_lease_counts_for_who_works_elsewhere_and_is_not_cancelled() -> None:
+def test_a_lapsed_lease_counts_for_remote_workers_and_is_not_cancelled() -> None:
     made = folded(story("t", S.CLAIMED, started=False, remote=True), story("own", S.CLAIMED, started=False))
     assert planned(made, lapsed=["t", "own"]) == [Lapse("t")]
     doomed = folded(story("p", S.CANCELLED), story("t", S.CLAIMED, started=False, remote=True))

@@ -26,7 +26,7 @@ def test_a_value_is_never_read_as_a_template() -> None:
 @pytest.mark.parametrize(
     "text", ["{{nobody}}", "{{#nobody}}x{{/nobody}}", "{{a }}", "{{#b}}{{nobody}}{{/b}}", "{{#a}}never closed"]
 )
-def test_a_placeholder_that_there_is_not_is_told(text: str) -> None:
+def test_an_unknown_placeholder_is_reported(text: str) -> None:
     with pytest.raises(TemplateInvalid, match="known placeholders are a"):
         render(text, {"a": "x", "b": ""}, "t")
 

@@ -138,9 +138,7 @@ def test_every_effect_is_built_and_has_its_own_intent(tmp_path: Path) -> None:
     assert entries.EffectIntended not in wanted, "each has a type of its own, by which it is found"
 
 
-def test_what_happened_is_confirmed_what_did_not_is_failed_what_nobody_knows_is_parked(
-    tmp_path: Path, repo: tuple[Path, str, str]
-) -> None:
+def test_recovery_confirms_fails_or_parks_by_what_reconcile_finds(tmp_path: Path, repo: tuple[Path, str, str]) -> None:
     path, old, new = repo
     ledger = open_ledger(tmp_path)
     ledger.append(ledger.epoch, [added("t")])
@@ -167,7 +165,7 @@ def test_what_happened_is_confirmed_what_did_not_is_failed_what_nobody_knows_is_
     assert last.decision_type == "wal_replay_completed" and last.inputs["confirmed"] == 2
 
 
-def test_what_is_too_old_is_abandoned_unless_it_happened(tmp_path: Path) -> None:
+def test_an_intent_that_is_too_old_is_abandoned_unless_it_happened(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path, clock=lambda: 1000.0)
     ledger.append(ledger.epoch, [added("t")])
     (tmp_path / "done").write_text("made")

@@ -35,7 +35,7 @@ def _linked(top: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [lambda top: make_repo(top / "repo"), _linked])
-def test_what_has_not_changed_is_not_asked_again(
+def test_an_unchanged_repository_is_not_asked_again(
     make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make(tmp_path)
@@ -103,7 +103,7 @@ def test_another_repository_in_the_same_place_is_another_one(tmp_path: Path) -> 
     assert command.discover(repo).hash_name == "sha256"
 
 
-def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_DISCOVERED_MAX", 2)
     monkeypatch.setattr(command, "_discovered", {})
     for number in range(3):

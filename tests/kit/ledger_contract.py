@@ -192,14 +192,14 @@ class LedgerContract:
         self.pass_time(ledger, clock, 8)
         assert ledger.expired() == [known]
 
-    def test_observers_are_told_in_their_order_whoever_came_first(self, ledger: Ledger) -> None:
+    def test_observers_get_entries_in_their_order(self, ledger: Ledger) -> None:
         told: list[str] = []
         for name in reversed(ORDER):
             ledger.observe(Listener(name, told))
         ledger.append(ledger.epoch, [added("a")])
         assert told == [f"{name} task_added" for name in ORDER] and [each.name for each in ledger.observers] == [*ORDER]
 
-    def test_in_a_batch_only_who_follows_the_state_is_told_before_the_sync(self, ledger: Ledger) -> None:
+    def test_in_a_batch_only_followers_of_the_state_get_entries_before_the_sync(self, ledger: Ledger) -> None:
         told: list[str] = []
         for name in ORDER:
             ledger.observe(Listener(name, told))

@@ -92,7 +92,7 @@ def test_a_lock_of_a_landing_that_never_comes_goes_with_the_next_owner(repo: Pat
     assert holdfast(repo, "check").endswith("Sound.\n")
 
 
-def test_a_lock_that_a_landing_still_needs_is_told_until_a_run_has_finished_it(repo: Path) -> None:
+def test_a_lock_that_a_landing_still_needs_is_reported_until_a_run_has_finished_it(repo: Path) -> None:
     """Also where the owner in between is no run: the checkout has yet to follow."""
     add(repo, "other", "write other.txt x", depends_on=["t"])
     assert begin(repo, HOLDFAST_CRASH_AT="land.swap.after:1").wait() == -signal.SIGKILL

@@ -101,7 +101,7 @@ def test_a_clean_checkout_becomes_the_new_commit(tmp_path: Path) -> None:
     assert (repo / "folder").is_file() and not (repo / "deep").exists()
 
 
-def test_what_else_is_modified_staged_or_untracked_does_not_matter(tmp_path: Path) -> None:
+def test_other_modified_staged_or_untracked_files_do_not_matter(tmp_path: Path) -> None:
     repo, inputs = landed(tmp_path / "repo")
     (repo / "keep").write_text("the user's\n")
     (repo / "staged").write_text("staged\n")
@@ -203,7 +203,7 @@ def under(name: str, path: str) -> bool:
 
 
 @pytest.mark.parametrize("way", OWN)
-def test_what_is_the_users_own_is_left_and_named(tmp_path: Path, way: str) -> None:
+def test_files_of_the_users_own_are_left_and_named(tmp_path: Path, way: str) -> None:
     repo, inputs = landed(tmp_path / "repo")
     do, paths = OWN[way]
     do(repo)
@@ -234,7 +234,7 @@ def test_a_deleted_file_reached_through_a_link_is_not_removed(tmp_path: Path) ->
     assert (tmp_path / "deep" / "er" / "gone").read_text() == "gone\n"
 
 
-def test_what_holds_the_new_content_already_is_only_noted_in_the_index(tmp_path: Path) -> None:
+def test_a_file_with_the_new_content_is_only_noted_in_the_index(tmp_path: Path) -> None:
     repo, inputs = landed(tmp_path / "repo")
     (repo / "edit").write_text("new\n")
     write("added/deep", "added\n")(repo)
@@ -353,7 +353,7 @@ def test_every_worktree_that_has_the_branch_is_known_and_refreshed(tmp_path: Pat
     assert refresh({**inputs, "checkout": str(tmp_path / "removed")}) == {"left": [], "updated": 0}
 
 
-def test_what_the_user_committed_on_top_is_theirs(tmp_path: Path) -> None:
+def test_a_commit_of_the_user_on_top_is_left(tmp_path: Path) -> None:
     repo, inputs = landed(tmp_path / "repo")
     (repo / "edit").write_text("mine\n")
     git(repo, "commit", "-q", "-m", "mine", "--only", "edit")
@@ -465,7 +465,7 @@ def test_what_a_stash_beside_it_removes_before_the_index_knows_it_is_put_back(
     assert status(repo) == [] and (repo / "added" / "deep").read_text() == "added\n"
 
 
-def test_what_was_taken_away_after_a_kill_is_left_and_named(tmp_path: Path) -> None:
+def test_a_file_removed_after_a_kill_is_left_and_named(tmp_path: Path) -> None:
     repo, inputs = landed(tmp_path / "repo")
     killed("refresh", repo, inputs, "refresh.index.after")
     (repo / "added" / "deep").unlink()

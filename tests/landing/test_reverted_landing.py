@@ -51,7 +51,7 @@ def held_at(repo: Path) -> str:
     return task.parked
 
 
-def test_it_is_told_and_the_command_that_is_named_brings_it_back(repo: Path) -> None:
+def test_a_reverted_landing_is_reported_and_the_named_command_brings_it_back(repo: Path) -> None:
     parked = held_at(repo)
     restore = next(each for each in parked.split("`") if each.startswith("git restore"))
     git(repo, *shlex.split(restore)[1:])

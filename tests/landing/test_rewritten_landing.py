@@ -100,7 +100,7 @@ def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again
     assert "Sound.\n" in holdfast(repo, "check")
 
 
-def test_a_lost_landing_is_told_wherever_a_person_looks(repo: Path) -> None:
+def test_a_lost_landing_is_reported_wherever_a_person_looks(repo: Path) -> None:
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     # What lands on top does not hide it.
     add(repo, "u", "write u.txt x")
@@ -128,7 +128,7 @@ def test_a_landing_that_was_amended_is_not_told_as_lost(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("said", ["rewritten", "dropped"])
-def test_what_cannot_be_recognised_is_acknowledged(repo: Path, said: str) -> None:
+def test_an_unrecognised_landing_is_acknowledged_by_a_person(repo: Path, said: str) -> None:
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     (repo / "t.txt").write_text("something else altogether\n")
     git(repo, "add", "t.txt")

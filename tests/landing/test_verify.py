@@ -140,7 +140,7 @@ def test_without_gates_it_passes(repo: Path) -> None:
     assert verdict.passed and verdict.detail == "there is no gate"
 
 
-def test_a_gate_that_fails_is_told_with_its_output(repo: Path) -> None:
+def test_a_gate_that_fails_is_reported_with_its_output(repo: Path) -> None:
     verdict = judge(
         repo,
         Gate("first", "true"),
@@ -362,7 +362,7 @@ def test_gates_come_from_the_task_and_then_from_the_settings() -> None:
     )
 
 
-def test_what_judges_is_pinned(repo: Path) -> None:
+def test_the_gates_are_pinned(repo: Path) -> None:
     blobs = blobs_of(repo)
     one = verify.pin([Gate("a", "b")], ["src/"], blobs)
     assert one == verify.pin([Gate("a", "b")], ["src/"], blobs)

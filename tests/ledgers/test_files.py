@@ -103,7 +103,7 @@ def test_a_start_reads_only_what_stands_behind_the_checkpoint(tmp_path: Path, mo
     assert read_state(ledger.layout)[1].entries_read == 0
 
 
-def test_what_is_folded_is_what_stands_in_the_journal(tmp_path: Path) -> None:
+def test_the_state_is_the_fold_of_the_journal(tmp_path: Path) -> None:
     """Entry for entry, hashes and all: the index of open intents is written from memory."""
     with reopen(tmp_path, Clock()) as ledger:
         ledger.append(ledger.epoch, [added("a"), added("b")])
@@ -232,7 +232,7 @@ def test_threads_that_append_at_the_same_time_lose_nothing(tmp_path: Path) -> No
     assert len(refs) == 160 and all(entries[ref.entry_hash].inputs["task"] == name for name, ref in refs)
 
 
-def test_what_is_appended_together_shares_one_sync(tmp_path: Path) -> None:
+def test_records_appended_together_share_one_sync(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     with disk.use_kernel(recorder), reopen(tmp_path, Clock()) as ledger:
         before = len(recorder.calls)

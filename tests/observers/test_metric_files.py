@@ -151,7 +151,9 @@ def with_another_position(at: Layout) -> None:
     ],
     ids=["sessions", "metrics", "position", "position damaged", "sessions and position"],
 )
-def test_what_is_deleted_is_made_anew_also_from_archived_runs(repo: Path, spoil: Callable[[Layout], object]) -> None:
+def test_deleted_metric_files_are_made_again_also_from_archived_runs(
+    repo: Path, spoil: Callable[[Layout], object]
+) -> None:
     for number in range(3):
         add(repo, f"t{number}", f"write {number}.txt x")
         holdfast(repo, "run")
@@ -163,7 +165,7 @@ def test_what_is_deleted_is_made_anew_also_from_archived_runs(repo: Path, spoil:
     sound(repo)
 
 
-def test_they_rotate_and_drop_what_the_settings_say(repo: Path) -> None:
+def test_metric_files_rotate_and_drop_as_the_settings_say(repo: Path) -> None:
     settings(repo, ledgers={"rotate_bytes_max": 4096})
     for number in range(4):
         add(repo, f"t{number}", "\n".join(f"write {number}-{turn}.txt x" for turn in range(12)))
@@ -244,7 +246,7 @@ def test_lines_come_while_the_run_goes_on(repo: Path) -> None:
     assert_exact(repo)
 
 
-def test_what_gc_archives_everything_reads_as_before(repo: Path) -> None:
+def test_runs_that_gc_archives_are_read_as_before(repo: Path) -> None:
     settings(repo, ledgers={"keep_runs": 2})
     add(repo, "one", "write one.txt x")
     holdfast(repo, "run")

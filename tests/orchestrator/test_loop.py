@@ -126,7 +126,7 @@ def test_a_failed_gate_wakes_the_same_work_with_what_failed(repo: Path) -> None:
     sound(repo)
 
 
-def test_attempts_end_and_who_waits_says_why(repo: Path) -> None:
+def test_attempts_end_and_a_waiting_task_says_why(repo: Path) -> None:
     add(repo, "t", "say I cannot\nfail no idea", max_attempts=2)
     add(repo, "u", "write u.txt x", depends_on=["t"])
     out = holdfast(repo, "run", code=20)
@@ -380,7 +380,7 @@ def test_a_turn_that_the_journal_pins_is_missed(repo: Path) -> None:
     assert "the journal has turns up to" in holdfast(repo, "check", code=None)
 
 
-def test_what_is_spent_after_the_last_turn_counts(repo: Path) -> None:
+def test_spending_after_the_last_turn_counts(repo: Path) -> None:
     add(repo, "a", "write a.txt x\nspend 0.5 10\nwrite b.txt y\nspend 0.25 7")
     holdfast(repo, "run")
     task = state(repo).tasks["a"]
@@ -388,7 +388,7 @@ def test_what_is_spent_after_the_last_turn_counts(repo: Path) -> None:
     sound(repo)
 
 
-def test_a_sandbox_that_is_not_there_is_told_and_nothing_starts(repo: Path) -> None:
+def test_a_sandbox_that_is_not_there_is_reported_and_nothing_starts(repo: Path) -> None:
     add(repo, "a", "write a.txt x", sandbox="cage")
     out = holdfast(repo, "run", code=20)
     assert "no sandbox 'cage'" in out and state(repo).tasks["a"].attempts == 0
@@ -425,7 +425,7 @@ def test_work_lands_where_the_run_began_whatever_is_checked_out_meanwhile(repo: 
     assert landed(repo, "side") == [] and not (repo / "a.txt").exists()
 
 
-def test_what_cannot_be_gone_on_with_is_given_up(repo: Path) -> None:
+def test_an_attempt_that_cannot_be_continued_is_given_up(repo: Path) -> None:
     """Nobody is the author of what it made, from the middle of its work on."""
     add(repo, "t", f"write a.txt 1\nrun git -C {repo} config --unset user.name\nwrite b.txt 1", max_attempts=1)
     out = holdfast(repo, "run", code=20)
@@ -434,7 +434,7 @@ def test_what_cannot_be_gone_on_with_is_given_up(repo: Path) -> None:
     assert "The author of what lands in" in task.outcome["detail"] and task.turn == 3
 
 
-def test_what_was_undone_is_done_again(repo: Path) -> None:
+def test_a_landing_undone_by_accident_is_made_again(repo: Path) -> None:
     add(repo, "t", "write a.txt 1\nwrite b.txt 2\nonce ../marker: fail\nwrite c.txt 3", max_attempts=1)
     holdfast(repo, "run", code=20)
     holdfast(repo, "undo", "t", "--turn", "1")

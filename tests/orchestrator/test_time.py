@@ -54,7 +54,7 @@ def expect_one_start(repo: Path, start: int = 1) -> None:
 # -- stopped, and continued much later ---------------------------------------------------------------------------------
 
 
-def test_who_was_stopped_goes_on_a_day_later_and_does_nothing_twice(repo: Path, clock: SetClock) -> None:
+def test_a_stopped_agent_continues_a_day_later_and_does_nothing_twice(repo: Path, clock: SetClock) -> None:
     go, log = repo.parent / "go", repo.parent / "log"
     add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
     running = begin(repo, **clock.env)
@@ -99,7 +99,7 @@ def looked_again(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["heartbeat_timeout_s", "stall_timeout_s", "timeout_s", "budgets.seconds_per_task"])
-def test_nobody_is_judged_by_the_time_in_which_all_were_stopped(repo: Path, clock: SetClock, timeout: str) -> None:
+def test_the_time_in_which_all_were_stopped_does_not_count(repo: Path, clock: SetClock, timeout: str) -> None:
     long = {"heartbeat_timeout_s": 1e6, "stall_timeout_s": 1e6, "timeout_s": 1e6, "heartbeat_s": 0.1}
     section, _, name = timeout.rpartition(".")
     settings(repo, **{**long, **({section: {name: 60}} if section else {name: 60})})
@@ -132,7 +132,7 @@ def test_a_gate_is_not_judged_by_the_time_in_which_all_were_stopped(repo: Path, 
 
 
 @pytest.mark.heavy
-def test_nobody_is_judged_by_a_real_stop_of_all_that_is_longer_than_a_lease(repo: Path) -> None:
+def test_a_stop_of_all_longer_than_a_lease_ends_no_worker(repo: Path) -> None:
     """By the machine's own clock: a worker through the API keeps its task, and an agent of ours works on."""
     timeouts = {"lease_s": LEASE_S, "heartbeat_timeout_s": LEASE_S, "stall_timeout_s": LEASE_S}
     # One agent at most, so that nobody but the worker can take `r`.
@@ -175,7 +175,7 @@ from holdfast.processes import starts
 starts.end_processes(Attempt(Path(sys.argv[1])), "t.1", 1, 60.0)"""
 
 
-def test_who_was_asked_to_end_has_the_whole_grace_after_all_were_stopped(tmp_path: Path, clock: SetClock) -> None:
+def test_an_agent_asked_to_end_has_the_whole_grace_after_all_were_stopped(tmp_path: Path, clock: SetClock) -> None:
     asked, go, files = tmp_path / "asked", tmp_path / "go", tmp_path / ".sdd" / "attempts" / "t.1"
     files.mkdir(parents=True)
     marks = {"HOLDFAST_ATTEMPT": "t.1", "HOLDFAST_START": "1", "HOLDFAST_WORKTREE": str(tmp_path / ".sdd" / "x")}
@@ -214,7 +214,7 @@ def test_a_clock_that_is_set_makes_nobody_silent(repo: Path, clock: SetClock, ju
     expect_one_start(repo)
 
 
-def test_what_is_tried_again_soon_does_not_wait_for_a_clock_that_was_set_back(repo: Path, clock: SetClock) -> None:
+def test_a_retry_does_not_wait_for_a_clock_that_was_set_back(repo: Path, clock: SetClock) -> None:
     add(repo, "t", "write README.md changed")
     (repo / "README.md").write_text("my own\n")
     running = begin(repo, **clock.env)

@@ -48,7 +48,7 @@ def _script(task: str, whose: str, mine: Path, others: Path) -> str:
     return f"write {whose}-{task}-1.txt x\nrun {wait}\nwrite {whose}-{task}-2.txt x"
 
 
-def test_what_one_has_ended_leaves_the_others_paused_attempt_alone(tmp_path: Path) -> None:
+def test_ending_one_attempt_leaves_the_other_roots_paused_attempt_alone(tmp_path: Path) -> None:
     repo, shared, go = make_repo(tmp_path / "repo"), tmp_path / "shared", tmp_path / "go"
     elsewhere = {"HOLDFAST_HOME": str(shared)}
     add(repo, "a", f"write one.txt 1\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite two.txt 2")

@@ -48,7 +48,7 @@ def begun(group: cgroups.Group, line: str) -> subprocess.Popen[str]:
     return child
 
 
-def test_who_is_in_it_stays_in_it(group: cgroups.Group) -> None:
+def test_a_process_stays_in_its_control_group(group: cgroups.Group) -> None:
     child = begun(group, "setsid env -i sh -c 'sleep 600 >/dev/null' & echo on; exec sleep 600")
     until(lambda: len(group.members()) == 3)
     assert child.pid in group.members() and os.getpid() not in group.members()

@@ -24,7 +24,7 @@ def answers(server: Server, entries: list[str]) -> list[Any]:
     return [page, [frame["data"] for frame in frames], *(server.operator.get(path) for path in PATHS)]
 
 
-def test_what_gc_archived_is_told_as_before(tmp_path: Path) -> None:
+def test_archived_runs_are_shown_as_before(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     settings(repo, ledgers={"keep_runs": 1})
     task, keyed = {"id": "asked", "goal": "x"}, {"idempotency_key": "k"}

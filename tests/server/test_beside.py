@@ -61,14 +61,14 @@ def test_the_command_has_the_same_answer(server: Server, tmp_path: Path) -> None
     sound(server.repo)
 
 
-def test_what_the_gate_refuses_again_is_told(server: Server, tmp_path: Path) -> None:
+def test_a_result_that_the_gate_refuses_again_is_reported(server: Server, tmp_path: Path) -> None:
     (tmp_path / "again").unlink()
     answer = server.operator.post("/tasks/a/promote")
     assert answer["task"]["state"] == "FAILED" and answer["note"]
     assert landed(server.repo) == []
 
 
-def test_git_holds_nobody_up_who_does_not_ask_it(tmp_path: Path) -> None:
+def test_git_delays_only_requests_that_ask_it(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     slow, asked = tmp_path / "bin" / "git", tmp_path / "asked"
     from_now, go = tmp_path / "from-now", tmp_path / "go"

@@ -23,7 +23,7 @@ from kit.project import add, make_repo
 from kit.server import Client
 
 
-def test_metrics_tell_who_works_and_only_the_loop_looks_after_runners(
+def test_metrics_name_the_agents_and_only_the_loop_tends_runners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repo = make_repo(tmp_path)

@@ -108,7 +108,7 @@ def test_a_blob_whose_sync_fails_is_not_acknowledged_and_ends_the_run(tmp_path: 
         assert (answer.status, answer.code) == (503, "sync_failed")
 
 
-def test_nobody_is_shown_what_is_not_on_disk_yet(tmp_path: Path) -> None:
+def test_readers_never_see_state_that_is_not_durable(tmp_path: Path) -> None:
     """The state knows a task before its sync has returned. This sync takes its time, and then fails."""
     with _served_by_a_disk_that_fails(tmp_path, "delay_enter=1s:when=1") as server, ThreadPoolExecutor() as pool:
         posted = pool.submit(server.operator.ask, "POST", "/tasks", {"id": "t", "goal": "x"})
@@ -120,7 +120,7 @@ def test_nobody_is_shown_what_is_not_on_disk_yet(tmp_path: Path) -> None:
     assert seen and 200 not in seen
 
 
-def test_what_a_lost_worker_leaves_is_for_the_agent_that_the_rules_name(tmp_path: Path) -> None:
+def test_a_lost_workers_task_goes_to_the_agent_of_the_rules(tmp_path: Path) -> None:
     """The attempt goes on, and a run that looked for an agent of the worker's name would never find one."""
     repo = make_repo(tmp_path)
     with served(repo, HOLDFAST_LEASE_S="1") as server:

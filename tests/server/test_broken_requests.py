@@ -63,7 +63,7 @@ def test_the_head_of_a_request_has_an_end(server: Server) -> None:
     assert server.nobody.ask("GET", "/health/live").status == 200
 
 
-def test_a_head_that_is_too_long_is_told(server: Server) -> None:
+def test_a_head_that_is_too_long_is_reported(server: Server) -> None:
     with _connected(server) as peer:
         peer.sendall(b"GET /" + b"a" * 66_000)
         answer = peer.recv(65536)
@@ -84,7 +84,7 @@ async def _connected_to(app: Any, **more: Any) -> AsyncIterator[tuple[asyncio.St
     await server.shutdown()
 
 
-def test_a_head_that_never_comes_to_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_never_comes_to_its_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here with a shorter patience, and without an application: nobody gets as far."""
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
 
@@ -193,13 +193,13 @@ def test_if_match_is_a_list_of_tags(server: Server) -> None:
     assert server.operator.ask("PATCH", "/tasks/t", change, if_match="*").status == 200
 
 
-def test_what_holdfast_writes_is_not_edited(server: Server) -> None:
+def test_fields_that_holdfast_writes_are_not_edited(server: Server) -> None:
     for name in ("claim", "result", "error"):
         answer = server.operator.ask("PATCH", "/tasks/t", {"changes": {name: {"state": "CLOSED"}}})
         assert (answer.status, answer.code) == (422, "input_error")
 
 
-def test_whoever_was_turned_away_at_the_door_is_on_record(server: Server) -> None:
+def test_a_refused_client_is_logged(server: Server) -> None:
     server.operator.ask("GET", "/tasks", host="evil.example")
     server.operator.ask("GET", "/tasks", origin="http://evil.example")
     found = layout(server.repo).audit

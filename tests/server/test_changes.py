@@ -52,7 +52,7 @@ def test_an_id_is_made_of_the_words_and_given_once(server: Server) -> None:
         (b'"' + b"x" * (1 << 21) + b'"', 413, "body_too_large"),
     ],
 )
-def test_what_cannot_be_added_is_refused_and_changes_nothing(server: Server, body: Any, status: int, code: str) -> None:
+def test_an_invalid_task_is_refused_and_changes_nothing(server: Server, body: Any, status: int, code: str) -> None:
     before = server.operator.get("/tasks")["total"]
     answer = server.with_token(server.address.token).ask("POST", "/tasks", body)
     assert (answer.status, answer.code) == (status, code)
@@ -151,7 +151,7 @@ def test_an_answer_comes_again_with_its_headers(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/tasks/batch", "/tasks/typo/split"])
-def test_a_key_that_there_is_not_is_told_as_of_a_file(server: Server, path: str) -> None:
+def test_an_unknown_key_is_reported_as_in_a_file(server: Server, path: str) -> None:
     if path.endswith("split"):
         server.operator.post("/tasks", {"id": "typo", "goal": "x"})
     before = server.operator.get("/tasks")["total"]

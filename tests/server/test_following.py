@@ -49,7 +49,7 @@ def test_a_follower_that_comes_back_has_no_gap_and_nothing_twice(tmp_path: Path)
         assert seen == journal(repo)[1 : 1 + len(seen)] and len(seen) > 40
 
 
-def test_only_what_was_asked_for_is_told(tmp_path: Path) -> None:
+def test_only_the_requested_events_are_sent(tmp_path: Path) -> None:
     with served(make_repo(tmp_path)) as server:
         frames = server.operator.frames("/events?task=b&kind=task_added&kind=task_cancelled")
         begun = server.operator.get("/status")["cursor"]
@@ -64,7 +64,7 @@ def test_only_what_was_asked_for_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["x", "000001-x", "000001-x:-1", "1:2:3", "000001-x:99999999999999999999"])
-def test_what_is_no_cursor_is_refused(shared: Server, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(shared: Server, cursor: str) -> None:
     answer = shared.operator.ask("GET", f"/events?after={cursor}")
     assert (answer.status, answer.code) == (422, "cursor_unreadable")
 

@@ -47,7 +47,7 @@ def test_the_tokens_are_for_their_owner_only(server: Server) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "hfo_" + "0" * 40, "hfa_t.1.1." + "0" * 40, "hfa_", "é"])
-def test_who_has_no_token_learns_nothing(server: Server, token: str) -> None:
+def test_a_client_without_a_token_learns_nothing(server: Server, token: str) -> None:
     header = {"authorization": f"Bearer {token}"} if token else {}
     for path in ("/tasks", "/tasks/t", "/status", "/events", "/metrics", "/journal"):
         answer = server.nobody.ask("GET", path, **{name: value.encode() for name, value in header.items()})
@@ -91,7 +91,7 @@ def test_the_page_can_run_nothing_but_its_own_files(server: Server) -> None:
         assert server.nobody.ask("GET", path).status == 404
 
 
-def test_what_was_refused_is_on_record_and_no_token_is(server: Server) -> None:
+def test_refusals_are_logged_without_the_token(server: Server) -> None:
     server.reader.ask("POST", "/tasks/t/cancel", {})
     log = layout(server.repo).audit
 
@@ -255,7 +255,7 @@ def test_beyond_loopback_with_tls(tmp_path: Path) -> None:
         assert process.wait(120) == 0
 
 
-def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_certificate_that_is_none_is_reported(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     said = holdfast(repo, "serve", "--tls-cert", str(tmp_path / "none"), "--tls-key", "none", code=2, env={"X": "1"})
     assert "certificate" in said and "Nothing was started" in said

@@ -23,7 +23,7 @@ def of(event: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in found if line["event"] == event]
 
 
-def test_what_changes_or_fails_is_logged_and_no_token_is(tmp_path: Path) -> None:
+def test_changes_and_failures_are_logged_without_the_token(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     told = tmp_path / "told"
     # The agent has a token of its own, and asks for what is not its task's.
@@ -98,7 +98,7 @@ def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     assert in_the_way.read_text() == "a file, and no folder"
 
 
-def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_come_too_fast_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "WAITING_MAX", 0)
     log = ServerLog(tmp_path / "server.log")
     log.write("lost")

@@ -63,7 +63,7 @@ def test_following_the_journal_gives_what_reading_it_at_once_gives(tmp_path: Pat
     assert following._last is not None and reader._ends[following._last].end == len(content)
 
 
-def test_what_cost_far_more_than_usual_stands_out() -> None:
+def test_costs_far_above_the_usual_are_shown() -> None:
     usual = {f"t{number}": 1.0 + number / 100 for number in range(9)}
     assert list(far_from_usual(usual, "a task")) == []
     ((name, (usd, expected, ratio, words)),) = far_from_usual({**usual, "dear": 5.0, "free": 0.0}, "a task")
@@ -88,7 +88,7 @@ def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: A
     )
 
 
-def test_what_was_lost_and_judged_long_ago_is_still_told_after_thousands_of_others(tmp_path: Path) -> None:
+def test_old_losses_and_verdicts_are_still_shown_after_thousands_of_others(tmp_path: Path) -> None:
     told = Chronicle(FileLedgerReader(Layout(tmp_path)))
     told._take("000001-a", entry("run_started", 0))
     told._take("000001-a", entry("wal_replay_completed", 1, parked=1))

@@ -41,7 +41,7 @@ def test_the_page_is_up_to_date() -> None:
     assert metricdocs.main(["--check"]) == 0
 
 
-def test_what_is_there_is_documented_and_what_is_documented_is_there(repo: Path) -> None:
+def test_every_metric_is_documented_and_every_documented_one_exists(repo: Path) -> None:
     settings(repo, budgets={"usd_per_day": 5.0, "usd_per_run": 2.0})
     add(repo, "lands", "write a.txt one\nspend 0.5 100\nwrite b.txt two", verify=["test -e b.txt"])
     add(repo, "fails", "fail on purpose", max_attempts=1)

@@ -91,7 +91,7 @@ def test_it_is_alive_and_not_ready_and_what_is_read_waits_and_is_right(repo: Pat
         wait_for(lambda: early.ask("GET", "/health/ready").status == 200, "a server that is ready")
 
 
-def test_who_waits_for_one_that_cannot_be_prepared_is_told(repo: Path) -> None:
+def test_a_request_that_waits_for_a_failed_preparation_is_answered(repo: Path) -> None:
     def broken() -> None:
         raise OSError("no files here")
 

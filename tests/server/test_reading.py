@@ -74,7 +74,7 @@ def test_the_status_is_that_of_the_journal(server: Server) -> None:
     assert found["cursor"] == f"{last['run']}:{last['seq']}" and found["problems"] == []
 
 
-def test_problems_of_files_are_told(server: Server) -> None:
+def test_problems_of_files_are_reported(server: Server) -> None:
     path = layout(server.repo).backlog_open / "broken.yaml"
     path.write_text("goal: [\n")
     try:
@@ -173,7 +173,7 @@ def test_spend_provenance_and_snapshots_are_read_from_the_attempt(server: Server
 
 @pytest.mark.parametrize("part", ["", "/turns", "/diff", "/spend", "/provenance", "/snapshots"])
 @pytest.mark.parametrize("name", ["good.9", "good", "nobody.1", "..", "good.1%00", "%2e%2e", "good.01"])
-def test_what_is_no_attempt_is_not_found(server: Server, part: str, name: str) -> None:
+def test_an_unknown_attempt_is_not_found(server: Server, part: str, name: str) -> None:
     answer = server.reader.ask("GET", f"/attempts/{name}{part}")
     assert answer.status == 404 and answer.code in ("attempt_unknown", "no_such_path")
 

@@ -32,7 +32,7 @@ def test_a_lost_landing_is_told_while_it_is_lost(repo: Path) -> None:
         assert ask.get("/status")["lost"] == [] and "lost" not in ask.get("/tasks/t")["task"]
 
 
-def test_a_lock_that_a_dead_run_left_on_the_index_is_told(repo: Path) -> None:
+def test_a_lock_that_a_dead_run_left_on_the_index_is_reported(repo: Path) -> None:
     add(repo, "t", "write t.txt x")
     assert begin(repo, HOLDFAST_CRASH_AT="land.swap.after:1").wait() == -signal.SIGKILL
     lock = repo / ".git" / "index.lock"
@@ -45,7 +45,7 @@ def test_a_lock_that_a_dead_run_left_on_the_index_is_told(repo: Path) -> None:
     assert not lock.exists()
 
 
-def test_a_fault_of_the_machine_is_told_with_what_tries_it_again(
+def test_a_fault_of_the_machine_is_reported_with_what_tries_it_again(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fired = faulty_git(tmp_path, monkeypatch, '"worktree add"*', "kill -KILL $$")

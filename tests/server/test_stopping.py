@@ -50,7 +50,7 @@ def expect_landed(server: Server) -> None:
     sound(server.repo)
 
 
-def test_what_was_stopped_is_put_back_and_goes_on_when_a_person_says_so(server: Server) -> None:
+def test_a_stopped_task_is_put_back_and_continues_on_resume(server: Server) -> None:
     before = stop(server)
     worktree = layout(server.repo).worktree("a")
     assert (worktree / "b.txt").exists()
@@ -68,7 +68,7 @@ def test_what_was_stopped_is_put_back_and_goes_on_when_a_person_says_so(server: 
     assert flag.inputs["decided"]["kind"] == "resume"
 
 
-def test_what_was_stopped_is_forked_and_goes_on_when_a_person_says_so(server: Server) -> None:
+def test_a_stopped_task_is_forked_and_continues_on_resume(server: Server) -> None:
     before = stop(server)
     assert "holdfast resume a" in holdfast(server.repo, "fork", "a", "--turn", "1")
     assert task(server).parked and task(server).claims == before.claims
@@ -83,7 +83,7 @@ def test_what_was_stopped_is_forked_and_goes_on_when_a_person_says_so(server: Se
     assert {span.parent for span in found if span.parent} >= {span.span for span in tops}
 
 
-def test_what_waits_for_another_decision_is_not_resumed(tmp_path: Path) -> None:
+def test_a_task_parked_for_another_reason_is_not_resumed(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "a", "write a.txt one")
     with App.find(repo, environ={}).session() as session:

@@ -75,7 +75,7 @@ def test_an_attempt_is_one_trace_with_its_turns_gates_and_landing(repo: Path) ->
     assert {span.parent for span in gates} == {verify.span} and gates[0].end <= gates[1].start
 
 
-def test_what_fails_says_so_and_another_attempt_is_another_trace(repo: Path) -> None:
+def test_a_failed_span_says_so_and_another_attempt_is_another_trace(repo: Path) -> None:
     add(repo, "a", "write a.txt one\nattempt 2: write b.txt two", verify=["test -e b.txt"], max_attempts=2)
     holdfast(repo, "run")
     spans = made(repo)
@@ -236,7 +236,7 @@ def test_a_trace_goes_on_after_a_kill(repo: Path, collector: Collector, tmp_path
 
 
 @needs_libraries
-def test_what_nobody_took_is_sent_by_the_next_run(repo: Path, collector: Collector) -> None:
+def test_spans_that_the_collector_did_not_take_are_sent_by_the_next_run(repo: Path, collector: Collector) -> None:
     collector.refuses = True
     add(repo, "a", TWO_TURNS)
     with running(repo, **collector.env) as server:

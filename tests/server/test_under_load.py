@@ -43,13 +43,13 @@ ENDED = {TaskState.DONE, TaskState.CLOSED}
 
 
 @pytest.mark.crash
-def test_what_was_answered_under_load_outlives_two_kills(tmp_path: Path) -> None:
+def test_answered_requests_outlive_two_kills_under_load(tmp_path: Path) -> None:
     facts = Round(tmp_path, os.environ.get("HOLDFAST_SEED", "short"), 2).run()
     assert facts["kills under load"] == 2
 
 
 @pytest.mark.crash
-def test_what_was_answered_under_load_outlives_any_kill(tmp_path: Path) -> None:
+def test_answered_requests_outlive_any_kill_under_load(tmp_path: Path) -> None:
     seed, left, facts = os.environ.get("HOLDFAST_SEED", str(time.time_ns())), KILLS, Counter[str]()
     print(f"HOLDFAST_SEED={seed}")
     for number in range(0, KILLS, KILLS_A_ROUND):

@@ -312,7 +312,7 @@ def test_every_git_process_holds_the_lock(repo: Path, tmp_path: Path, monkeypatc
     assert taken.changed
 
 
-def test_what_is_too_much_to_sync_singly_is_synced_with_its_filesystem(repo: Path, tmp_path: Path) -> None:
+def test_many_files_are_synced_with_their_filesystem(repo: Path, tmp_path: Path) -> None:
     ref = store_of(repo) / reference("t.1", "turn-1")
     there: list[tuple[bool, ...]] = []
 

@@ -112,7 +112,7 @@ def test_a_file_that_stands_where_an_excluded_folder_is_now_is_not_put_back(repo
     assert (repo / "top" / "data" / "state").read_text() == "live"
 
 
-def test_what_is_ignored_by_now_is_held_no_longer(repo: Path, snapshots: WorktreeSnapshots) -> None:
+def test_a_file_that_is_ignored_by_now_is_held_no_longer(repo: Path, snapshots: WorktreeSnapshots) -> None:
     (repo / ".env").write_text("SECRET=1")
     (repo / "own.log").write_text("tracked by the user")
     git(repo, "add", "own.log")
@@ -137,7 +137,7 @@ def blobs(repo: Path) -> list[str]:
     return [line.split()[1] for line in everything.splitlines() if line.startswith("blob")]
 
 
-def test_what_is_taken_off_the_include_list_is_held_no_longer(repo: Path, tmp_path: Path) -> None:
+def test_a_file_taken_off_the_include_list_is_held_no_longer(repo: Path, tmp_path: Path) -> None:
     (repo / ".gitignore").write_text("build/\n*.log\n")
     (repo / "build").mkdir()
     (repo / "build" / "o").write_text("1")
@@ -224,7 +224,7 @@ def sparse(repo: Path) -> Path:
     return repo
 
 
-def test_what_a_sparse_checkout_leaves_out_is_not_deleted(repo: Path, tmp_path: Path) -> None:
+def test_files_outside_a_sparse_checkout_are_not_deleted(repo: Path, tmp_path: Path) -> None:
     sparse(repo)
     before = user_state(repo)
     snapshots = snapshots_at(repo, tmp_path / "private")

@@ -132,7 +132,7 @@ def test_ignored_files_stay_out_and_survive_a_restore(
     assert {change.path for change in snapshots.changes(taken.ref, snapshots.take("t.1", "turn-2").ref)} == {"x.repo"}
 
 
-def test_what_the_user_tracks_is_held_though_ignored(repo: Path, tmp_path: Path) -> None:
+def test_a_tracked_file_is_held_though_ignored(repo: Path, tmp_path: Path) -> None:
     (repo / ".gitignore").write_text("*.log\n")
     (repo / "old.log").write_text("old")
     git(repo, "add", "-f", "old.log")

@@ -89,7 +89,7 @@ def test_many_files_are_refused_before_they_are_read(bench: Bench, script: str, 
     assert [each.turn for each in bench.turns()] == [1] and bench.tree(bench.turns()[0].snapshot) == {"a", "b"}
 
 
-def test_what_is_ignored_may_be_any_size(bench: Bench) -> None:
+def test_ignored_files_may_have_any_size(bench: Bench) -> None:
     order = bench.order(f"write .gitignore huge\nrun truncate -s {HUGE} huge\nwrite b 1", limits=limits())
     ended, _ = run(bench, order)
     assert ended.ending is Ending.DONE and bench.tree(ended.snapshot) == {".gitignore", "a", "b"}
@@ -120,7 +120,7 @@ def test_going_back_removes_a_file_of_a_terabyte_without_reading_it(bench: Bench
     assert snapshots.standing("T.1") == first.tree
 
 
-def test_what_the_attempt_began_with_is_not_held_against_it(bench: Bench) -> None:
+def test_files_that_the_attempt_began_with_do_not_count(bench: Bench) -> None:
     with open(bench.worktree / "large", "wb") as file:
         file.write(bytes(2 * MB))
     snapshots = taken(bench, bench.base)

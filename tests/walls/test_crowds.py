@@ -65,7 +65,7 @@ async def _much(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"[: size % (1 << 16)]})
 
 
-def test_who_does_not_read_its_answer_makes_room() -> None:
+def test_a_client_that_does_not_read_its_answer_is_closed_for_others() -> None:
     async def ask(port: int, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 10)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

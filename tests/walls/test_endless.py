@@ -30,7 +30,7 @@ def sizes(files: Attempt) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in paths if path.exists()}
 
 
-def test_what_is_kept_of_an_endless_stream_has_an_end_and_all_that_it_spent_counts(bench: Bench) -> None:
+def test_the_stored_part_of_an_endless_stream_is_bounded_and_all_spending_counts(bench: Bench) -> None:
     limits = AttemptLimits(grace_s=0.2, output_bytes_max=MOST)
     ended = bench.run(agent="scripted", launch=Launch((sys.executable, "-c", FLOOD)), limits=limits)
     assert ended.ending is Ending.DONE, ended
@@ -51,7 +51,7 @@ def test_what_is_kept_of_an_endless_stream_has_an_end_and_all_that_it_spent_coun
     assert grown["spend.jsonl"] < 2000, "one line for each turn"
 
 
-def test_the_last_lines_of_a_command_are_held_only_as_far_as_they_are_told() -> None:
+def test_the_last_lines_of_a_command_are_held_only_as_far_as_they_are_shown() -> None:
     stream = OneCall(("sh", "-c", "x"))
     for _ in range(200):
         stream.read(b"x" * (1 << 20))

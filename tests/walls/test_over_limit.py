@@ -13,7 +13,7 @@ from kit.project import add, landed, layout, make_repo, settings, sound, state
 HUGE = "truncate -s 60G huge"
 
 
-def test_the_next_attempt_is_told_and_begins_with_the_last_turn(tmp_path: Path) -> None:
+def test_the_next_attempt_gets_the_limit_as_feedback_and_begins_with_the_last_turn(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     settings(repo, grace_s=0.5)
     add(repo, "t", f"attempt 1: write b 1\nattempt 1: run {HUGE}\nattempt 2: run ls > seen\nwrite t.txt x")
@@ -25,7 +25,7 @@ def test_the_next_attempt_is_told_and_begins_with_the_last_turn(tmp_path: Path) 
     sound(repo)
 
 
-def test_who_does_it_again_and_again_has_failed_and_a_person_is_told(tmp_path: Path) -> None:
+def test_a_task_that_is_over_its_limit_again_and_again_has_failed_and_says_so(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     settings(repo, grace_s=0.5)
     add(repo, "t", f"write b 1\nrun {HUGE}", max_attempts=2)

@@ -66,7 +66,7 @@ def test_all_git_that_looks_at_the_files_of_a_confined_agent_is_confined(bench: 
     assert [call for call in calls if call.startswith("outside")] == []
 
 
-def test_what_left_its_group_stands_still_where_there_is_no_control_group(tmp_path: Path) -> None:
+def test_a_process_that_left_its_group_is_stopped_without_a_control_group(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"setsid sh -c 'echo $$ >> {pids}; setsid sleep 600 & echo $! >> {pids}; wait' & wait"
     top = subprocess.Popen(["sh", "-c", script], start_new_session=True)

@@ -62,5 +62,5 @@ def test_three_subtasks_have_a_third_each(tmp_path: Path) -> None:
         ("*.md", ["docs/*.md"], False),
     ],
 )
-def test_what_is_narrower(rule: str, rules: list[str], told: bool) -> None:
+def test_a_subtasks_paths_are_narrower(rule: str, rules: list[str], told: bool) -> None:
     assert is_narrower(rule, rules) is told

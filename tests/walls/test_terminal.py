@@ -53,7 +53,7 @@ def test_nothing_that_a_terminal_obeys_is_printed(repo: Path, command: tuple[str
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each[0] != "log"], ids=" ".join)
-def test_json_is_the_same_for_who_reads_it_and_harmless_to_look_at(repo: Path, command: tuple[str, ...]) -> None:
+def test_json_parses_to_the_same_and_is_harmless_on_a_terminal(repo: Path, command: tuple[str, ...]) -> None:
     """The journal's own lines are printed byte for byte, but for a terminal."""
     told = holdfast(repo, *command, "--json", code=None)
     _expect_harmless(told)

@@ -205,7 +205,7 @@ class PausedCase(Case):
         expect_sound(self.repo, self.log, [*landing, PAUSED])
 
 
-def test_a_paused_attempt_whose_worktree_is_gone_loses_no_turn_whoever_is_killed(tmp_path: Path) -> None:
+def test_a_paused_attempt_whose_worktree_is_gone_loses_no_turn_whatever_is_killed(tmp_path: Path) -> None:
     """Some points on the way of its next start, one after the other, in a repository of its own."""
     case = PausedCase(make_repo(tmp_path / "template"), tmp_path)
     names = "append.task_claimed.after", "effect.spawn.before", "append.turn_completed.after"

@@ -91,7 +91,7 @@ def test_promote_of_what_nobody_touched_judges_the_candidate(tmp_path: Path) -> 
     assert git(repo, "show", "main:x") == "hi"
 
 
-def test_what_failed_before_it_made_anything_can_be_mended_and_promoted(tmp_path: Path) -> None:
+def test_a_task_that_failed_without_work_can_be_corrected_and_promoted(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "sorts", "write x hi\nfail no", max_attempts=1)
     assert type_in(repo, "run").returncode == 20

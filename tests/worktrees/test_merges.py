@@ -237,7 +237,7 @@ def test_a_rewritten_history_brings_nothing_back(repo: Path) -> None:
     assert changes(repo, target, bench.merge(target, made).commit) == "M\ta"
 
 
-def test_what_has_landed_is_not_merged_again(repo: Path) -> None:
+def test_a_landed_candidate_is_not_merged_again(repo: Path) -> None:
     bench = Bench(repo)
     (bench.path / "a").write_text("work\n")
     made = bench.made()
@@ -398,7 +398,7 @@ def settings(**values: str) -> Config:
     return Config(git=Git(**values))
 
 
-def test_who_comes_from_the_settings_then_from_git(repo: Path, no_user: Path) -> None:
+def test_the_author_comes_from_the_settings_then_from_git(repo: Path, no_user: Path) -> None:
     with pytest.raises(NoIdentity, match=r"git config user\.name.*git config user\.email.*git\.author_name"):
         merge.identity(repo, Config())
     both = settings(author_name="S", author_email="s@x")

@@ -34,7 +34,7 @@ def test_it_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str, nest: s
 
 
 @nests
-def test_it_never_lands_without_its_files_and_a_person_is_told(repo: Path, nest: str) -> None:
+def test_it_never_lands_without_its_files_and_says_so(repo: Path, nest: str) -> None:
     add(repo, "t", f"run test -d nest || ({nest})\nwrite t.txt x", max_attempts=2)
     said = holdfast(repo, "run", code=None)
     task = state(repo).tasks["t"]

@@ -140,7 +140,7 @@ def test_uncommitted_work_in_a_submodule_is_refused_and_kept(repo: Path) -> None
     sound(repo)
 
 
-def test_a_repository_without_a_commit_in_a_submodule_is_told(repo: Path) -> None:
+def test_a_repository_without_a_commit_in_a_submodule_is_reported(repo: Path) -> None:
     add(
         repo,
         "t",

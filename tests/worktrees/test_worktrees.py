@@ -226,7 +226,7 @@ def test_a_half_made_worktree_is_made_anew(repo: Path, break_it: Callable[[Path,
     assert len(git(repo, "worktree", "list").splitlines()) == 2
 
 
-def test_what_nobody_knows_goes_to_the_quarantine(repo: Path) -> None:
+def test_unknown_files_go_to_the_quarantine(repo: Path) -> None:
     path = repo / ".sdd" / "worktrees" / "T-1"
     path.mkdir(parents=True)
     (path / "mine").write_text("somebody's")
@@ -263,7 +263,7 @@ def test_what_a_power_cut_tore_in_the_git_dir_is_mended(repo: Path, torn: str) -
     assert len(git(repo, "worktree", "list").splitlines()) == 2
 
 
-def test_what_is_judged_is_never_sparse(repo: Path) -> None:
+def test_the_gates_worktree_is_never_sparse(repo: Path) -> None:
     (repo / "folder").mkdir()
     (repo / "folder" / "f").write_text("f")
     git(repo, "add", "-A", "folder")

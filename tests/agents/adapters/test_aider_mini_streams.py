@@ -73,7 +73,7 @@ def event(name: str, **about: Any) -> bytes:
 BEGIN, SENT, EXIT = event("message_send_starting"), event("message_send"), event("exit", reason="Completed --message")
 
 
-def test_what_the_model_says_is_no_word_of_aiders() -> None:
+def test_the_models_text_is_not_read_as_aiders_own_output() -> None:
     text = b"""It said:
 litellm.RateLimitError: RateLimitError
 The API provider has rate limited you. Try again later or check your quotas.

@@ -74,7 +74,7 @@ def test_gemini_tells_what_each_answer_took_with_its_tools(chat: Path) -> None:
     assert spent(events) == [(300, 10)], "the sum of the stream's end is what counts"
 
 
-def test_what_a_killed_start_did_not_tell_is_told_by_the_next(chat: Path) -> None:
+def test_spending_that_a_killed_start_did_not_report_is_reported_by_the_next(chat: Path) -> None:
     chat.write_bytes(answer("1", 1000, 50) + answer("2", 1200, 20))
     reader = GeminiStream((1000, 50), "gemini-2.5-pro", SESSION)
     chat.write_bytes(chat.read_bytes() + answer("3", 5, 5))
@@ -165,7 +165,7 @@ def test_a_short_pause_is_left_to_opencode() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503, 0])
-def test_what_is_no_rate_limit_is_tried_by_opencode_for_a_while_only(status: int) -> None:
+def test_opencode_retries_other_errors_than_rate_limits_for_a_while_only(status: int) -> None:
     told = {"type": "holdfast.retry", "message": "out of order; see https://a.example/quota", "status": status}
     tries = [line(**told, attempt=number, next=(time.time() + 60) * 1000) for number in range(1, RETRIES_MAX + 2)]
     reader = OpencodeStream()
@@ -192,7 +192,7 @@ def test_a_name_of_a_call_that_is_used_again_is_another_call() -> None:
 
 
 @pytest.mark.parametrize("order", [["began", "hook", "ended"], ["began", "ended", "hook"], ["hook", "began", "ended"]])
-def test_a_call_is_one_in_whatever_order_it_is_told(order: list[str]) -> None:
+def test_a_call_is_one_in_whatever_order_it_is_reported(order: list[str]) -> None:
     calls = Calls()
     tellings: dict[str, Callable[[], list[AgentEvent]]] = {
         "began": lambda: list(calls.began("t", "c", "")),

@@ -104,7 +104,9 @@ def test_a_secret_may_hold_anything(servers: tuple[McpServer, ...]) -> None:
         assert (docs.get("env") or docs["environment"])["DOCS_TOKEN"] == secret
 
 
-def test_a_variable_that_is_not_set_is_told(servers: tuple[McpServer, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_not_set_is_reported(
+    servers: tuple[McpServer, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Claude, "program", "sh")
     monkeypatch.setenv("DOCS_TOKEN", "x")
     monkeypatch.delenv("TRACKER_TOKEN", raising=False)
@@ -113,7 +115,9 @@ def test_a_variable_that_is_not_set_is_told(servers: tuple[McpServer, ...], monk
     assert Claude(servers).missing(TASK) == ""
 
 
-def test_a_program_that_is_not_there_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_reported_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for agent in (Claude(), Codex()):
         assert agent.find() is None and agent.version() == ""
@@ -124,7 +128,7 @@ def test_a_program_that_is_not_there_is_told_with_the_way_out(monkeypatch: pytes
     assert Claude().find() == str(program) and Claude().version() == "2.9.9 (Claude Code)"
 
 
-def test_who_is_signed_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cli_is_signed_in_by_its_files_and_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",

@@ -211,7 +211,7 @@ def test_a_command_says_it_by_its_code() -> None:
         ("401 Unauthorized: connection closed", Trouble.NO_KEY),
     ],
 )
-def test_what_words_tell_of(told: str, expected: Trouble) -> None:
+def test_error_texts_are_recognised_by_kind(told: str, expected: Trouble) -> None:
     assert error_phrases.trouble(told) is expected
 
 
@@ -253,7 +253,7 @@ def test_when_a_limit_ends(told: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "told", ["", "try again later", "try again in a moment", "3 tests reset 5 times", "again at 99:99 PM"]
 )
-def test_what_does_not_say_when(told: str) -> None:
+def test_a_text_without_a_time_gives_no_reset_time(told: str) -> None:
     assert resets.until(told, NOON) == 0.0
 
 

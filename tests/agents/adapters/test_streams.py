@@ -48,7 +48,7 @@ def test_a_task_that_lands(cli: str) -> None:
     assert finished.ok and events[-1] is finished
 
 
-def test_what_claude_says_that_it_cost_is_what_counts() -> None:
+def test_the_cost_that_claude_reports_counts() -> None:
     events = recorded("claude", "a_task_lands.1")
     assert sum(each.usd for each in kinds(events, Spent)) == pytest.approx(0.019375)
 
@@ -165,7 +165,7 @@ def test_a_hook_tells_an_end_that_the_stream_does_not_tell_again() -> None:
     assert claude.hook(b"\x00 no JSON") == () and claude.hook(b"{}") == ()
 
 
-def test_compaction_is_told() -> None:
+def test_compaction_is_reported() -> None:
     assert list(ClaudeStream().read(line(type="system", subtype="compact_boundary"))) == [Compacted()]
 
 

@@ -152,7 +152,7 @@ def test_prices_of_the_settings_come_first() -> None:
     assert prices.usd("claude-opus-5", MILLION, 0) == 5
 
 
-def test_a_budget_that_cannot_hold_is_told() -> None:
+def test_a_budget_that_cannot_hold_is_reported() -> None:
     asked = [
         ("codex", "gpt-99"),
         ("codex", "gpt-99"),
@@ -196,14 +196,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (Gemini(), ".gemini/settings.json", '{"security": {"auth": {"selectedType": "vertex-ai"}}}'),
     ],
 )
-def test_what_cannot_be_told_is_not_denied(home: Path, agent: Claude | Codex | Gemini, file: str, text: str) -> None:
+def test_an_unknown_sign_in_is_not_called_missing(
+    home: Path, agent: Claude | Codex | Gemini, file: str, text: str
+) -> None:
     assert agent.is_signed_in() is False
     (home / file).parent.mkdir(exist_ok=True)
     (home / file).write_text(text)
     assert agent.is_signed_in() is None
 
 
-def test_who_signs_in_with_a_cloud_may_be(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cloud_sign_in_counts_as_unknown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     assert Gemini().is_signed_in() is None
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")

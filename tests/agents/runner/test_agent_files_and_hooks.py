@@ -143,7 +143,7 @@ def test_half_a_letter_at_the_end_stops_nothing(bench: Bench) -> None:
     assert exit.ending is Ending.DONE and bench.files.output.read_bytes().count(b"words \xe2\x82") == 1
 
 
-def test_an_argument_that_cannot_be_one_is_told(bench: Bench) -> None:
+def test_an_argument_that_cannot_be_one_is_reported(bench: Bench) -> None:
     exit = bench.run(agent="x", launch=Launch(("sh", "-c", "true", "a\0b")))
     assert exit.ending is Ending.NOT_STARTED and "null byte" in exit.detail
 
@@ -213,7 +213,7 @@ def repo_with(tmp_path: Path, kind: str, **more: Any) -> Path:
     return repo
 
 
-def test_who_is_not_signed_in_is_not_tried_again(tmp_path: Path) -> None:
+def test_an_agent_that_is_not_signed_in_is_not_tried_again(tmp_path: Path) -> None:
     repo = repo_with(tmp_path, "auth", max_attempts=3)
     assert "It is auth." in holdfast(repo, "run", "--plain", code=20)
     task = state(repo).tasks["T"]

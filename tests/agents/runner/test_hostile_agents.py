@@ -84,7 +84,7 @@ def test_ended_orphans_are_buried_while_the_agent_works(bench: Bench) -> None:
     assert (bench.worktree / "left").read_text() == ""
 
 
-def test_what_a_script_runs_holds_the_lock(bench: Bench) -> None:
+def test_a_command_of_a_script_holds_the_lock(bench: Bench) -> None:
     bench.run("run for f in /proc/self/fd/*; do readlink $f; done > fds")
     assert str(bench.files.alive) in (bench.worktree / "fds").read_text().splitlines()
 
@@ -162,7 +162,7 @@ NOW = 1_000_000.0
         (SessionBegan("x" * 1000), SessionBegan("")),
     ],
 )
-def test_what_cannot_be_is_not_counted_and_noted(said: AgentEvent, counted: AgentEvent) -> None:
+def test_impossible_amounts_are_not_counted_and_noted(said: AgentEvent, counted: AgentEvent) -> None:
     assert checked(said, NOW)[0] == counted and checked(said, NOW)[1]
 
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_is_not_counted_and_noted(said: AgentEvent, counted: Agen
     "said",
     [Spent(0.5, 1, 2), Spent(), RateLimited(NOW + 60), RateLimited(0.0), SessionBegan("ses_1.a-B")],
 )
-def test_what_may_be_is_taken_as_it_is(said: AgentEvent) -> None:
+def test_possible_amounts_are_counted_as_they_are(said: AgentEvent) -> None:
     assert checked(said, NOW) == (said, "")
 
 

@@ -192,7 +192,7 @@ def test_a_limit_that_is_not_reached_ends_nothing(bench: Bench, limits: AttemptL
     assert bench.run(script, limits=limits).ending is Ending.DONE
 
 
-def test_what_cannot_be_executed_is_a_sentence(bench: Bench) -> None:
+def test_a_program_that_cannot_be_executed_is_explained_in_a_sentence(bench: Bench) -> None:
     ended = bench.run(launch=Launch(("/no/such/agent",)))
     assert ended.ending is Ending.ENVIRONMENT and "'/no/such/agent' cannot be executed: No such file" in ended.detail
     assert ended.code is ended.signal is None and ended.snapshot

@@ -100,7 +100,7 @@ def paid(usd: float, tokens: int) -> str:
 
 
 @pytest.mark.parametrize(("reported", "counted"), [(0.5, 1.5), (4.0, 4.0), (0.0, 1.5)])
-def test_what_the_agent_reports_is_what_it_cost_and_never_less_than_was_counted(
+def test_the_reported_cost_counts_and_never_less_than_was_counted(
     bench: Bench, reported: float, counted: float
 ) -> None:
     """The table says 1.5 dollars, before the turn and before the end. What an agent prints may be made up."""

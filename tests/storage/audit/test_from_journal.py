@@ -140,7 +140,7 @@ def test_without_a_usable_key_the_work_goes_on_it_is_said_once_and_what_is_missi
     assert "ok  audit" in type_in(repo, "doctor").stdout
 
 
-def test_a_journal_that_lost_what_is_on_record_is_told(repo: Path) -> None:
+def test_a_journal_that_lost_what_is_on_record_is_reported(repo: Path) -> None:
     add(repo, "one", "write one.txt x")
     holdfast(repo, "cancel", "one")
     old = {path.name: path.read_bytes() for path in layout(repo).wal.glob("*.wal.jsonl")}

@@ -69,7 +69,7 @@ def test_a_run_that_did_nothing_seals_nothing(repo: Path) -> None:
     sound(repo)
 
 
-def test_a_deleted_log_is_told_and_is_not_signed_anew(repo: Path) -> None:
+def test_a_deleted_log_is_reported_and_is_not_signed_anew(repo: Path) -> None:
     delete_log(repo)
     out = holdfast(repo, "check", code=4)
     assert "the journal has noted" in out and "Put it back" in out
@@ -112,7 +112,7 @@ def test_a_loss_that_a_person_has_accepted_is_no_finding_any_more(repo: Path) ->
     sound(repo)
 
 
-def test_records_that_were_cut_off_behind_the_last_seal_are_told(repo: Path) -> None:
+def test_records_that_were_cut_off_behind_the_last_seal_are_reported(repo: Path) -> None:
     sealed = only_day(repo).read_bytes()
     add(repo, "two", "write two.txt x")
     holdfast(repo, "cancel", "two")
@@ -121,7 +121,7 @@ def test_records_that_were_cut_off_behind_the_last_seal_are_told(repo: Path) -> 
     assert "the journal has noted" in holdfast(repo, "check", code=4)
 
 
-def test_a_seal_that_is_gone_is_told(repo: Path) -> None:
+def test_a_seal_that_is_gone_is_reported(repo: Path) -> None:
     [seal] = seals.seal_files(layout(repo).audit)
     (layout(repo).seals / seal).unlink()
     assert seal in holdfast(repo, "check", code=4)

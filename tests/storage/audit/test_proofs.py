@@ -135,7 +135,7 @@ def test_a_proof_is_made_past_torn_bytes_and_unsealed_records(tmp_path: Path) ->
     assert proofs.check_proof(proofs.prove(tmp_path, D1, 2).document(), seal.root).event == "after"
 
 
-def test_what_has_the_wrong_type_is_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_a_value_of_the_wrong_type_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (seal,) = fill(tmp_path, 1, seal_after=(0,))
     document = proofs.prove(tmp_path, D1, 0).document()
     for seq in ("a", None, 0.0):

@@ -375,7 +375,7 @@ def test_an_empty_log_verifies_and_cannot_be_sealed(tmp_path: Path) -> None:
         seals.seal(tmp_path / "none", KEY)
 
 
-def test_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_finding(tmp_path: Path) -> None:
     made = fill(tmp_path, 1, 1, seal_after=(0, 1))
     (tmp_path / "merkle" / made[0].file).unlink()
     (tmp_path / "merkle" / made[0].file).mkdir()

@@ -144,7 +144,7 @@ def test_the_simulated_disk_catches_code_that_syncs_again_what_a_failed_sync_los
 
 
 @pytest.mark.parametrize("sync", [disk.sync_file, lambda path: disk.sync_filesystem(path.parent, [path])])
-def test_what_a_failed_sync_lost_is_not_read_from_memory_afterwards(
+def test_data_that_a_failed_sync_lost_is_not_read_from_memory_afterwards(
     tmp_path: Path, sync: Callable[[Path], object]
 ) -> None:
     """A process was killed before its sync; the next start's sync fails; the one after that takes what it finds."""
@@ -341,7 +341,7 @@ def test_a_recycled_pid_does_not_keep_a_leftover(tmp_path: Path) -> None:
     assert not disk.is_leftover(disk.temp_name())
 
 
-def test_what_is_of_another_pid_namespace_stays_until_the_next_boot(tmp_path: Path) -> None:
+def test_a_temporary_file_of_another_pid_namespace_stays_until_the_next_boot(tmp_path: Path) -> None:
     """A container sees other pids than its host: the writer may live, and nothing here says so."""
     dead, boot, other = 4_194_305, identity.boot_id()[:8], identity.pid_namespace() + 1
     assert not disk.is_leftover(f".hf-{dead}-1-{boot}-{other}-0.tmp")
@@ -465,7 +465,9 @@ def test_a_folder_that_another_removes_before_anything_is_in_it_is_made_again(
     assert removed and (tmp_path / "new" / "named").read_text() == "x" and not (tmp_path / "staged").exists()
 
 
-def test_what_somebody_else_removes_meanwhile_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_another_process_removes_meanwhile_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "folder"
     (folder / "below").mkdir(parents=True)
     (folder / "below" / "file").write_text("x")

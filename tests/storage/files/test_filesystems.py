@@ -140,7 +140,7 @@ def lost_blobs(tmp_path: Path, *more: str) -> int:
 
 
 @mounts
-def test_what_is_acknowledged_on_fuse_survives_a_power_cut_below_it(tmp_path: Path) -> None:
+def test_an_acknowledged_write_on_fuse_survives_a_power_cut_below_it(tmp_path: Path) -> None:
     require_fuse()
     require_strace()
     assert lost_blobs(tmp_path) == 0

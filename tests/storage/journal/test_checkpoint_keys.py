@@ -28,7 +28,7 @@ def flips(content: bytes, step: int = 1) -> Iterator[bytes]:
         yield content[:at] + bytes([content[at] ^ 2]) + content[at + 1 :]
 
 
-def test_who_asks_for_no_key_reads_none(tmp_path: Path) -> None:
+def test_a_start_that_needs_no_key_reads_none(tmp_path: Path) -> None:
     """The keys are damaged, which nobody who read them could miss."""
     journal = build(tmp_path)
     save(tmp_path, journal)

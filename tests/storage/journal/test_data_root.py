@@ -171,7 +171,7 @@ def make_link_in_a_folders_place(base: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("act", [create_root, open_root])
-def test_an_unusable_path_is_told_and_left(tmp_path: Path, make: object, sentence: str, act: object) -> None:
+def test_an_unusable_path_is_reported_and_left(tmp_path: Path, make: object, sentence: str, act: object) -> None:
     path = make(tmp_path)  # type: ignore[operator]
     before = tree(tmp_path)
     with pytest.raises(errors.RootUnusable, match=sentence) as told:
@@ -180,7 +180,7 @@ def test_an_unusable_path_is_told_and_left(tmp_path: Path, make: object, sentenc
     assert tree(tmp_path) == before
 
 
-def test_what_is_missing_above_is_made_with_a_new_root_and_never_opened(tmp_path: Path) -> None:
+def test_missing_parents_are_made_with_a_new_root_and_never_opened(tmp_path: Path) -> None:
     path = tmp_path / "no" / "such" / "sdd"
     with pytest.raises(errors.RootUnusable, match=r"the folder \S+/such does not exist"):
         open_root(path)
@@ -312,7 +312,7 @@ def in_mount(tmp_path: Path, options: str, prepare: str) -> str:
     return done.stdout
 
 
-def test_a_read_only_filesystem_is_told_and_left(tmp_path: Path) -> None:
+def test_a_read_only_filesystem_is_reported_and_left(tmp_path: Path) -> None:
     """Real, and it binds the superuser too. The simulated refusal below runs where mounts are not allowed."""
     remount = "subprocess.run(['mount', '-o', 'remount,ro', str(base)], check=True)"
     lines = in_mount(tmp_path, "size=1m", remount).splitlines()
@@ -321,7 +321,7 @@ def test_a_read_only_filesystem_is_told_and_left(tmp_path: Path) -> None:
         assert line.startswith("RootUnusable 2 The data root") and "Read-only file system. Nothing was changed" in line
 
 
-def test_a_full_disk_is_told_and_left(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_left(tmp_path: Path) -> None:
     fill = """if True:
         with open(base / "filler", "wb", buffering=0) as filler:
             try:
@@ -335,7 +335,7 @@ def test_a_full_disk_is_told_and_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
-def test_a_refused_first_write_is_told_and_left(tmp_path: Path, code: int) -> None:
+def test_a_refused_first_write_is_reported_and_left(tmp_path: Path, code: int) -> None:
     create_root(tmp_path / "old")
     before = tree(tmp_path)
     for act, path in ((create_root, "new"), (create_root, "old"), (open_root, "old")):

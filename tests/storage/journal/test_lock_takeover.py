@@ -123,7 +123,7 @@ def test_an_inherited_descriptor_is_traced_to_its_process(
     assert identity.start_ticks(heir) is not None
 
 
-def test_nobody_kills_itself(path: Path) -> None:
+def test_a_take_over_never_kills_itself(path: Path) -> None:
     with DataLock.acquire(path, name_run):
         with pytest.raises(errors.TakeOverRefused, match="it is this very process"):
             DataLock.take_over(path, name_run)

@@ -89,7 +89,7 @@ def test_a_page_begins_behind_any_cursor(wal: Path) -> None:
         assert [(run, entry.seq) for run, entry in before] == everything[max(0, place - 1) : place]
 
 
-def test_what_is_not_known_to_be_on_disk_is_not_shown(wal: Path) -> None:
+def test_entries_not_known_to_be_durable_are_not_shown(wal: Path) -> None:
     run, seq = places(wal)[-5]
     end = epoch_of(run), seq
     for go in (pages.forward, pages.backward):

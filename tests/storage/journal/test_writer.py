@@ -138,7 +138,7 @@ def test_position_points_at_the_last_durable_entry(tmp_path: Path) -> None:
     assert json.loads(content[position.start : position.end])["entry_hash"] == ref.entry_hash
 
 
-def test_what_json_cannot_hold_is_refused_and_nothing_written(tmp_path: Path) -> None:
+def test_values_without_a_json_form_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with Journal.start(tmp_path, "000001-a", None) as journal:
         before = journal.position()
         recursive: dict[str, Any] = {}
@@ -256,7 +256,7 @@ def test_bad_facts_leave_no_run_file(tmp_path: Path) -> None:
         Record("x", {"deep": functools.reduce(lambda inner, _: [inner], range(300), [])}),
     ],
 )
-def test_what_the_reader_would_not_take_is_refused(tmp_path: Path, record: Record) -> None:
+def test_entries_that_the_reader_would_reject_are_refused(tmp_path: Path, record: Record) -> None:
     with Journal.start(tmp_path, "000001-a", None) as journal:
         for act in (
             lambda: journal.append_many([record]),

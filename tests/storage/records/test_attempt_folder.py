@@ -128,7 +128,7 @@ def test_the_lock_is_given_up_on_only_by_its_last_holder(files: Attempt) -> None
     os.close(again)
 
 
-def test_who_asks_does_not_disturb_who_takes(files: Attempt) -> None:
+def test_a_check_of_the_lock_does_not_disturb_a_claimant(files: Attempt) -> None:
     """Somebody looks all the time; a runner gets the lock all the same."""
     asking = subprocess.Popen(
         [
@@ -221,7 +221,7 @@ def test_a_group_counts_only_while_its_very_leader_is_there(files: Attempt, stra
     assert leader.wait() == -signal.SIGTERM
 
 
-def test_what_does_not_hear_is_killed_after_the_grace_and_what_is_stopped_is_woken(
+def test_a_deaf_process_is_killed_after_the_grace_and_a_stopped_one_is_woken(
     files: Attempt, strays: Strays, tmp_path: Path
 ) -> None:
     deaf = strays.start("sh", "-c", "trap '' TERM; echo on; while :; do sleep 600; done", env=marked(files))

@@ -27,7 +27,7 @@ from kit.disks import record, scratch
 # -- what is put can be got -------------------------------------------------------------------------------------------
 
 
-def test_what_is_put_can_be_got_and_is_described(tmp_path: Path) -> None:
+def test_a_stored_blob_can_be_read_and_is_described(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "deep" / "cas")
     assert list(blobs.digests()) == [] and list(blobs.verify_all()) == [] and not blobs.has(sha(ONE))
     before = time.time()
@@ -227,7 +227,7 @@ def test_an_id_that_is_no_hash_reaches_no_path(tmp_path: Path, digest: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_blob_is_named(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "cas")
     for call in (blobs.get, blobs.open_stream, blobs.meta):
         with pytest.raises(errors.BlobMissing, match=f"no blob {sha(ONE)} in .*cas"):
@@ -284,7 +284,7 @@ def test_a_blob_changed_in_place_while_it_is_served_never_comes_to_its_end(tmp_p
         assert data.startswith(served) and len(served) < len(data)
 
 
-def test_what_is_no_bytes_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_value_that_is_no_bytes_is_refused_in_a_sentence(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "cas")
     wrong: list[Callable[[Any], object]] = [
         blobs.put,

@@ -64,7 +64,7 @@ circle["self"] = circle
         ["no mapping"],
     ],
 )
-def test_what_cannot_be_a_line_is_refused_and_nothing_is_written(tmp_path: Path, bad: Any) -> None:
+def test_a_record_that_cannot_be_a_line_is_refused_and_nothing_is_written(tmp_path: Path, bad: Any) -> None:
     ledger = ledger_in(tmp_path / "new")
     with pytest.raises(errors.RecordUnfit, match=r"events\.jsonl: .+Nothing was written"):
         ledger.append_many([{"n": 1}, bad])
