@@ -100,10 +100,9 @@ def test_names_that_git_or_a_path_could_misread_are_refused(snapshots: WorktreeS
 
 
 @pytest.mark.parametrize("bad", ["", "/etc", "../x", "a/../../x", ".git", "a/.git/hooks"])
-def test_include_and_exclude_stay_inside_the_worktree(repo: Path, tmp_path: Path, bad: str) -> None:
-    for lists in ({"include": [bad]}, {"exclude": [bad]}):
-        with pytest.raises(errors.PathEscapes):
-            snapshots_at(repo, tmp_path / "private", **lists)
+def test_excluded_paths_stay_inside_the_worktree(repo: Path, tmp_path: Path, bad: str) -> None:
+    with pytest.raises(errors.PathEscapes):
+        snapshots_at(repo, tmp_path / "private", exclude=[bad])
 
 
 def test_a_missing_snapshot_is_named(snapshots: WorktreeSnapshots) -> None:

@@ -174,7 +174,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     limits: AttemptLimits = AttemptLimits()
     passed_on: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     sandbox: str = "none"
     prices: dict[str, tuple[float, float, float, float]] = {}

@@ -15,7 +15,7 @@ that what is stored is what is on disk, byte for byte.
   objects that never reached the disk, so another boot starts from new ones.
 - An index that git refuses, or that names an object which is gone, is built again from the last snapshot.
 - Before git reads the worktree, the index loses what must not be in it: excluded paths, files that are ignored by now
-  and neither tracked by the user nor on the include list, and every gitlink: with one in the index, git would run
+  and not tracked by the user, and every gitlink: with one in the index, git would run
   inside that repository, with the settings that it finds there. Each is found again, by its HEAD alone; one without a
   commit, which git refuses to add, is noted as `unborn`, so that it is missed like any other when it is gone.
 - Files that a sparse checkout keeps out of the worktree are held as the user's index has them while they are absent.
@@ -77,7 +77,6 @@ class Shadow:
         worktree: Path,
         private: Path,
         store: Path,
-        include: Sequence[str],
         exclude: Sequence[str],
         index: Path | None = None,
         modules: Path | None = None,
@@ -94,7 +93,6 @@ class Shadow:
         self._their_index = index or self.repository.git_dir / "index"
         self._is_trusted = index is None
         self.worktree = self.repository.worktree
-        self._include = [relative(name, self.worktree) for name in include]
         self._exclude = [relative(name, self.worktree) for name in exclude]
         self._private = private.absolute()
         self.store = Store(store, self.repository).prepare()
@@ -246,7 +244,7 @@ class Shadow:
         self._read_user_index()
         links = self._tidy()
         self._large = {}
-        self._large = self._too_large({}, self._began, *self._include, *(self._tracked - self._ignored))
+        self._large = self._too_large({}, self._began, *(self._tracked - self._ignored))
         added = self.run("add", "-A", "--ignore-errors", "--", *self._everything(), codes=(0, 1))
         excluded = unopened(added) + [size_limits.left_out(name, size) for name, size in self._large.items()]
         excluded += self._explain(added, self.left_out("--exclude-standard")) if added.code else []
@@ -284,7 +282,7 @@ class Shadow:
         return links
 
     def _unwanted(self) -> list[str]:
-        wanted = {*self._include, *self._tracked}
+        wanted = self._tracked
         return [name for name in self._ignored if not is_below(name, wanted)]
 
     def _hold_absent(self) -> None:
@@ -298,9 +296,9 @@ class Shadow:
         self._held = absent
 
     def _stage_ignored(self) -> list[Excluded]:
-        """Adds ignored files that are wanted all the same: the include list, and what the user tracks."""
+        """Adds ignored files that the user tracks."""
         excluded, wanted = [], []
-        for name in sorted({*self._include, *(self._tracked - self._ignored)}):
+        for name in sorted(self._tracked - self._ignored):
             path = self.worktree / name
             if path.parent.resolve() != self.worktree.resolve() / PurePosixPath(name).parent:
                 excluded.append(Excluded(name, "it lies behind a symbolic link"))

@@ -8,7 +8,7 @@ changed, the new ref names the commit before it. Any git reads them:
 - When `take` returns, the snapshot is on disk in the store: first every object of the tree that the attempt's base does
   not have, whichever process wrote it (git leaves the loose objects of an agent's own commits unsynced, and `git gc`
   may remove them), then its name, only then the ref. Of the user's repository only the base is needed.
-- Not held: files that are ignored at the time (but those tracked by the user and those on the include list), the
+- Not held: files that are ignored at the time (but those tracked by the user), the
   contents of submodules and of nested repositories, of which at most the commit is noted, empty folders, devices, pipes
   and sockets, and of a file's mode all but the right to execute. Plain files in the folder of a submodule are held.
 - What a sparse checkout keeps out of the worktree is held as the user's index has it; a restore writes it only where
@@ -91,11 +91,10 @@ class WorktreeSnapshots:
     """The snapshots of one worktree. `private` is a folder of our own; see `shadow` for what it holds. `store` is
     where they are kept. `base`: a commit that the user's repository keeps, so the store need not have its objects.
 
-    `include`: ignored paths to take all the same. `exclude`: paths that are never taken, such as the data root. Both
-    are relative to the worktree. `private` and `store` are never taken either. `index`: the index of the agent that
-    works there, if it is not git's. `modules`: where git dirs of its submodules are searched first. `confine`: the
-    sandbox of git processes that read files which a confined agent writes. `bounds`: how much a snapshot may hold
-    beyond the base.
+    `exclude`: paths that are never taken, such as the data root, relative to the worktree. `private` and `store`
+    are never taken either. `index`: the index of the agent that works there, if it is not git's. `modules`: where
+    git dirs of its submodules are searched first. `confine`: the sandbox of git processes that read files which a
+    confined agent writes. `bounds`: how much a snapshot may hold beyond the base.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class WorktreeSnapshots:
         worktree: Path,
         private: Path,
         store: Path,
-        include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         index: Path | None = None,
         base: str = "",
@@ -112,7 +110,7 @@ class WorktreeSnapshots:
         bounds: Bounds | None = None,
     ) -> None:
         self._shadow = Shadow(
-            worktree, private, store, include, exclude, index=index, modules=modules, confine=confine, bounds=bounds
+            worktree, private, store, exclude, index=index, modules=modules, confine=confine, bounds=bounds
         )
         self._repository = self._shadow.repository
         self._store = self._shadow.store
@@ -233,11 +231,6 @@ class WorktreeSnapshots:
         """The snapshots of an attempt, as name → commit; numbers in order, so that turn-10 comes after turn-9."""
         folder = f"{ROOT}/{_checked('The attempt id', attempt)}/"
         return {ref.removeprefix(folder): commit for ref, commit in self._store.refs(folder).items()}
-
-    def diff(self, old: str, new: str) -> bytes:
-        """A patch that `git apply` takes, binary files and renames included."""
-        trees = self._resolve(old).tree, self._resolve(new).tree
-        return self._shadow.run("diff-tree", "-r", "-p", "-M", "--binary", "--full-index", *trees).out
 
     def changes(self, old: str, new: str) -> list[TreeChange]:
         trees = self._resolve(old).tree, self._resolve(new).tree

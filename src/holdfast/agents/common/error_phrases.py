@@ -113,9 +113,5 @@ def is_used_up(text: str) -> bool:
     return _matches(Trouble.USED_UP, text)
 
 
-def has_no_key(text: str) -> bool:
-    return _matches(Trouble.NO_KEY, text)
-
-
 def is_unreachable(text: str) -> bool:
     return _matches(Trouble.UNREACHABLE, text)

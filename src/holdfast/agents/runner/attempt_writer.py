@@ -77,7 +77,6 @@ class AttemptWriter:
             worktree,
             private,
             layout.snapshots,
-            order.include,
             order.exclude,
             index=index,
             base=order.base,
