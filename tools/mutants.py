@@ -34,11 +34,12 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "effects": (("src/holdfast/engine/effects.py",), ("tests/engine/test_effects.py",)),
     "auth": (("src/holdfast/server/access/auth.py",), ("tests/server/test_auth.py",)),
 }
+BESIDE = ("tests", "tools", "docs", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "pyproject.toml")
 SETTINGS = """
 [tool.mutmut]
 source_paths = ["src"]
 only_mutate = {files}
-also_copy = ["tools"]
+also_copy = {beside}
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-m", "not heavy and not crash and not fuzz", "-p", "no:xdist", "--timeout", "60"]
 timeout_multiplier = 4.0
@@ -72,10 +73,12 @@ def prepare(part: str) -> Path:
     copy = PLACE / part
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(parents=True)
-    for folder in ("src", "tests", "tools"):
-        shutil.copytree(TOP / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    # All but src for mutmut's own copy: some tests hold the documents against the code.
+    for name in ("src", *BESIDE):
+        source = TOP / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
     files, tests = PARTS[part]
-    settings = SETTINGS.format(files=json.dumps(files), tests=json.dumps(tests))
+    settings = SETTINGS.format(files=json.dumps(files), tests=json.dumps(tests), beside=json.dumps(BESIDE))
     (copy / "pyproject.toml").write_text((TOP / "pyproject.toml").read_text() + settings)
     # With a name that no mutant has, mutmut makes them all, finds out which test reaches which function, and ends.
     run(copy, MATCHES_NONE)
