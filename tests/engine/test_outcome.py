@@ -342,6 +342,31 @@ def test_an_orphan_is_continued_as_often_as_the_settings_say(
         assert (task.again, task.state) == ((True, S.FAILED) if resumes == 2 else (False, S.OPEN))
 
 
+@pytest.mark.parametrize(
+    ("definition", "has_turn", "wanted"),
+    [
+        ({"verify": ["true"]}, True, ("task_done", "partial_work_merged", "salvaged")),
+        ({"approve": True}, True, ("task_done", "partial_work_merged", "salvaged")),
+        # Nothing judges whether it is complete; there is nothing to judge.
+        ({}, True, ("task_failed", "unrecoverable", "resumes_exhausted")),
+        ({"verify": ["true"]}, False, ("task_failed", "unrecoverable", "resumes_exhausted")),
+    ],
+)
+def test_the_last_turn_of_an_orphan_is_salvaged_only_where_something_judges_it(
+    tmp_path: Path, definition: dict[str, Any], has_turn: bool, wanted: tuple[str, ...]
+) -> None:
+    with running(tmp_path / "repo", max_resumes=0) as run:
+        task = at_work(run, definition=definition)
+        if has_turn:
+            turn = {"task": "t", "attempt": "t.1", "turn": 1, "end_offset": 1, "snapshot": run.snapshot("t", made="x")}
+            append(run.ledger, Record("turn_completed", turn))
+        append(run.ledger, *moves("t", S.IN_PROGRESS, TaskEvent.CRASH))
+        run.mark()
+        go_on(run.context, task)
+        assert run.moved == [wanted]
+        assert bool(task.candidate) is (task.state is S.DONE)
+
+
 def test_turns_that_the_attempt_completed_are_journalled_before_its_end(run: Run) -> None:
     task = at_work(run)
     files = run.context.layout.attempt_files("t.1")
