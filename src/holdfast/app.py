@@ -240,7 +240,7 @@ class App:
         from holdfast.checks import witnesses
         from holdfast.observers.metric_files import following
         from holdfast.storage.audit import noted as audit_noted
-        from holdfast.storage.audit.from_journal import Auditor, running
+        from holdfast.storage.audit.from_journal import Auditor
         from holdfast.worktrees.migration import migrate_older
 
         self.expect_initialised()
@@ -268,10 +268,12 @@ class App:
                 say(f"moved to {moved}")
             auditor = Auditor(layout, say, self.clock, ledger.expect_owned, self.audit_key)
             with following(layout, self.config.ledgers, ledger, say) as metric_files:
-                with running(auditor, seals_it=seals_log):
+                with contextlib.ExitStack() as ending:
+                    ending.callback(auditor.end, seals_it=seals_log)
                     auditor.open(ledger.found.end, noted, is_lost=is_audit_lost)
                     ledger.observe(auditor)
                     ledger.observe(metric_files)
+                    ending.enter_context(ledger.end_journalled())
                     ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                     note_root_commit(layout, self.repo)
                     migrate_older(self.repo, layout, ledger, say)

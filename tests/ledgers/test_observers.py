@@ -26,10 +26,10 @@ Place = tuple[str, int]
 
 
 def audited(at: Layout) -> list[Place]:
-    """The entries that have a record; the end of a run names its last one once more."""
+    """The entries that have a record; the end of a killed run names its last one once more."""
     texts = [(at.audit / name).read_bytes() for name in day_files(at.audit)]
     records = [parse(line, None) for text in texts for line in text.splitlines()]
-    named = [each.details["journal"] for each in records if each is not None and each.event != "run_ended"]
+    named = [each.details["journal"] for each in records if each is not None and each.actor != "unknown"]
     return [(ref["run"], ref["seq"]) for ref in named]
 
 

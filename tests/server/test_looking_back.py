@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.app import App
 from holdfast.domain.entries import EFFECTS, PAYLOADS
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.server.routes.costs import far_from_usual
-from holdfast.storage.audit.run_ends import RunEnds
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.at_work import last_tool
 from holdfast.views.history import Chronicle
 from holdfast.views.story import plain_words
 from kit.decisions import THREE_TURNS, failed
 from kit.program import holdfast
-from kit.project import add, layout, make_repo
+from kit.project import add, layout, make_repo, sound
 
 
 def told(at: Layout, chronicle: Chronicle | None = None) -> dict[str, Any]:
@@ -106,30 +107,32 @@ def test_old_losses_and_verdicts_are_still_shown_after_thousands_of_others(tmp_p
     assert [each.attempt for each in told.judged["old"]] == ["old.1"]
 
 
-def test_how_a_run_ended_is_learnt_once_and_what_is_not_on_record_is_unknown(tmp_path: Path) -> None:
-    def record(run: str, how: str) -> str:
-        return json.dumps({"event": "run_ended", "details": {"how": how, "journal": {"run": run}}}) + "\n"
+def test_how_a_run_ended_is_told_by_the_journal(tmp_path: Path) -> None:
+    told = Chronicle(FileLedgerReader(Layout(tmp_path)))
+    # The first two are of an older Holdfast, which journalled no ends.
+    for number, ends in enumerate((False, False, True, True, True, True), 1):
+        told._take(f"00000{number}-a", entry("run_started", 0, **({"ends_journalled": True} if ends else {})))
+        if number in (3, 5):
+            told._take(f"00000{number}-a", entry("run_ended", 1, how="orderly" if number == 3 else "stopped"))
+        told._take(f"00000{number}-a", entry("audit_noted", 2))
+    assert [run.end for run in told.runs] == ["unknown", "unknown", "orderly", "killed", "killed", "unknown"]
 
-    days = [f"2026-{1 + day // 28:02}-{1 + day % 28:02}.jsonl" for day in range(90)]
-    for number, day in enumerate(days):
-        how = "it put no end on record" if number == 5 else "orderly"
-        (tmp_path / day).write_text("no record\n" + record(f"{number}-x", how))
-    ends = RunEnds()
-    ends.look(tmp_path)
-    assert [ends.of(f"{number}-x") for number in (0, 5, 89)] == ["orderly", "killed", "orderly"]
-    assert ends.of("100-x") == "unknown"
-    # Old files are not opened again: what is put there now is not seen, nor missed when it is taken away.
-    (tmp_path / days[3]).write_text(record("3-x", "it put no end on record"))
-    (tmp_path / days[4]).unlink()
-    with open(tmp_path / days[-1], "a") as file:
-        file.write(record("100-x", "orderly") + record("101-x", "orderly")[:-10])
-        file.flush()
-        ends.look(tmp_path)
-        assert (ends.of("100-x"), ends.of("101-x")) == ("orderly", "unknown")
-        file.write(record("101-x", "orderly")[-10:])
-    (tmp_path / "2027-01-01.jsonl").write_text(record("102-x", "orderly"))
-    ends.look(tmp_path)
-    assert [ends.of(f"{number}-x") for number in (3, 4, 101, 102)] == ["orderly"] * 4
+
+def test_every_way_in_which_a_run_ends_is_in_the_journal(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    add(repo, "a", "write a.txt x")
+    holdfast(repo, "run")
+    holdfast(repo, "run")
+    holdfast(repo, "run", code=-signal.SIGKILL, env={"HOLDFAST_CRASH_AT": "append.run_ended.before:1"})
+    with pytest.raises(ZeroDivisionError), App.find(repo).session():
+        raise ZeroDivisionError
+    holdfast(repo, "run")
+    with Chronicle(FileLedgerReader(layout(repo))) as found:
+        assert [run.end for run in found.runs] == ["orderly", "orderly", "killed", "killed", "orderly"]
+    ends = [entry.inputs for _, entry in FileLedgerReader(layout(repo)).read() if entry.decision_type == "run_ended"]
+    assert [end["how"] for end in ends] == ["orderly", "orderly", "stopped", "orderly"]
+    assert ends[2]["reason"] == "it stopped with ZeroDivisionError"
+    sound(repo)
 
 
 def test_every_kind_of_entry_has_plain_words() -> None:
@@ -139,7 +142,7 @@ def test_every_kind_of_entry_has_plain_words() -> None:
     untold = {kind for kind, words in told.items() if not words}
     assert not any(re.search(r"[a-z]_[a-z]|[{}]", words) for words in told.values())
     pairs = {f"task_{effect}_{end}" for effect in EFFECTS for end in ("intent", "confirmed")}
-    nobody = {"run_started", "wal_replay_completed", "request_answered", "tasks_filed", "audit_noted"}
+    nobody = {"run_started", "run_ended", "wal_replay_completed", "request_answered", "tasks_filed", "audit_noted"}
     assert untold == (pairs - {"task_publish_confirmed"}) | nobody
     assert plain_words(entry("something_{new}", 1, task="a")) == "Something {new}"
 

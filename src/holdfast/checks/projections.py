@@ -170,6 +170,10 @@ class Reading:
             if this in self._once:
                 self.facts_repeated.append(f"the task {this[1]} has a second {this[0]}, {place}")
             self._once.add(this)
+        elif entry.decision_type == "run_ended":
+            if (entry.decision_type, run) in self._once:
+                self.facts_repeated.append(f"the run {run} has a second end, {place}")
+            self._once.add((entry.decision_type, run))
         elif entry.decision_type == "landing_promoted":
             # A landing that a person promotes may be confirmed once more.
             self._once.discard(("task_land_confirmed", entry.inputs["task"]))

@@ -9,7 +9,7 @@ A type that is not listed was written by a newer Holdfast. That is an error, not
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -58,7 +58,8 @@ class AuditNoted(msgspec.Struct, frozen=True):
 
 class RunStarted(msgspec.Struct, frozen=True):
     """`audit`: the audit log as it was found. `audit_lost`: a person says that what it had before is lost. `restored`:
-    so is a newer journal, to which these bore witness."""
+    so is a newer journal, to which these bore witness. `ends_journalled`: the run journals its end, so that one without
+    `run_ended` was killed; runs of an older Holdfast did not."""
 
     previous: Reference | None
     format: int
@@ -67,6 +68,14 @@ class RunStarted(msgspec.Struct, frozen=True):
     audit: AuditNoted | None = None
     audit_lost: bool = False
     restored: list[str] = []
+    ends_journalled: bool = False
+
+
+class RunEnded(msgspec.Struct, frozen=True):
+    """How a run ended, by its own word: `orderly`, or `stopped` by an error, which `reason` names."""
+
+    how: Literal["orderly", "stopped"]
+    reason: str = ""
 
 
 class ReplayCompleted(msgspec.Struct, frozen=True):
@@ -348,6 +357,7 @@ CLOSINGS = ("confirmed", "failed", "abandoned", "parked")
 
 PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "run_started": RunStarted,
+    "run_ended": RunEnded,
     "wal_replay_completed": ReplayCompleted,
     "audit_noted": AuditNoted,
     "task_added": TaskAdded,

@@ -31,6 +31,7 @@ from holdfast.errors import (
     ClaimLost,
     ClaimRefused,
     DiskError,
+    HoldfastError,
     IllegalTransition,
     JournalClosed,
     MoveRefused,
@@ -80,7 +81,8 @@ class FileLedger:
         self._unsaved = self.found.entries_read
         previous = self.found.end.ref if self.found.end else None
         # The journal asks for the time while an append of ours is under way, and gets the moment that we fold with.
-        facts = {"by": identity.user(), **({"took_over": lock.took_over} if lock.took_over else {})}
+        facts: dict[str, Any] = {"by": identity.user(), "ends_journalled": True}
+        facts |= {"took_over": lock.took_over} if lock.took_over else {}
         facts |= judge(fold, previous, lock.before)
         self._journal = Journal.start(layout.wal, lock.run, previous, facts=facts, clock=lambda: self._now)
         started = next(entry for _, entry in Chain(layout.wal).entries(self.found.end) if entry.seq == 0)
@@ -231,6 +233,21 @@ class FileLedger:
                 if not self._is_apart:
                     self._is_apart = True
                     self._write(staged)
+
+    @contextlib.contextmanager
+    def end_journalled(self) -> Iterator[None]:
+        """Journals how the run ended, when this is left. A run that could not was killed, as the next one tells."""
+        how, reason = "stopped", ""
+        try:
+            yield
+            how = "orderly"
+        except BaseException as error:
+            reason = f"it stopped with {type(error).__name__}"
+            raise
+        finally:
+            with contextlib.suppress(HoldfastError):
+                ended = {"how": how, "reason": reason, "by": identity.user()}
+                self.append(self.epoch, [Record("run_ended", ended)])
 
     def _write(self, staged: StagedEntries) -> None:
         began = time.perf_counter()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,7 +16,6 @@ from holdfast.domain.entries import MOVES
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.ports import LedgerReader
-from holdfast.storage.audit.run_ends import RunEnds
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.views import story
 from holdfast.views.story import plain_words
@@ -78,9 +77,13 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct):
+    """`end` is unknown of the newest run, and of a run by an older Holdfast, which journalled no ends."""
+
     run: str
     began: float
     last: float
+    ends_journalled: bool = False
+    end: Literal["orderly", "killed", "unknown"] = "unknown"
     recovered: dict[str, int] = {}
 
 
@@ -99,7 +102,6 @@ class Chronicle:
     def __init__(self, journal: LedgerReader) -> None:
         self._journal = journal
         self._mutex = threading.Lock()
-        self.ends = RunEnds()
         self._clear()
 
     def _clear(self) -> None:
@@ -155,7 +157,12 @@ class Chronicle:
             known = self._attempt(inputs)
             known.undone = known.undone | set(range(int(inputs.get("turn", 0)) + 1, known.turn + 1))
         elif kind == "run_started":
-            self.runs.append(RunFacts(run, entry.timestamp, entry.timestamp))
+            if self.runs and self.runs[-1].end == "unknown" and self.runs[-1].ends_journalled:
+                self.runs[-1].end = "killed"
+            is_told = bool(inputs.get("ends_journalled"))
+            self.runs.append(RunFacts(run, entry.timestamp, entry.timestamp, is_told))
+        elif kind == "run_ended" and self.runs:
+            self.runs[-1].end = "orderly" if inputs.get("how") == "orderly" else "killed"
         elif kind == "wal_replay_completed" and self.runs:
             self.runs[-1].recovered = {name: value for name, value in inputs.items() if isinstance(value, int)}
         if self.runs:

@@ -92,6 +92,7 @@ SENTENCES: dict[str, Sentence] = {
     "run_started": Sentence(
         "run of Holdfast {holdfast} begins, epoch {epoch}", log="A run of Holdfast {holdfast} begins"
     ),
+    "run_ended": Sentence("run ends: {how} {reason}", log="The run ends: {how} {reason}"),
     "audit_noted": Sentence(
         "the audit log reaches record {seq} of {file}", log="The audit log reaches record {seq} of {file}"
     ),

@@ -78,7 +78,7 @@ def test_a_deleted_log_is_reported_and_is_not_signed_anew(repo: Path) -> None:
     add(repo, "two", "write two.txt x")
     assert "the journal has noted" in holdfast(repo, "run")
     assert events(repo).count("landed") == 1 and "records_missing" in events(repo)
-    assert "2 decisions and landings" in holdfast(repo, "check", code=4)
+    assert "3 decisions and landings" in holdfast(repo, "check", code=4)
 
 
 def test_a_deleted_log_is_told_by_every_run_and_by_doctor_until_a_person_knows(repo: Path) -> None:

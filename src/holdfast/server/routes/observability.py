@@ -14,7 +14,6 @@ from holdfast.orchestrator.wakeup import HEARTBEAT
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.routes.agents import AgentRow, rows_at_work
-from holdfast.storage.audit.run_ends import How
 from holdfast.views.history import Mark, RunFacts
 
 STALLS_MAX = 100
@@ -70,7 +69,7 @@ class Observed(msgspec.Struct, frozen=True):
 class RunRow(msgspec.Struct, frozen=True):
     """`ended` is null while it runs; of one that was killed it is when it was last heard of.
 
-    `how` is unknown where the audit log has no word of its end, for instance because its files were taken away.
+    `how` is unknown of runs by an older Holdfast, which did not journal how they ended.
     """
 
     run: str
@@ -132,15 +131,14 @@ def _age(now: float, path: Path) -> float:
 def timeline(api: Api, ask: Ask) -> Timeline:
     limit, current = ask.query.limit, api.context.ledger.run
     with api.chronicle as told:
-        told.ends.look(api.layout.audit)
-        runs = [_run(each, current, told.ends.of(each.run)) for each in list(told.runs)[-limit:]]
+        runs = [_run(each, current) for each in list(told.runs)[-limit:]]
         return Timeline(runs, [_mark(each) for each in told.marks(limit)])
 
 
-def _run(run: RunFacts, current: str, end: How) -> RunRow:
+def _run(run: RunFacts, current: str) -> RunRow:
     if run.run == current:
         return RunRow(run.run, run.began, None, "running", run.recovered)
-    return RunRow(run.run, run.began, run.last, end, run.recovered)
+    return RunRow(run.run, run.began, run.last, run.end, run.recovered)
 
 
 def _mark(mark: Mark) -> MarkRow:

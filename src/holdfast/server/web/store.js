@@ -19,7 +19,7 @@ const IDLE_STATUS_MS = 15000;
 const EMPTY = { title: "", role: "", priority: 5, labels: [], agent: "", model: "", attempt: "", attempts: 0, turns: 0,
   usd: 0, tokens: 0, parked: "", progress: "", added_at: 0, changed_at: 0, parent: "", depends_on: [] };
 // Entries that change no task.
-const QUIET = new Set(["request_answered", "tasks_filed", "wal_replay_completed", "audit_noted", "run_started"]);
+const QUIET = new Set(["request_answered", "tasks_filed", "wal_replay_completed", "audit_noted", "run_started", "run_ended"]);
 
 class Store extends EventTarget {
   tasks = new Map();

@@ -5,8 +5,8 @@ and end of each run; and work without a run, by `gc` and `check --repair`.
 
 A record is appended after its journal entry and names it by `journal` (run, seq, entry_hash). So a missing or doubled
 one is noticed, and the next owner of the data root begins with what is missing: it continues behind the last entry that
-the log names. The end of a run has no entry of its own, and names the last one; where a run was killed, its end is
-recorded when the next begins.
+the log names. A run that was killed has no entry for its end: that is recorded when the next run begins, and names
+the last entry.
 
 The journal notes in turn how far the log reached (noted.py). Where such a record is gone, the log was cut, which no
 kill does. Every run says so until a person has acknowledged it, and lost records are not signed once more with a new
@@ -73,6 +73,9 @@ def fact_of(entry: Entry) -> AuditFact | None:
         more = {"took_over": _short(took_over)} if took_over else {}
         more |= {name: inputs[name] for name in ("restored", "audit_lost", "copied_from") if inputs.get(name)}
         return AuditFact(event, _short(inputs.get("by") or entry.actor), {"epoch": inputs.get("epoch"), **more})
+    if kind == RUN_ENDED:
+        how = inputs.get("reason") or inputs.get("how", "")
+        return AuditFact(kind, _short(inputs.get("by") or entry.actor), {"how": _short(how)})
     if kind == "task_land_confirmed":
         landing = {name: _short(entry.output.get(name, "")) for name in ("branch", "old", "new")}
         return AuditFact("landed", entry.actor, {**facts, **landing})
@@ -141,11 +144,9 @@ class Auditor:
         with self._mutex:
             self._append(event, identity.user(), details, self._last)
 
-    def end(self, how: str, *, seals_it: bool = False) -> None:
-        """Records the end of the run. `seals_it`: also seals the log if it has news, and not only once a day."""
+    def end(self, *, seals_it: bool = False) -> None:
+        """Closes the log. `seals_it`: also seals it if it has news, and not only once a day."""
         with self._mutex:
-            if self._last is not None:
-                self._append(RUN_ENDED, identity.user(), {"how": how}, self._last)
             is_usable = self._log is not None
             self._close()
             if is_usable and (self._is_unsealed_for_long() or (seals_it and has_news(self._layout))):
@@ -233,6 +234,8 @@ class Auditor:
         self._last = Ref(run, entry.seq, entry.entry_hash)
         if (fact := fact_of(entry)) is not None:
             self._append(fact.event, fact.actor, {**fact.details, "at": entry.timestamp}, self._last)
+        if entry.decision_type == RUN_ENDED:
+            self._ended = run
 
     def _end_of_killed(self, last: Ref | None) -> None:
         if last is not None and last.run != self._ended:
@@ -268,17 +271,6 @@ class Auditor:
         log, self._log = self._log, None
         if log is not None:
             log.close()
-
-
-@contextlib.contextmanager
-def running(auditor: Auditor, *, seals_it: bool = False) -> Iterator[None]:
-    """Wraps a run, from its first entry to its end."""
-    try:
-        yield
-    except BaseException as error:
-        auditor.end(f"it stopped with {type(error).__name__}", seals_it=seals_it)
-        raise
-    auditor.end("orderly", seals_it=seals_it)
 
 
 @contextlib.contextmanager
