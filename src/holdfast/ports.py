@@ -35,7 +35,7 @@ class Observer(Protocol):
     def name(self) -> str: ...
     @property
     def cursor(self) -> Ref | None: ...
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         """Is called with each entry, in order, by whichever thread appended it."""
 
 

@@ -22,7 +22,7 @@ from holdfast.errors import BacklogAlone
 from holdfast.ledgers.files import FileLedger
 from holdfast.storage.journal.entry import Record
 from holdfast.testing.recorder import Recorder
-from holdfast.views.rows import look
+from holdfast.views.rows import read_overview
 from kit.disks import each_disk, record, scratch
 
 
@@ -401,7 +401,7 @@ def test_the_file_that_keeps_a_task_from_being_cancelled_is_named_and_no_other_d
     with app.session() as session:
         assert session.intake.cancelled == []
         assert any(str(problem).startswith(told) for problem in session.intake.problems)
-    assert any(str(problem).startswith(told) for problem in look(app).problems)
+    assert any(str(problem).startswith(told) for problem in read_overview(app).problems)
     notes = check_backlog(app).notes
     assert any(note.startswith(told) for note in notes) and not any("which cancels it" in note for note in notes)
 

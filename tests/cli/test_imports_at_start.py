@@ -16,7 +16,6 @@ from holdfast.errors import ConfigUnreadable, SettingTwice, SettingUnknown
 
 HEAVY = (
     "yaml",
-    "subprocess",
     "difflib",
     "holdfast.storage.records.blobs",
     "holdfast.snapshots.snapshots",

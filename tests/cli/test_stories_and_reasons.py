@@ -46,7 +46,7 @@ def test_an_agent_that_is_killed_is_not_told_with_a_piece_of_its_stream(tmp_path
     assert "It printed" not in done.stdout
     told = type_in(repo, "history", "dies").stdout
     assert told.count("Its agent died") == 1 and "died: " not in told
-    assert "To be gone on with, from its last turn" in told
+    assert "To be continued from its last turn" in told
 
 
 # -- adding -----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
 from holdfast.storage.journal.entry import Record
-from holdfast.views.rows import look
+from holdfast.views.rows import read_overview
 from kit.program import HOLDFAST, Beforehand, type_in
 
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
@@ -57,7 +57,7 @@ def run_process(folder: Path, line: str, *, code: int = 0, **options: Any) -> st
 
 
 def states(folder: Path) -> dict[str, str]:
-    return {row.id: row.state.value for row in look(app_of(folder)).rows.values()}
+    return {row.id: row.state.value for row in read_overview(app_of(folder)).rows.values()}
 
 
 def backlog(folder: Path, name: str) -> Path:

@@ -51,7 +51,7 @@ class Listener:
         self.name, self.told, self.cursor = name, told, cursor
         self.tasks: list[str] = []
 
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         self.told.append(f"{self.name} {entry.decision_type}")
         self.tasks.append(entry.inputs["task"])
 

@@ -309,11 +309,11 @@ STILL_SAID: dict[str, int] = {
     "api.md": 2,
     "app.py": 4,
     "backlog": 8,
-    "cli": 19,
+    "cli": 4,
     "cli.md": 5,
-    "config": 6,
+    "config": 3,
     "configuration.md": 2,
-    "decisions": 14,
+    "decisions": 10,
     "domain": 17,
     "engine": 25,
     "ledgers": 2,
@@ -321,10 +321,9 @@ STILL_SAID: dict[str, int] = {
     "orchestrator": 3,
     "ports.py": 3,
     "processes": 6,
-    "server": 32,
+    "server": 2,
     "snapshots": 1,
     "storage": 6,
-    "views": 7,
 }
 
 

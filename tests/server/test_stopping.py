@@ -77,7 +77,7 @@ def test_a_stopped_task_is_forked_and_continues_on_resume(server: Server) -> Non
     expect_landed(server)
     assert task(server).attempt == "a.2"
     spans = Spans(layout(server.repo), "")
-    found = [span for run, entry in Chain(layout(server.repo).wal).entries() for span in spans.take(run, entry)]
+    found = [span for run, entry in Chain(layout(server.repo).wal).entries() for span in spans.spans_of(run, entry)]
     tops = [span for span in found if span.parent == 0]
     assert [span.facts["holdfast.attempt"] for span in tops] == ["a.1", "a.2"], "what another follows has ended"
     assert {span.parent for span in found if span.parent} >= {span.span for span in tops}

@@ -36,7 +36,7 @@ needs_libraries = pytest.mark.skipif(
 def made(repo: Path) -> list[Span]:
     """The spans of all that the journal has."""
     spans = Spans(layout(repo), data_root.read_format(layout(repo)).repository)
-    return [span for run, entry in Chain(layout(repo).wal).entries() for span in spans.take(run, entry)]
+    return [span for run, entry in Chain(layout(repo).wal).entries() for span in spans.spans_of(run, entry)]
 
 
 def expect_whole(spans: list[Span]) -> None:
@@ -115,7 +115,7 @@ def test_ids_follow_from_the_journal_and_the_repository(repo: Path, tmp_path: Pa
     holdfast(repo, "run")
     assert made(repo) == made(repo)
     elsewhere = Spans(layout(repo), "another")
-    others = [span for run, entry in Chain(layout(repo).wal).entries() for span in elsewhere.take(run, entry)]
+    others = [span for run, entry in Chain(layout(repo).wal).entries() for span in elsewhere.spans_of(run, entry)]
     assert {span.trace for span in others}.isdisjoint(span.trace for span in made(repo))
 
 

@@ -32,7 +32,7 @@ WAIT_S = 10.0
 def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) -> None:
     """List the agents: installed or not, signed in or not, and what each can do.
 
-    No model is asked, and nothing goes over the network: whether one is signed in is told from its files and variables.
+    No model is asked, and nothing goes over the network: its files and variables show whether one is signed in.
     Those of the settings are listed, too; outside a repository there are none. A missing one is listed with the way to
     install it. PERMISSIONS is what it may do without asking: `permissions` in the settings' `agents`.
     """
@@ -49,10 +49,10 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
     if as_json:
         print_json({"agents": found})
     else:
-        _tell(found, is_confined=sandbox.resolved(config.sandbox) != "none")
+        _print_agents(found, is_confined=sandbox.resolved(config.sandbox) != "none")
 
 
-def _tell(found: list[Facts], *, is_confined: bool) -> None:
+def _print_agents(found: list[Facts], *, is_confined: bool) -> None:
     from holdfast.cli.preflight import permission_sentence
     from holdfast.cli.screen.table import print_table
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 POLL_MS = 100
 # The journal is read so many polls apart: only it can tell that an attempt is over.
 LOOK_EVERY = 5
-# From these an attempt may still be gone on with, while somebody runs.
+# From these an attempt may still be continued, while a run is alive.
 _GOES_ON = AT_WORK | {TaskState.ORPHANED}
 
 New = Callable[[], Iterator[Any]]
@@ -126,14 +126,14 @@ class _Follower:
     """Tells what is new in an attempt's folder each time it is asked."""
 
     def __init__(self, printer: Printer, new: New, tell: Tell, tail_max: int | None) -> None:
-        self._printer, self._new, self._tell, self._tail_max = printer, new, tell, tail_max
+        self._printer, self._new, self._print_record, self._tail_max = printer, new, tell, tail_max
 
     def step(self) -> None:
         new = list(self._new())
         if self._tail_max is not None:
             new, self._tail_max = new[len(new) - min(self._tail_max, len(new)) :], None
         for each in new:
-            self._tell(each)
+            self._print_record(each)
         self._printer.flush()
 
     def say(self, text: str) -> None:
@@ -143,16 +143,16 @@ class _Follower:
 
 
 def _reading(printer: Printer, files: Attempt, raw: bool, as_json: bool) -> tuple[New, Tell]:
-    """What to follow, and how it is told."""
+    """What to follow, and in which form to print it."""
     if raw:
         return _Lines(files.output).new, lambda line: printer.text(line.removesuffix("\r"), "")
     new = Records(files).new
     if as_json:
         return new, lambda record: printer.line(msgspec.json.encode(record))
-    return new, lambda record: _tell(printer, record)
+    return new, lambda record: _print_record(printer, record)
 
 
-def _tell(printer: Printer, record: dict[str, Any]) -> None:
+def _print_record(printer: Printer, record: dict[str, Any]) -> None:
     for line in lines(record):
         printer.text(line, "")
 

@@ -117,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
             code = ended.code
         sys.stdout.flush()
     except (HoldfastError, click.ClickException, click.Abort, KeyboardInterrupt, OSError) as error:
-        from holdfast.cli.errors import tell, wants_json
+        from holdfast.cli.errors import print_error, wants_json
 
-        code = tell(error, wants_json(given))
+        code = print_error(error, wants_json(given))
     sys.exit(code)

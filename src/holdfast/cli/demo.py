@@ -72,7 +72,7 @@ def demo(ctx: click.Context, seed: int | None, as_json: bool) -> None:
             {"seed": seed, "kills": lives.kills, "figures": said.figures, "problems": said.problems, "kept": kept}
         )
     else:
-        _tell(said.figures, said.problems, sample.folder, log)
+        _print_result(said.figures, said.problems, sample.folder, log)
     ctx.exit(1 if is_kept else 0)
 
 
@@ -84,7 +84,7 @@ def _prepare(sample: Sample) -> None:
     sample.add_tasks()
 
 
-def _tell(figures: dict[str, str], problems: list[str], folder: Path, log: str) -> None:
+def _print_result(figures: dict[str, str], problems: list[str], folder: Path, log: str) -> None:
     click.echo()
     for name, value in figures.items():
         click.echo(f"  {name:20} {value}")

@@ -1,4 +1,4 @@
-"""How a command's failure is told: a sentence for people, with --json an object for programs too, and the exit code."""
+"""Prints a command's failure: a sentence for people, with --json an object for programs too, and the exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
-def tell(error: BaseException, as_json: bool) -> int:
+def print_error(error: BaseException, as_json: bool) -> int:
     """Says what happened and returns the exit code. What is no failure of ours to explain is raised again."""
     if isinstance(error, BrokenPipeError):
         # The reader of a pipe, such as `head`, has enough.

@@ -1,7 +1,7 @@
 """`holdfast history` and `holdfast log`: the journal, read as it stands on disk.
 
 Both take no lock and write nothing, so they work while somebody else runs. They stream: memory does not grow with the
-journal. What is good is printed before damage is told, and what a crash tore is noted on standard error.
+journal. Good entries are printed before damage is reported, and what a crash tore is noted on standard error.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
                 known.add(story.task_of(entry))
             if concerns(run, entry):
                 is_known = True
-                _tell(printer, run, entry, blobs, as_json, definitions=definitions)
-    if not is_known and not _told_of_file(layout, task):
+                _print_with_facts(printer, run, entry, blobs, as_json, definitions=definitions)
+    if not is_known and not _explain_no_story(layout, task):
         raise TaskUnknown(task=task, hint=_near(task, known))
 
 
@@ -112,9 +112,9 @@ def log(
             for item in _last(_matching(journal.read(), wanted), count):
                 _print(printer, *item, as_json)
         printer.flush()
-        if task is not None and concerns is not None and not concerns.is_known and not _told_of_file(layout, task):
+        if task is not None and concerns is not None and not concerns.is_known and not _explain_no_story(layout, task):
             click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, _added(journal))}", err=True)
-        _tell_unknown_types(types)
+        _warn_unknown_types(types)
         while follow and _wait(printer):
             with _torn_noted(journal, still_written=True):
                 for item in _matching(journal.read(journal.end), wanted):
@@ -128,9 +128,9 @@ def _layout(ctx: click.Context) -> Layout:
     return read_root(app.layout.root)
 
 
-def _told_of_file(layout: Layout, task: str) -> bool:
+def _explain_no_story(layout: Layout, task: str) -> bool:
     """Whether a task that the journal does not know has a file; tells why its story is empty."""
-    # The reader of YAML is loaded only for who is not in the journal.
+    # The reader of YAML is loaded only for a task that is not in the journal.
     from holdfast.backlog.folder import Backlog
 
     scan = Backlog(layout.backlog).scan()
@@ -175,7 +175,7 @@ def _filter(
     return tests
 
 
-def _tell_unknown_types(globs: Sequence[str]) -> None:
+def _warn_unknown_types(globs: Sequence[str]) -> None:
     for glob in globs:
         if not any(fnmatch.fnmatchcase(kind, glob) for kind in PAYLOADS):
             close = difflib.get_close_matches(glob, PAYLOADS, 3)
@@ -230,7 +230,7 @@ def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
     )
 
 
-def _tell(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool, definitions: bool) -> None:
+def _print_with_facts(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool, definitions: bool) -> None:
     pinned = story.definition_of(entry)
     text = _text_of(blobs, pinned) if definitions and pinned else None
     verdict = entry.output.get("verdict") if entry.decision_type == "task_verify_confirmed" else None

@@ -29,9 +29,9 @@ def work() -> None:
             sys.stdout.write(f"holdfast {__version__}\n")
             sys.stdout.flush()
         except OSError as error:
-            from holdfast.cli.errors import tell
+            from holdfast.cli.errors import print_error
 
-            sys.exit(tell(error, as_json=False))
+            sys.exit(print_error(error, as_json=False))
         return
     # Commands are short: what they allocate is gone with the process. One that stays turns it on again.
     gc.disable()

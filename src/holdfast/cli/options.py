@@ -85,7 +85,7 @@ def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -
         view = find_app(ctx).look()
         states = {name: str(task.state) for name, task in view.state.tasks.items()}
         states |= dict.fromkeys(_new_ids(view.layout.backlog, states.keys()), "new")
-    except Exception:  # noqa: BLE001 (whatever is wrong: what a shell is told here would land on the prompt)
+    except Exception:  # noqa: BLE001 (whatever is wrong: an error printed here would land on the prompt)
         return []
     # A name given already on the same line is of no use again.
     given = ctx.params.get(param.name or "")

@@ -41,12 +41,12 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
     from holdfast.domain.definition import Definition
     from holdfast.domain.routing import choose
     from holdfast.processes import sandbox
-    from holdfast.views.rows import look
+    from holdfast.views.rows import read_overview
 
     app.expect_initialised()
     for check in GIT_CHECKS.values():
         check(app)
-    known, overview = agents(app.config, mcp.read(app.layout.mcp_servers)), look(app)
+    known, overview = agents(app.config, mcp.read(app.layout.mcp_servers)), read_overview(app)
     wanted = wanted_agents(app.config, overview)
     if with_goal:
         goal = choose(Definition("example", goal="example"), app.config).agent

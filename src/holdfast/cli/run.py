@@ -125,7 +125,7 @@ def run(
         for remark in remarks:
             shown.note("", remark)
         _expect_known(context.board, wanted)
-        _tell_permissions(app, context, shown.note, wanted)
+        _note_permissions(app, context, shown.note, wanted)
         loop = Loop(context, only=wanted or None, show=shown.show, stays=stay)
         with server(context, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
             loop.run()
@@ -140,7 +140,7 @@ def run(
     ctx.exit(INTERRUPTED if asked.interrupted else 0 if is_all else TASKS_LEFT)
 
 
-def _tell_permissions(app: App, context: RunContext, note: Note, only: list[str]) -> None:
+def _note_permissions(app: App, context: RunContext, note: Note, only: list[str]) -> None:
     """Before an agent works here for the first time, who that is and what it may do."""
     from holdfast.cli.preflight import about_permissions
     from holdfast.domain.routing import choose
@@ -325,7 +325,7 @@ def _stop_agents(app: App, wait_s: float) -> list[str]:
     with alone(app), run_context(app, note) as context:
         loop = Loop(context, works=False)
         loop.stop(AGENTS)
-        # Whoever does not end in time is left to the next run.
+        # Agents that do not end in time are left to the next run.
         timer = threading.Timer(wait_s, loop.stop, [LEAVE])
         timer.start()
         try:

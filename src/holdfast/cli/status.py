@@ -18,7 +18,7 @@ from holdfast.domain.wording import money
 from holdfast.errors import HoldfastError
 from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records.at_work import AtWork, at_work, clock
-from holdfast.views.rows import Row, look, tell_problems
+from holdfast.views.rows import Row, print_problems, read_overview
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Config
@@ -38,7 +38,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     Takes no lock and changes nothing.
     """
     app = find_app(ctx)
-    overview = look(app)
+    overview = read_overview(app)
     view, rows = overview.view, list(overview.rows.values())
     holder = read_holder(view.layout.lock)
     runs = holder if holder is not None and holder.is_alive() else None
@@ -65,17 +65,17 @@ def status(ctx: click.Context, as_json: bool) -> None:
         }
         print_json(facts)
         return
-    tell_problems(view.layout, overview.problems)
+    print_problems(view.layout, overview.problems)
     for state, count in Counter(row.state for row in rows).most_common():
         click.echo(f"{state:21} {count:>6}")
     click.echo(f"{'ready':21} {sum(row.is_ready for row in rows):>6}")
     click.echo(f"{'owner':21} {_owner(runs)}")
     for each in outages:
         click.echo(plain(f"{'outage':21} {each.text}"))
-    _tell_locks(locks)
-    _tell_agents(agents, runs is not None)
-    _tell_waits(rows)
-    _tell_asks(rows)
+    _print_locks(locks)
+    _print_agents(agents, runs is not None)
+    _print_waiting(rows)
+    _print_asking(rows)
 
 
 def _owner(runs: Holder | None) -> str:
@@ -84,7 +84,7 @@ def _owner(runs: Holder | None) -> str:
     return f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}"
 
 
-def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
+def _print_agents(agents: list[AtWork], is_run: bool) -> None:
     if not agents:
         return
     ended = [each for each in agents if each.ended]
@@ -93,7 +93,7 @@ def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
         click.echo("\nended" + ("" if is_run else "; the next `holdfast run` takes the results"))
     for each in ended[:SHOWN_MAX]:
         click.echo(plain(f"  {each.attempt}  {each.agent}")[:200])
-    _tell_more(len(ended), "holdfast list")
+    _print_more(len(ended), "holdfast list")
     if agents:
         alone = "; no run is alive: `holdfast run` goes on with them, `holdfast stop --agents` ends them"
         click.echo("\nat work" + ("" if is_run else alone))
@@ -104,19 +104,19 @@ def _tell_agents(agents: list[AtWork], is_run: bool) -> None:
         if each.retrying:
             told += f"  does not reach its model, and tries again: {each.retrying}"
         click.echo(plain(told.rstrip())[:200])
-    _tell_more(len(agents), "holdfast attach")
+    _print_more(len(agents), "holdfast attach")
 
 
-def _tell_waits(rows: list[Row]) -> None:
+def _print_waiting(rows: list[Row]) -> None:
     waiting = [row for row in rows if row.waits and not row.parked]
     if waiting:
         click.echo("\nwaiting")
     for row in waiting[:SHOWN_MAX]:
         echo_wrapped("  ", plain(f"{row.id}: {'; '.join(row.waits)}"))
-    _tell_more(len(waiting), "holdfast list")
+    _print_more(len(waiting), "holdfast list")
 
 
-def _tell_asks(rows: list[Row]) -> None:
+def _print_asking(rows: list[Row]) -> None:
     asking = [row for row in rows if row.parked or row.landing_waits or row.lost or row.state in _ASKS]
     if asking:
         click.echo("\nfor you to decide")
@@ -125,10 +125,10 @@ def _tell_asks(rows: list[Row]) -> None:
         why = f": {row.reason}" if row.reason else f", and {row.lost}" if row.lost else why
         echo_wrapped("  ", plain(f"{row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}"))
         echo_wrapped("    next: ", plain(row.next_step))
-    _tell_more(len(asking), "holdfast list")
+    _print_more(len(asking), "holdfast list")
 
 
-def _tell_more(count: int, command: str) -> None:
+def _print_more(count: int, command: str) -> None:
     if count > SHOWN_MAX:
         click.echo(f"  and {count - SHOWN_MAX} more: `{command}`")
 
@@ -143,7 +143,7 @@ def _left_locks(repo: Path) -> list[Path]:
         return []
 
 
-def _tell_locks(locks: list[Path]) -> None:
+def _print_locks(locks: list[Path]) -> None:
     if not locks:
         return
     from holdfast.landing.refresh import left_words

@@ -26,7 +26,7 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
 from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records.at_work import AtWork, at_work
-from holdfast.views.rows import Row, look
+from holdfast.views.rows import Row, read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -75,7 +75,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def see(app: App) -> Picture:
-    overview = look(app)
+    overview = read_overview(app)
     view = overview.view
     holder = read_holder(view.layout.lock)
     agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values())}
@@ -178,7 +178,7 @@ def _follow(looking: Looking, as_json: bool) -> None:
 
 
 def _facts(picture: Picture) -> dict[str, dict[str, Any]]:
-    """What is told when it changes: the run, each task's state, and what its agent does."""
+    """The facts whose changes are printed: the run, each task's state, and what its agent does."""
     runs = picture.runs
     found: dict[str, dict[str, Any]] = {
         "run": {"kind": "run", "pid": runs.pid if runs else None, "run": runs.run if runs else ""}
@@ -196,7 +196,7 @@ def _facts(picture: Picture) -> dict[str, dict[str, Any]]:
 
 
 def _changes(before: Mapping[str, dict[str, Any]], now: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """At first, tasks that have ended are not told, nor that nobody runs, which is told at the end."""
+    """The facts that are new. The first time without tasks that have ended, and without a run that is not there."""
     for name, facts in now.items():
         is_dull = facts.get("how") in SETTLED or (facts["kind"] == "run" and not facts["run"])
         if before.get(name) == facts or (not before and is_dull):

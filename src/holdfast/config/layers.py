@@ -155,7 +155,7 @@ def _refused(name: str, value: Any, allowed: str, layer: Layer) -> ConfigError:
 
 
 def _without_values(value: Any, is_env: bool = False) -> Any:
-    """Without the values of `env`, which may be secrets: what is wrong is told on terminals and in logs."""
+    """Without the values of `env`, which may be secrets: errors reach terminals and logs."""
     if isinstance(value, dict):
         return {key: "…" if is_env else _without_values(each, key == "env") for key, each in value.items()}
     return [_without_values(each) for each in value] if isinstance(value, list | tuple) else value

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError, ConfigUnreadable, SettingTwice, Setting
 
 # Of a settings file, with the document itself; none needs more than a few.
 DEPTH_MAX = 20
-# Variables that begin like settings and are none: secrets, what an agent is told, and the sizes of test campaigns.
+# Variables that begin like settings and are none: secrets, an agent's own, and the sizes of test campaigns.
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
@@ -124,7 +124,7 @@ def _read_yaml(path: Path, lines: dict[str, int], place: Callable[[str], str]) -
 
 
 def _expect_shallow(path: Path, events: Iterator[Any]) -> None:
-    """Whoever builds the nodes goes down one call for each level, and dies where there is no end of them."""
+    """Refuses deep nesting first: building the nodes recurses once for each level."""
     depth = 0
     for event in events:
         name = type(event).__name__

@@ -24,7 +24,7 @@ def records(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
     """`newest` goes on from the newest turn that is there, `anew` without what the attempts before left."""
     if not is_lost(task.parked):
         hint = f"use `holdfast resolve {task.id} --happened`, `--retry` or `--abandon`."
-        raise DecisionRefused(task=task.id, verb="gone on with", reason="no turn of it is lost", hint=hint)
+        raise DecisionRefused(task=task.id, verb="continued", reason="no turn of it is lost", hint=hint)
     flag = {"task": task.id, "parked": "", "not_before": task.not_before, "anew": choice == "anew"}
     told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
     opened = _opened(decision, task)
@@ -35,7 +35,7 @@ def records(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
     found, commit = newest_whole(decision.ledger, decision.worktrees, attempt, turn, base)
     if not found:
         hint = f"`holdfast resolve {task.id} --anew` begins anew, and `--abandon` gives it up."
-        raise DecisionRefused(task=task.id, verb="gone on with", reason=f"no turn of {attempt} is there", hint=hint)
+        raise DecisionRefused(task=task.id, verb="continued", reason=f"no turn of {attempt} is there", hint=hint)
     undone = TurnUndone(task.id, attempt, found, "", commit)
     back = decision.record("turn_undone", 0, msgspec.to_builtins(undone))
     if opened or not task.continues:

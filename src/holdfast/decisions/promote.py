@@ -35,7 +35,7 @@ def promote(decision: DecisionContext, asked: Promotion) -> Answer:
     Where a person has changed something in its worktree since, that is the candidate.
     """
     task, said = decision.task(asked.task), ""
-    if (told := _told(decision)) is not None:
+    if (told := _answer_before(decision)) is not None:
         return told
     if asked.branch:
         return land_as_branch(decision, task, asked.branch, _apart)
@@ -102,7 +102,7 @@ def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContex
     raise Later
 
 
-def _told(decision: DecisionContext) -> Answer | None:
+def _answer_before(decision: DecisionContext) -> Answer | None:
     """What came of it, where it was begun before; None where it was not."""
     landing_thread = decision.context.landing_thread if decision.context is not None else None
     if landing_thread is not None and landing_thread.key == decision.key:

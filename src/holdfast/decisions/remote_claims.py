@@ -71,7 +71,7 @@ def _again(decision: DecisionContext, task: Task, worker: str) -> Claim:
 
 
 def held(decision: DecisionContext, task: str, token: str) -> tuple[Task, Claim]:
-    """The task, for who has its claim. A lease that has run out is over, also before the loop has come to say so: it
+    """The task of a claim, by its token. A lease that has run out is over, also before the loop has come to say so: it
     may be doing that now, and what is granted meanwhile would be taken away again."""
     known = decision.task(task)
     is_over = any(each.task == task for each in decision.ledger.expired())

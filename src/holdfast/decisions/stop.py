@@ -70,7 +70,7 @@ def _await_end(context: RunContext, task: Task) -> None:
         time.sleep(POLL_S)
 
 
-def tell_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
+def note_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
     """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
     for task in tasks:
         seen = context.spawn.look(task) if task.starts else Liveness.DEAD

@@ -60,7 +60,7 @@ class Board:
         # Definitions that came through the API and have no file yet, so that they need not be read from their text.
         self.early: dict[str, Definition] = {}
 
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         self.note_change(entry.inputs.get("task", ""))
 
     def note_change(self, task: str) -> None:

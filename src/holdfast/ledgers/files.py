@@ -146,7 +146,7 @@ class FileLedger:
         with self._mutex:
             after = observer.cursor
             for run, entry in self.read(after) if after is not None and after != self.position else ():
-                observer.take(run, entry)
+                observer.observe(run, entry)
             self._observers.add(observer)
 
     def stop_observing(self, observer: Observer) -> None:

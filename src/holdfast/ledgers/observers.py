@@ -43,4 +43,4 @@ class Observers:
     def tell(self, when: When, run: str, entry: Entry) -> None:
         for observer in self.present:
             if ORDER[observer.name] == when:
-                observer.take(run, entry)
+                observer.observe(run, entry)

@@ -191,7 +191,7 @@ class MetricFiles:
     def cursor(self) -> Ref | None:
         return self._position if self._is_usable else None
 
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         if self._is_usable:
             self._heard.append((run, entry))
 

@@ -20,7 +20,7 @@ from holdfast.backlog.restore import put_back_config
 from holdfast.clock import monotonic
 from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
-from holdfast.decisions.stop import end_agents, leave, tell_adopted
+from holdfast.decisions.stop import end_agents, leave, note_adopted
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
@@ -102,7 +102,7 @@ class Loop:
     def run(self) -> None:
         """Works until nothing is left to do, or until asked to stop."""
         self.board.keep_up()
-        tell_adopted(self.context, self.at_work)
+        note_adopted(self.context, self.at_work)
         if self.works and self.context.lost:
             self._landing_thread.begin(next(iter(self.context.lost)), lambda: see_to_lost(self.context))
         with self._awake():

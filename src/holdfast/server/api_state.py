@@ -63,7 +63,7 @@ class Api:
         self.feed.on_drop = lambda: self.logs.write("follower_dropped", "warning", dropped=self.feed.dropped)
         self.batch_writer = BatchWriter(self.decision, context.ledger, loop.wake, self.fail)
 
-    # -- who asks -----------------------------------------------------------------------------------------------------
+    # -- principals ---------------------------------------------------------------------------------------------------
 
     def authenticate(self, request: Request) -> Principal:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -113,7 +113,7 @@ class Api:
                 raise Problem(503, "stopping", STOPPING)
 
     def end(self) -> None:
-        """From here on nobody would carry out what is asked. Who waits for the files is told so."""
+        """Refuses changes from here on, and answers requests that wait for the backlog to be read."""
         self.is_ending = True
         if not self.prepared.done():
             self.prepared.set_result(None)

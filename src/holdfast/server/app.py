@@ -39,7 +39,7 @@ KEY_LENGTH_MAX = 200
 # No definition needs more, and what reads and writes YAML goes down one call for each.
 DEPTH_MAX = 64
 KEY_HEADER = "idempotency-key"
-# Where a request carries the name of who asks, for the log.
+# Where a request carries its principal's name, for the log.
 BY = "holdfast.by"
 NOBODY = Principal("reader", "nobody")
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -207,7 +207,7 @@ def _decoded_body(operation: Operation, content: bytes) -> Any:
         decoded = msgspec.json.decode(content or b"{}", type=operation.body)
     except msgspec.ValidationError as error:
         if explain := getattr(operation.body, "explain", None):
-            # What cannot be read to its end is told by the error that there is.
+            # A body that cannot be read to its end: the first error is the answer.
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 explain(msgspec.json.decode(content or b"{}"))
         raise Problem(422, "body_unfit", f"The body cannot be used: {error}. Nothing was changed.") from error

@@ -83,7 +83,7 @@ class Job:
         self.request = request
         self.is_keyed = is_keyed
         self.future: Future[JobResult] = Future()
-        # An asker that goes away cannot cancel it: its answer would be an error where it is told.
+        # A client that goes away cannot cancel it: setting its answer would raise.
         self.future.set_running_or_notify_cancel()
         self._answers = answers
         self._result: JobResult | Problem | None = None
@@ -111,7 +111,7 @@ class Job:
             self.fault = error
             self._result = Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__))
 
-    def tell(self) -> None:
+    def answer(self) -> None:
         if isinstance(self._result, Problem):
             self.future.set_exception(self._result)
         else:
@@ -151,7 +151,8 @@ class BatchWriter:
         self._thread.join()
 
     async def settled(self) -> None:
-        """Returns when all that the state knew before this call is on disk: who reads is told nothing that may go."""
+        """Returns when all that the state knew before this call is on disk: readers never see state that
+        is not yet durable."""
         if (under_way := self._under_way) is not None:
             await asyncio.wrap_future(under_way)
 
@@ -182,7 +183,7 @@ class BatchWriter:
             self._under_way = None
             under_way.set_result(None)
             for each in batch:
-                each.tell()
+                each.answer()
             self._done()
             if is_last:
                 return
@@ -197,7 +198,7 @@ def run_in_loop(job: Job, decision: DecisionContext) -> None:
     except BaseException as error:
         job.give_up(error)
         raise
-    job.tell()
+    job.answer()
 
 
 async def answer_of(job: Job) -> JobResult:

@@ -1,6 +1,6 @@
 """Connections, before anybody is known: how many there may be, how large the head of a request, how slow all of it.
 
-Whoever can reach the port can open one and send whatever they like, without a token. What that may cost is bounded
+Any client that reaches the port can open one and send anything, without a token. What that may cost is bounded
 here: an endless header, or a crowd that says nothing or drips, would take the memory and the files that the run needs.
 """
 
@@ -19,7 +19,7 @@ from holdfast.server.problems import CONTENT_TYPE, TITLES, ProblemDocument
 HEAD_BYTES_MAX = 64 << 10
 HEAD_S = 15.0
 BODY_S = 60.0
-# For what is left of a body once its request is answered: who reads the answer only then must not lose it.
+# For what is left of a body once its request is answered: a client that reads the answer only then must not lose it.
 REST_S = 5.0
 # Beside the streams: for everything that is asked and answered.
 ROOM = 256
@@ -59,7 +59,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Whoever was asked does not read the answer."""
+        """The client does not read the answer."""
         self._wait()
         super().pause_writing()
 

@@ -40,7 +40,7 @@ def everything(task: str, kind: str) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a follower is told of one entry."""
+    """What a follower gets of one entry."""
 
     run: str
     seq: int
@@ -109,7 +109,7 @@ class FeedRoom:
         self._open: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def taken(self, client: str) -> Iterator[None]:
+    def held(self, client: str) -> Iterator[None]:
         self._open[client] += 1
         try:
             yield
@@ -159,7 +159,7 @@ class Feed:
         """Where the journal ended when the feed began: up to there it is read from its files."""
         self.end = (epoch_of(run), seq)
 
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         item = _item(run, entry)
         with self._mutex:
             self._ring.append(item)
@@ -178,9 +178,9 @@ class Feed:
     def _wake(self) -> None:
         assert self._loop is not None
         # The more there are to tell, the more goes out at once: telling takes a share of the time, not all of it.
-        self._loop.call_later(max(GATHER_S, len(self._places) * GATHER_EACH_S), self._tell)
+        self._loop.call_later(max(GATHER_S, len(self._places) * GATHER_EACH_S), self._wake_followers)
 
-    def _tell(self) -> None:
+    def _wake_followers(self) -> None:
         with self._mutex:
             self._is_noted = False
             oldest = self._count - len(self._ring)

@@ -32,7 +32,7 @@ TAGS = {
     "quality": "Gates and verdicts.",
     "status": "The run as a whole.",
     "auth": "Tokens.",
-    "health": "For who watches the server.",
+    "health": "For monitors of the server.",
 }
 _ONE_OF_ITS_KIND = ("edit_task",)
 
@@ -162,7 +162,7 @@ def _responses(operation: Operation, types: _Types) -> dict[str, Any]:
     if operation.answer is None:
         made["204"] = {"description": "It is done."}
     else:
-        # A stream is text to who asks, whatever else the operation can answer.
+        # A stream is text to its reader, whatever else the operation can answer.
         text = {"type": "string"}
         content = {each: {"schema": text if each == "text/event-stream" else schema} for each in media}
         made[str(operation.status)] = {"description": operation.summary, "content": content}

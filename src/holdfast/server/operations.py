@@ -25,7 +25,7 @@ Role = Literal["operator", "agent", "reader"]
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who asks. An agent's token is for one attempt of one task."""
+    """The owner of a token. An agent's token is for one attempt of one task."""
 
     role: Role
     name: str

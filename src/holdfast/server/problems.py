@@ -78,7 +78,7 @@ class Problem(Exception):
 
 
 def problem_of(error: HoldfastError) -> Problem:
-    """The problem that an error of ours is to whoever asked."""
+    """The problem document for an error of ours."""
     status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 422)
     return Problem(status, code_of(error), str(error))
 

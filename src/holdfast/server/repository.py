@@ -39,7 +39,7 @@ class LockRow(msgspec.Struct, frozen=True):
 
 
 class RepositoryLook:
-    """The newest answer; `look` renews it. Where git cannot be asked, the answer before stays."""
+    """The newest answer; `refresh` renews it. Where git cannot be asked, the answer before stays."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -48,7 +48,7 @@ class RepositoryLook:
         self.lost: Mapping[str, LostRow] = {}
         self.locks: tuple[LockRow, ...] = ()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         landed = [task for task in list(self._context.ledger.state.tasks.values()) if task.landed]
         commits = tuple(task.landed for task in landed)
         with self._lock:

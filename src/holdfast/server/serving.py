@@ -90,7 +90,7 @@ def serving(context: RunContext, loop: Loop, *, prepares: bool = False) -> Itera
     port = listening.getsockname()[1]
     url = _url(settings, port)
     api.url = url
-    context.spawn.told = lambda attempt: _told_to_agent(api, url, attempt)
+    context.spawn.told = lambda attempt: _agent_variables(api, url, attempt)
     server = _Thread(api, listening, settings)
     # From the last to the first, whatever fails on the way: a thread that still serves would outlive its interpreter.
     with contextlib.ExitStack() as ending:
@@ -111,7 +111,7 @@ def serving(context: RunContext, loop: Loop, *, prepares: bool = False) -> Itera
         if prepares:
             context.prepare()
         api.prepared.set_result(None)
-        api.metrics.take_recovery()
+        api.metrics.count_recovery()
         yield api
 
 
@@ -134,7 +134,7 @@ def _url(settings: Server, port: int) -> str:
     return f"{'https' if settings.tls_cert else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
-def _told_to_agent(api: Api, url: str, attempt: str) -> dict[str, str]:
+def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
     """How an agent reaches us: where, and with a token that is worth something for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
     # We are in the loop's thread: it is on record before anybody has it.

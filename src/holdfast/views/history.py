@@ -1,4 +1,4 @@
-"""What the journal amounts to for who looks back: attempts, what they cost by agent and model, verdicts, runs.
+"""What the journal says of the past: attempts, what they cost by agent and model, verdicts, runs.
 
 It is kept in memory and follows the journal's files: the first question reads all of it, each later one only what was
 written since. It judges nothing and nothing depends on it; what it says can always be read anew.
@@ -126,7 +126,7 @@ class Chronicle:
         try:
             run = entry = None
             for run, entry in self._journal.read(self._last):
-                self._take(run, entry)
+                self._apply_entry(run, entry)
             if run is not None and entry is not None:
                 self._last = Ref(run, entry.seq, entry.entry_hash)
         except BaseException:
@@ -141,7 +141,7 @@ class Chronicle:
 
     # -- one entry ----------------------------------------------------------------------------------------------------
 
-    def _take(self, run: str, entry: Entry) -> None:
+    def _apply_entry(self, run: str, entry: Entry) -> None:
         kind, inputs = entry.decision_type, entry.inputs
         if kind == "turn_completed":
             self._turn(entry)

@@ -81,7 +81,7 @@ class Overview(msgspec.Struct, frozen=True):
     problems: Sequence[FileProblem]
 
 
-def look(app: App) -> Overview:
+def read_overview(app: App) -> Overview:
     view = app.look()
     scan = RememberingScanner(view.layout.backlog, view.layout.definitions).scan()
     files: dict[str, FoundFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
@@ -95,7 +95,7 @@ def look(app: App) -> Overview:
 
 
 def _lost(app: App, view: View) -> dict[str, tuple[str, str]]:
-    """Git alone knows whether a landing is still on its branch; where it cannot be asked, nothing is told."""
+    """Git alone knows whether a landing is still on its branch; empty where git cannot be asked."""
     landed = [task for task in view.state.tasks.values() if task.landed]
     if not landed:
         return {}
@@ -137,7 +137,7 @@ def unknown(task: str, known: Iterable[str]) -> TaskUnknown:
     return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
 
 
-def tell_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
+def print_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
     """On standard error, in the form that editors can jump to."""
     for problem in problems:
         click.echo(plain(f"{layout.backlog}/{problem}"), err=True)
@@ -200,7 +200,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
     states = {name: tasks[name].state if name in tasks else _state_of_new(files[name]) for name in found}
     graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
     for name, made in found.items():
-        # Without the time, which is told with its cause.
+        # Without its time: `_reasons_to_wait` names that with its cause.
         graph.put(build_node(tasks.get(name), made, state=states[name]))
     rows = {}
     for name, made in found.items():

@@ -1,7 +1,7 @@
 """How journal entries are told: one table, `SENTENCES`, for every type of entry.
 
 `words` gives all facts of an entry, for `history --json` and the API. `plain_words` is for readers who do not know the
-state machine, and is empty where another entry says the same: an intent is told by what came of it. `log_words` is
+state machine, and is empty where another entry says the same: the closing of an intent tells of it. `log_words` is
 `plain_words` for every entry, and with its reason: for `holdfast log` and `history`.
 
 Entries are told from their bare facts, not from typed payloads: a story must be readable also where an entry is odd, or
@@ -24,7 +24,7 @@ TEXT_MAX = 400
 
 
 class Sentence(NamedTuple):
-    """How an entry of one type is told, by templates over its inputs.
+    """The sentences for entries of one type: templates over their inputs.
 
     `plain`: empty where it need not be told; a function where a template does not do. `log`: what the log has instead
     of an empty `plain`.
@@ -161,8 +161,8 @@ _EVENTS = {
     ("task_opened", "approved"): "The plan is approved",
     ("task_opened", "unclaim"): "Given back, for another to take",
     ("task_opened", "force_reassign"): "Taken away, for another to take",
-    ("task_opened", "requeue"): "Put back; it can be gone on with",
-    ("task_opened", "requeued_for_retry"): "To be gone on with, from its last turn",
+    ("task_opened", "requeue"): "Put back; it can be continued",
+    ("task_opened", "requeued_for_retry"): "To be continued from its last turn",
     ("task_opened", "retry"): "Opened again for another attempt",
     ("task_opened", "dependency_resolved"): "What it waited for has come",
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",

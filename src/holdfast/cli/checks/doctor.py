@@ -15,7 +15,7 @@ from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
-from holdfast.views.rows import Overview, look
+from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -46,11 +46,11 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"well": is_well, "parts": parts})
     else:
-        _tell(parts)
+        _print_parts(parts)
     ctx.exit(0 if is_well else SOMETHING_TO_DO)
 
 
-def _tell(parts: list[Part]) -> None:
+def _print_parts(parts: list[Part]) -> None:
     width = max(len(part.name) for part in parts)
     for part in parts:
         click.echo(plain(f"{'!!' if part.findings else 'ok'}  {part.name:<{width}}  {part.fact}"))
@@ -167,7 +167,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
     yield health.attempts_part(view.layout, tasks)
-    overview = look(app)
+    overview = read_overview(app)
     yield _tasks_part(overview)
     yield _agents_part(app.config, overview)
     if has_git:

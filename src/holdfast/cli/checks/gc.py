@@ -55,7 +55,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         facts: dict[str, float] = {}
         if not dry_run:
             owning.enter_context(holding(layout, app.repo, app.clock))
-            facts = owning.enter_context(without_run(layout, "gc", _say, app.clock, app.audit_key))
+            facts = owning.enter_context(without_run(layout, "gc", _print_notice, app.clock, app.audit_key))
         collector = Collector(app.repo, layout, app.config, app.look().state.tasks.values(), app.clock)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
         keep = app.config.ledgers.keep_runs
@@ -66,10 +66,10 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         removed, archived = ("would_remove", "would_archive") if dry_run else ("removed", "archived")
         print_json({"dry_run": dry_run, "bytes": total, removed: found, archived: runs})
         return
-    _tell(found, runs, saved, dry_run)
+    _print_garbage(found, runs, saved, dry_run)
 
 
-def _tell(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> None:
+def _print_garbage(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> None:
     from holdfast.domain.wording import size as in_words
 
     shown: Counter[str] = Counter()
@@ -99,5 +99,5 @@ def _runs(runs: list[str]) -> str:
     return f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs, {runs[0]} to {runs[-1]}"
 
 
-def _say(line: str) -> None:
+def _print_notice(line: str) -> None:
     click.echo(f"holdfast: {plain(line)}", err=True)

@@ -1,7 +1,7 @@
 """A terminal as a full screen: the alternate screen, keys one by one, and the terminal as it was on every way out.
 
 Signals: SIGTERM and SIGHUP leave by an exception, so that the terminal is put back. Ctrl-Z puts it back before the
-process stops. SIGCONT takes it again, whoever had it meanwhile. SIGWINCH only ends the wait for a key.
+process stops. SIGCONT takes it again. SIGWINCH only ends the wait for a key.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FullScreen:
         # A signal ends the wait for a key, also where its handler has nothing to do.
         self._wakes_before = signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
         try:
-            self._take()
+            self._enter_screen()
         except BaseException:
             self._undo()
             raise
@@ -104,13 +104,13 @@ class FullScreen:
 
     # -- taking the terminal, and giving it back ----------------------------------------------------------------------
 
-    def _take(self) -> None:
+    def _enter_screen(self) -> None:
         # Ctrl-C and Ctrl-Z stay signals.
         tty.setcbreak(self._in)
         self._is_taken = self._is_stale = True
         self._write(_ENTER)
 
-    def _give_back(self) -> None:
+    def _leave_screen(self) -> None:
         if not self._is_taken:
             return
         self._is_taken = False
@@ -121,7 +121,7 @@ class FullScreen:
             termios.tcsetattr(self._in, termios.TCSADRAIN, self._mode)
 
     def _undo(self) -> None:
-        self._give_back()
+        self._leave_screen()
         signal.set_wakeup_fd(self._wakes_before)
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -129,16 +129,16 @@ class FullScreen:
         os.close(self._wakes)
 
     def _suspend(self, number: int, frame: FrameType | None) -> None:
-        self._give_back()
+        self._leave_screen()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         # Here it goes on; SIGCONT has taken the terminal, unless nothing could stop us.
         signal.signal(signal.SIGTSTP, self._suspend)
         if not self._is_taken:
-            self._take()
+            self._enter_screen()
 
     def _continued(self, number: int, frame: FrameType | None) -> None:
-        self._take()
+        self._enter_screen()
 
     def _styled(self, text: str, style: str) -> str:
         codes = [STYLES[word] for word in style.split() if not (self._is_plain and word in _COLOURS)]

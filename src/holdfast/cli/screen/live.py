@@ -64,11 +64,11 @@ class Json:
 
     def show(self, loop: Loop) -> None:
         if monotonic() - self._looked_at >= STATES_S:
-            self._tell_states(loop)
+            self._print_states(loop)
         sys.stdout.flush()
 
     def end(self, loop: Loop, left: list[str]) -> None:
-        self._tell_states(loop)
+        self._print_states(loop)
         states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
         self._line(
             {
@@ -81,7 +81,7 @@ class Json:
             }
         )
 
-    def _tell_states(self, loop: Loop) -> None:
+    def _print_states(self, loop: Loop) -> None:
         self._looked_at = monotonic()
         for task in list(loop.board.tasks.values()):
             if self._states.get(task.id) != task.state:
@@ -112,7 +112,7 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
             yield from (f"      | {line}" for line in output_of_task(loop.context.layout, loop.context.blobs, task))
         stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
         step = next_step_of(name, task.state, task, stuck=stuck, is_held=name in loop.holds)
-        # This run ends here: whoever still works is followed by the next one.
+        # This run ends here: the next one follows the agents that still work.
         yield f"    next: {'holdfast run' if task.state in AT_WORK else step}"
     if len(told) > LEFT_TOLD_MAX:
         yield f"  and {len(told) - LEFT_TOLD_MAX} more; `holdfast list` shows all"

@@ -112,7 +112,7 @@ class Screen:
 
     def _lines(self, width: int, height: int) -> list[Text]:
         """As many lines as the terminal has room for: first who works, then what happened, then what waits."""
-        frame, agents = self._frame, self._look()
+        frame, agents = self._frame, self._read_agents()
         head = [self._totals()]
         if frame.finishing:
             head.append(_labelled("verifying and landing", frame.finishing, "cyan"))
@@ -132,7 +132,7 @@ class Screen:
         parts = [clock(wall() - self._began), plural(frame.turns, "turn"), money(frame.usd), counted(frame.states)]
         return Text.assemble(("holdfast ", "bold"), "  ".join(parts))
 
-    def _look(self) -> list[AtWork]:
+    def _read_agents(self) -> list[AtWork]:
         loop, now = self._files_of, monotonic()
         if loop is not None and now - self._looked_at >= LOOK_S:
             self._looked_at = now

@@ -81,10 +81,10 @@ def echo_wrapped(first: str, text: str) -> None:
 
 def _fitted(columns: Row, rows: Sequence[Row], notes: Sequence[str], drop: list[str], width: int) -> Iterator[str]:
     shown = list(range(len(columns)))
-    while drop and width - _taken(columns, rows, shown) < LAST_WIDTH_MIN:
+    while drop and width - _width_before_last(columns, rows, shown) < LAST_WIDTH_MIN:
         name = drop.pop(0)
         shown = [at for at in shown if columns[at] != name]
-    room = width - _taken(columns, rows, shown)
+    room = width - _width_before_last(columns, rows, shown)
     last = shown.pop()
     is_under = room < min(LAST_WIDTH_MIN, max(cell_width(row[last]) for row in [columns, *rows])) // 2
     widths = [max(cell_width(row[at]) for row in [columns, *rows]) for at in shown]
@@ -100,7 +100,7 @@ def _fitted(columns: Row, rows: Sequence[Row], notes: Sequence[str], drop: list[
             yield from (_INDENT + each for each in wrapped(text, width - len(_INDENT), NOTE_LINES_MAX))
 
 
-def _taken(columns: Row, rows: Sequence[Row], shown: list[int]) -> int:
+def _width_before_last(columns: Row, rows: Sequence[Row], shown: list[int]) -> int:
     """The width of all columns but the last."""
     return sum(max(cell_width(row[at]) for row in [columns, *rows]) + len(_GAP) for at in shown[:-1])
 

@@ -101,7 +101,7 @@ class Printer:
 
 @contextlib.contextmanager
 def printing() -> Iterator[Printer]:
-    """A printer whose lines are all out before an error is told."""
+    """A printer whose lines are all out before an error is printed."""
     printer = Printer()
     try:
         yield printer

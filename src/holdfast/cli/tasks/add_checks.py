@@ -56,7 +56,7 @@ def warn_without_gates(app: App, made: Sequence[Definition]) -> None:
         click.echo(f"note: {told} no gate, so what the agent makes lands unchecked. {way}", err=True)
 
 
-def tell_added(app: App, added: Sequence[FoundFile]) -> None:
+def print_added(app: App, added: Sequence[FoundFile]) -> None:
     """To a person what there is now and what to type; to a program the paths alone, a line for each."""
     if not sys.stdout.isatty():
         for each in added:
@@ -76,8 +76,8 @@ def tell_added(app: App, added: Sequence[FoundFile]) -> None:
     echo_wrapped("", f"Next: `holdfast run` works on {'it' if one else 'them'}{ways}.")
 
 
-def tell_edited(task: str, path: Path | None) -> None:
-    """As `tell_added`."""
+def print_edited(task: str, path: Path | None) -> None:
+    """As `print_added`."""
     if path is None:
         click.echo("Nothing was changed.")
     else:

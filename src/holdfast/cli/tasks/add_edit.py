@@ -16,7 +16,7 @@ import msgspec
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
-from holdfast.cli.tasks.add_checks import expect_usable, tell_added, tell_edited, warn_without_gates
+from holdfast.cli.tasks.add_checks import expect_usable, print_added, print_edited, warn_without_gates
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.printable import plain
@@ -32,7 +32,7 @@ from holdfast.errors import (
     TaskExists,
     TaskIsFinal,
 )
-from holdfast.views.rows import Overview, look, unknown
+from holdfast.views.rows import Overview, read_overview, unknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -119,7 +119,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
     are printed.
     """
     app = find_app(ctx)
-    overview = _look(app)
+    overview = _overview_for_writing(app)
     files, options["goal"] = _files_or_goal(given, options["goal"])
     values = _given(options)
     expect_usable(app, options)
@@ -137,7 +137,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
     if as_json:
         print_json([{"id": each.definition.id, "file": str(each.path)} for each in added])
     else:
-        tell_added(app, added)
+        print_added(app, added)
         warn_without_gates(app, [each.definition for each in added])
 
 
@@ -166,7 +166,7 @@ def _is_task_file(given: str) -> bool:
 
 def add_goal(app: App, goal: str) -> str:
     """Adds a task from words alone, and returns its id."""
-    overview = _look(app)
+    overview = _overview_for_writing(app)
     taken = {*overview.rows, *(task for problem in overview.problems for task in problem.tasks)}
     return _create(overview.view.backlog, _from_options(None, {"goal": goal}, taken), taken).definition.id
 
@@ -188,7 +188,7 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
     edit of a task that is being worked on counts for its next attempt.
     """
     app = find_app(ctx)
-    overview = _look(app)
+    overview = _overview_for_writing(app)
     _expect_editable(overview, task)
     expect_usable(app, {key: options[key] for key in ("agent", "sandbox", "script")})
     values, file = _given(options, keep_empty=True), file or source
@@ -200,7 +200,7 @@ def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None,
     if as_json:
         print_json({"id": task, "file": str(path or overview.files[task].path), "changed": path is not None})
     else:
-        tell_edited(task, path)
+        print_edited(task, path)
 
 
 def _edit_by_options(overview: Overview, task: str, values: Mapping[str, Any]) -> Path:
@@ -218,7 +218,7 @@ def _edit_by_options(overview: Overview, task: str, values: Mapping[str, Any]) -
 
 
 def _edit_whole(overview: Overview, task: str, file: str | None) -> Path | None:
-    """Replaces the text that was read, and no other: whoever wrote meanwhile would be undone."""
+    """Replaces the text that was read, and no other: what somebody else wrote meanwhile is not undone."""
     backlog = overview.view.backlog
     found, before = backlog.read(task)
 
@@ -233,11 +233,11 @@ def _judged_text(overview: Overview, text: bytes, found: FoundFile, place: str) 
     return text
 
 
-def _look(app: App) -> Overview:
-    """As `look`, for who is about to write: only in the data root of this repository."""
+def _overview_for_writing(app: App) -> Overview:
+    """As `read_overview`, before a file is written: only in the data root of this repository."""
     app.expect_initialised()
     app.expect_own()
-    return look(app)
+    return read_overview(app)
 
 
 def _create(backlog: Backlog, text: Text, taken: set[str]) -> FoundFile:

@@ -31,7 +31,7 @@ def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 
     Of several tasks all are cancelled or, if one cannot be, none. One that is cancelled already is left as it is.
     """
-    _tell(_decide(ctx, "cancel", tasks=list(tasks)), as_json)
+    _print_answer(_decide(ctx, "cancel", tasks=list(tasks)), as_json)
 
 
 @click.command(epilog="Example:  holdfast retry fix-login")
@@ -45,7 +45,7 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool
     A result that is done and whose landing waits needs a --reason. Of several tasks all are opened or, if one cannot
     be, none.
     """
-    _tell(_decide(ctx, "retry", tasks=list(tasks), reason=reason), as_json)
+    _print_answer(_decide(ctx, "retry", tasks=list(tasks), reason=reason), as_json)
 
 
 @click.command(epilog="Example:  holdfast show fix-login   tells what is in doubt;  holdfast resolve fix-login --retry")
@@ -100,9 +100,9 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
             "Say one of --happened, --retry, --abandon, --newest, --anew, --rewritten COMMIT and --dropped."
         )
     if rewritten or decision == "dropped":
-        _tell(_decide(ctx, "settle", task=task, commit=rewritten or ""), as_json)
+        _print_answer(_decide(ctx, "settle", task=task, commit=rewritten or ""), as_json)
         return
-    _tell(_decide(ctx, "resolve", task=task, decision=decision), as_json)
+    _print_answer(_decide(ctx, "resolve", task=task, decision=decision), as_json)
 
 
 @click.command(epilog="Example:  holdfast approve fix-login")
@@ -114,7 +114,7 @@ def approve(ctx: click.Context, task: str, as_json: bool) -> None:
 
     `holdfast diff` shows what the attempt did. A run that works lands it at once, otherwise the next one does.
     """
-    _tell(_decide(ctx, "approve", task=task), as_json)
+    _print_answer(_decide(ctx, "approve", task=task), as_json)
 
 
 @click.command(epilog="Example:  holdfast reject fix-login --reason 'The error message must stay as it was.'")
@@ -127,7 +127,7 @@ def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
 
     `holdfast retry` then begins another attempt with the work so far and your reason.
     """
-    _tell(_decide(ctx, "reject", task=task, reason=reason), as_json)
+    _print_answer(_decide(ctx, "reject", task=task, reason=reason), as_json)
 
 
 @click.command(epilog="Example:  holdfast resume fix-login")
@@ -139,7 +139,7 @@ def resume(ctx: click.Context, task: str, as_json: bool) -> None:
 
     Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
     """
-    _tell(_decide(ctx, "resume", task=task), as_json)
+    _print_answer(_decide(ctx, "resume", task=task), as_json)
 
 
 @click.command(epilog="Example:  holdfast reassign fix-login --agent codex --reason 'It goes in circles.'")
@@ -154,7 +154,7 @@ def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bo
     The agent that works on it is ended first. The attempt goes on from its last turn and costs no other; the new agent
     begins a conversation of its own, and is told what was done so far.
     """
-    _tell(_decide(ctx, "reassign", task=task, agent=agent, reason=reason), as_json)
+    _print_answer(_decide(ctx, "reassign", task=task, agent=agent, reason=reason), as_json)
 
 
 @click.command(epilog="Example:  holdfast promote fix-login")
@@ -171,7 +171,7 @@ def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
     With --branch, a result that is done lands as a new branch: for one whose landing waits for your checkout.
     """
     answer = _decide(ctx, "promote", task=task, branch=branch)
-    _tell(answer, as_json)
+    _print_answer(answer, as_json)
     if answer.tasks[0].state not in _LANDS:
         ctx.exit(1)
 
@@ -189,7 +189,7 @@ def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
     agent you have stopped.
     """
     answer = _decide(ctx, "undo", task=task, turn=turn)
-    _tell(answer, as_json)
+    _print_answer(answer, as_json)
     if not as_json:
         click.echo(f"  what stood there is saved as {plain(answer.facts['saved'])}")
 
@@ -210,14 +210,14 @@ def fork(ctx: click.Context, task: str, turn: int, name: str, as_json: bool) -> 
     """
     app = find_app(ctx)
     answer = _decide(ctx, "fork", app, task=task, turn=turn, id=name, spare=_spare(app, task))
-    _tell(answer, as_json)
+    _print_answer(answer, as_json)
 
 
 def _spare(app: App, task: str) -> str:
     """An id for a new task, chosen once: the decision can then be repeated without making another."""
-    from holdfast.views.rows import look
+    from holdfast.views.rows import read_overview
 
-    overview = look(app)
+    overview = read_overview(app)
     taken = {*overview.rows, *(name for problem in overview.problems for name in problem.tasks)}
     base = task if task in overview.rows else task.rpartition(".")[0] or task
     number = 1
@@ -231,10 +231,10 @@ def _decide(ctx: click.Context, kind: str, app: App | None = None, /, **params: 
 
 
 def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> None:
-    _tell(_decide(ctx, kind, **params), as_json)
+    _print_answer(_decide(ctx, kind, **params), as_json)
 
 
-def _tell(answer: Answer, as_json: bool) -> None:
+def _print_answer(answer: Answer, as_json: bool) -> None:
     if as_json:
         print_json([{"id": task.id, "state": task.state, "note": task.note, **answer.facts} for task in answer.tasks])
         return

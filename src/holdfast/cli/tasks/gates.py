@@ -44,7 +44,7 @@ def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
     if as_json:
         print_json(_facts(known.id, attempt, verdict, blobs, full))
     else:
-        _tell(attempt, verdict, blobs, full)
+        _print_verdict(attempt, verdict, blobs, full)
 
 
 def _judged(view: View, name: str) -> tuple[Task | None, str, GateVerdict | None]:
@@ -59,9 +59,9 @@ def _judged(view: View, name: str) -> tuple[Task | None, str, GateVerdict | None
 
 
 def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
-    from holdfast.views.rows import look, unknown
+    from holdfast.views.rows import read_overview, unknown
 
-    rows = look(find_app(ctx)).rows
+    rows = read_overview(find_app(ctx)).rows
     state = known.state if known is not None else rows[task].state if task in rows else None
     name = known.id if known is not None else task
     return NeverJudged(task=task, name=name, state=state) if state is not None else unknown(task, rows)
@@ -73,7 +73,7 @@ def _facts(task: str, attempt: str, verdict: GateVerdict, blobs: Blobs, full: bo
     return {"task": task, "attempt": attempt, **named, "gates": results}
 
 
-def _tell(attempt: str, verdict: GateVerdict, blobs: Blobs, full: bool) -> None:
+def _print_verdict(attempt: str, verdict: GateVerdict, blobs: Blobs, full: bool) -> None:
     echo_wrapped("", plain(f"{attempt} {'passed' if verdict.passed else 'was not taken'}: {verdict.detail}"))
     width = max((len(plain(each.name)) for each in verdict.results), default=0)
     for each in verdict.results:

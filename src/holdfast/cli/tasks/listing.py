@@ -13,7 +13,7 @@ from holdfast.cli.screen.table import echo_wrapped, print_table
 from holdfast.cli.tasks.add_checks import GATE_WAYS
 from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
-from holdfast.views.rows import Row, look, tell_problems
+from holdfast.views.rows import Row, print_problems, read_overview
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
 # What a narrow terminal does without, in this order.
@@ -78,7 +78,7 @@ def list_tasks(
     journal does not know yet; the next run takes it in. Files that cannot be used are told on standard error, and stop
     no other task.
     """
-    overview = look(find_app(ctx))
+    overview = read_overview(find_app(ctx))
     rows = [
         row
         for row in overview.rows.values()
@@ -95,7 +95,7 @@ def list_tasks(
         _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
         if len(shown) < len(rows):
             click.echo(_folded_away(row for row in rows if row.state in _ENDED and not row.lost))
-    tell_problems(overview.view.layout, overview.problems)
+    print_problems(overview.view.layout, overview.problems)
 
 
 # -- a table ----------------------------------------------------------------------------------------------------------

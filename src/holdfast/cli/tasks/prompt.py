@@ -13,7 +13,7 @@ from holdfast.domain.definition import Definition, parse
 from holdfast.domain.printable import plain_lines
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task, seems_lost
-from holdfast.views.rows import look, unknown
+from holdfast.views.rows import read_overview, unknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -53,7 +53,7 @@ def _prompt(app: App, name: str) -> str:
     from holdfast.views.diffs import Diffs
     from holdfast.worktrees import merges
 
-    overview = look(app)
+    overview = read_overview(app)
     file = overview.files.get(name)
     if file is None:
         raise unknown(name, overview.rows)

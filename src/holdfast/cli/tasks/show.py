@@ -18,7 +18,7 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
 from holdfast.storage.records.at_work import clock
-from holdfast.views.rows import Overview, Row, look, unknown
+from holdfast.views.rows import Overview, Row, read_overview, unknown
 
 _LABEL = 10
 
@@ -30,7 +30,7 @@ _LABEL = 10
 def show(ctx: click.Context, task: str, as_json: bool) -> None:
     """Show one task: its state and why, what to type next, what it cost, and its definition."""
     app = find_app(ctx)
-    overview = look(app)
+    overview = read_overview(app)
     if task not in overview.rows and not any(task in each.tasks for each in overview.problems):
         raise unknown(task, overview.rows)
     facts = _facts(overview, task)
@@ -40,7 +40,7 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
         print_json(facts)
         return
     row, known = overview.rows.get(task), overview.view.state.tasks.get(task)
-    for label, text in _told(row, known, facts):
+    for label, text in _lines(row, known, facts):
         echo_wrapped(f"  {label:{_LABEL}} ", plain(text))
     if words := _text(overview, task):
         click.echo("\n" + plain_lines(words.rstrip("\n")))
@@ -86,10 +86,10 @@ def _text(overview: Overview, name: str) -> str:
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
-Told = Iterator[tuple[str, str]]
+Lines = Iterator[tuple[str, str]]
 
 
-def _told(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Told:
+def _lines(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Lines:
     """Lines of a label and a text, the most important first."""
     state = f"{row.state}{' (new: the next run takes it in)' if row.new else ''}" if row else "cannot be used"
     click.echo(plain(f"{facts['id']}: {state}" + (f" · {row.title}" if row and row.title else "")))
@@ -106,7 +106,7 @@ def _told(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Told:
         yield "file", path
 
 
-def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Told:
+def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Lines:
     if row.state is TaskState.PENDING_APPROVAL:
         yield "waits", "for you to approve its result"
     for why in row.waits:
@@ -127,7 +127,7 @@ def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Told:
         yield "", f"`holdfast gates {row.id}` shows more"
 
 
-def _work(task: Task, facts: dict[str, Any]) -> Told:
+def _work(task: Task, facts: dict[str, Any]) -> Lines:
     if task.worked_by or task.agent:
         model = f", model {task.model}" if task.model else ""
         yield "agent", f"{task.agent or task.worked_by}{model}" + (f" ({task.why})" if task.why else "")
@@ -153,7 +153,7 @@ def _work(task: Task, facts: dict[str, Any]) -> Told:
         yield "changed", moment(task.changed_at)
 
 
-def _asked(made: Definition | None, choice: Choice | None) -> Told:
+def _asked(made: Definition | None, choice: Choice | None) -> Lines:
     if choice is not None:
         model = f", model {choice.model}" if choice.model else ""
         yield "goes to", f"{choice.agent}{model} ({choice.why})" if choice.why else f"{choice.agent}{model}"

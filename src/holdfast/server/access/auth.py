@@ -1,4 +1,4 @@
-"""Tokens: who asks, and what they may.
+"""Tokens: whose request it is, and what it may do.
 
 All tokens are made from one secret in `runtime/secret/server.key`, which only its owner can read, and nothing that runs
 in a sandbox. An agent's names its attempt and claim, survives a restart as the agent does, and is worth nothing once

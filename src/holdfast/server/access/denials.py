@@ -1,7 +1,7 @@
 """Denials, on record: one by one as long as there are few, and by their number where there are many.
 
-A stranger who guesses tokens fills no disk, and hides nothing either: what is left out is told as a number when the
-minute is over, and whoever has a token is counted apart from those who have none.
+A stranger who guesses tokens fills no disk, and hides nothing either: what is left out is counted, the count
+is written when the minute is over, and owners of a token are counted apart from strangers.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Denials:
     def _end_span(self) -> None:
         """Tells how many were left out; then counting begins anew."""
         self._ends = None
-        self._tell(self._write)
+        self._write_counts(self._write)
 
     def end(self, write: Write) -> None:
         """Tells what is left, when the server's thread has ended."""
-        self._tell(write)
+        self._write_counts(write)
 
-    def _tell(self, write: Write) -> None:
+    def _write_counts(self, write: Write) -> None:
         seen, self._seen = self._seen, {}
         for by, count in seen.items():
             if count > _most(by):

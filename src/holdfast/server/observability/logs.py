@@ -71,7 +71,7 @@ class ServerLog:
                 self._dropped -= dropped
                 batch.insert(0, {"ts": wall(), "level": "warning", "event": "lines_dropped", "count": dropped})
             content = b"".join(self._encoded(line) for line in batch if line is not None)
-            # A full disk is told of by whoever has something to lose.
+            # The journal reports a full disk; the log only stops.
             with contextlib.suppress(HoldfastError):
                 self._append(content)
         if self._file is not None:

@@ -1,4 +1,4 @@
-"""What Prometheus is told. Every name is in `NAMES`, of which docs/metrics.md is made; none ever changes its meaning.
+"""The metrics for Prometheus. `NAMES` has every name, and docs/metrics.md is made of it; none ever changes its meaning.
 
 Counters and histograms are fed by the journal's entries as they become durable, so they count from this server's start
 on. Gauges are made at the moment of a scrape, from memory, and at most once a second: one pass over the tasks.
@@ -158,7 +158,7 @@ class Metrics:
         named = NAMES[name]
         return Counter(name, named.meaning, named.labels, registry=self.registry)
 
-    def take_recovery(self) -> None:
+    def count_recovery(self) -> None:
         """Once recovery is over."""
         context = self._api.context
         self._recoveries.observe(context.recovery_s)
@@ -178,27 +178,27 @@ class Metrics:
     def appended(self, seconds: float, count: int) -> None:
         self._appends.observe(seconds)
 
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         """Told each entry once it is durable and folded in."""
         kind = entry.decision_type
         self._by_kind[kind].inc()
         if kind == "turn_completed":
-            self._take_turn(entry)
+            self._count_turn(entry)
         elif not entry.committed:
             self._under_way[run, entry.seq] = entry.timestamp
         elif "intent" in entry.inputs:
             self._close(entry)
         elif kind in entries.MOVES:
-            self._take_move(kind, entry)
+            self._count_move(kind, entry)
 
-    def _take_turn(self, entry: Entry) -> None:
+    def _count_turn(self, entry: Entry) -> None:
         spent = entry.inputs
         agent, model = self._spender(spent["task"])
         self._turns.labels(agent, model).inc()
         self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
         self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
 
-    def _take_move(self, kind: str, entry: Entry) -> None:
+    def _count_move(self, kind: str, entry: Entry) -> None:
         moved = entry.inputs
         if rest := moved.get("rest"):
             self._spend(*self._spender(moved["task"]), rest.get("usd", 0.0), rest.get("tokens", 0))
@@ -263,11 +263,11 @@ class _Scraped:
     def collect(self) -> Iterator[Metric]:
         with self._mutex:
             if monotonic() - self._made_at >= FRESH_S:
-                self._made, self._made_at = list(self._look()), monotonic()
+                self._made, self._made_at = list(self._measure()), monotonic()
             made = self._made
         yield from made
 
-    def _look(self) -> Iterator[Metric]:
+    def _measure(self) -> Iterator[Metric]:
         api = self._api
         ledger, loop = api.context.ledger, api.loop
         # Copied in one step: others add tasks meanwhile.

@@ -93,7 +93,7 @@ class Spans:
         self._attempts: dict[str, _Attempt] = {}
         self._offsets: dict[str, int] = {}
 
-    def take(self, run: str, entry: Entry, *, is_wanted: bool = True) -> list[Span]:
+    def spans_of(self, run: str, entry: Entry, *, is_wanted: bool = True) -> list[Span]:
         """`is_wanted`: False while only what came before is learned."""
         kind, inputs = entry.decision_type, entry.inputs
         if kind == "task_claimed":
@@ -195,7 +195,7 @@ class Spans:
             del self._attempts[moved["task"]]
             self._offsets.pop(known.id, None)
         if known.is_told:
-            # It was over before, and nobody has gone on with it.
+            # It was over before, and nobody has continued it.
             return []
         known.last, known.is_told = entry.timestamp, True
         outcome, state = moved.get("outcome", {}), entries.MOVES[kind].value
@@ -261,7 +261,7 @@ class Tracer:
         self._thread = threading.Thread(target=self._serve, name="traces", daemon=True)
         self._thread.start()
 
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         self._news.set()
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class Tracer:
         try:
             for ref, entry in self._ledger.watch(None, self._wait):
                 is_wanted = (epoch_of(ref.run), ref.seq) > self._sent
-                self._waiting += self._spans.take(ref.run, entry, is_wanted=is_wanted)
+                self._waiting += self._spans.spans_of(ref.run, entry, is_wanted=is_wanted)
                 if is_wanted:
                     self._last = SpanPlace(ref.run, ref.seq)
                 if len(self._waiting) >= BATCH_MAX and not self._flush():
@@ -314,7 +314,7 @@ class Tracer:
             place = msgspec.json.decode(self._path.read_bytes(), type=SpanPlace)
             if is_run_id(place.run):
                 return epoch_of(place.run), place.seq
-        # Noted at once: whoever is killed before anything was sent has not sent it.
+        # Noted at once: a run that is killed before it has sent anything begins here again.
         disk.replace(self._path, msgspec.json.encode(SpanPlace(self._ledger.run, -1)))
         return epoch_of(self._ledger.run), -1
 
@@ -326,7 +326,7 @@ def tracer(layout: Layout, ledger: Ledger, log: ServerLog, environ: Mapping[str,
     try:
         exporter = _Exporter(data_root.read_format(layout).repository, environ)
     except ImportError as error:
-        log.write("traces_stopped", "warning", error=_told(environ, error))
+        log.write("traces_stopped", "warning", error=_missing_sentence(environ, error))
         return None
     return Tracer(layout, ledger, exporter.send, exporter.end, log)
 
@@ -337,7 +337,7 @@ def missing(environ: Mapping[str, str] = os.environ) -> str:
         try:
             importlib.import_module(_OTLP)
         except ImportError as error:
-            return _told(environ, error)
+            return _missing_sentence(environ, error)
     return ""
 
 
@@ -347,7 +347,7 @@ def _wanted(environ: Mapping[str, str]) -> str:
     return "" if is_off else next((name for name in ADDRESSES if environ.get(name)), "")
 
 
-def _told(environ: Mapping[str, str], error: ImportError) -> str:
+def _missing_sentence(environ: Mapping[str, str], error: ImportError) -> str:
     return _MISSING.format(variable=_wanted(environ), reason=error)
 
 

@@ -233,7 +233,7 @@ OPERATIONS = [
               tag="agents", problems=(404,)),
     Operation("POST", "/agents/{attempt}/heartbeat", "beat_agent", "Keep a claim alive.", beat, answer=Claimed,
               right="work", lane="batch", body=Hold, tag="agents", problems=(404, 409)),
-    Operation("POST", "/agents/{attempt}/stop", "stop_agent", "End an agent in order; it can be gone on with.", stop,
+    Operation("POST", "/agents/{attempt}/stop", "stop_agent", "End an agent in order; its work can be continued.", stop,
               answer=Changed, right="operate", lane="loop", body=NoBody, tag="agents", problems=(404, 409)),
     Operation("GET", "/sessions", "sessions", "Each sitting of an agent on an attempt.", sessions, answer=Sessions,
               lane="aside", query=NewestQuery, tag="agents"),

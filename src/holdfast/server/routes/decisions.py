@@ -157,7 +157,7 @@ def split(api: Api) -> Any:
         if not is_split:
             end_attempt(decision, task)
             decision.append([decision.moved(task, _SPLITS[task.state], Reason.REQUESTED_BY_PERSON, count)])
-        # Whoever asks for the task next is told of its subtasks.
+        # The next answer for the task has its subtasks.
         assert decision.context is not None
         decision.context.board.keep_up()
         return Changed(rows_of(decision, [task.id])[0], "it waits for its subtasks", {}, rows_of(decision, names))
@@ -180,7 +180,7 @@ def block(decision: DecisionContext, ask: Ask) -> Changed:
         made = _definition(decision, task)
         wanted = list(dict.fromkeys([*made.depends_on, *body.on]))
         _edit(decision, task, {"depends_on": wanted}, "")
-        # Only now: what cannot be edited so is refused, and whoever works on it goes on.
+        # Only now: what cannot be edited so is refused, and its agent goes on.
         end_attempt(decision, task)
         decision.append([record])
     return Changed(rows_of(decision, [task.id])[0], body.reason)

@@ -35,7 +35,7 @@ def follow(api: Api, ask: Ask) -> Response:
     is_good = api.tokens.standing(ask.principal)
 
     async def frames() -> AsyncGenerator[bytes, None]:
-        with api.room.taken(ask.client):
+        with api.room.held(ask.client):
             async for each in api.feed.follow(after, fits if own or query.task or query.kind else everything):
                 if not is_good():
                     return

@@ -218,7 +218,7 @@ def _stream(api: Api, ask: Ask, next_frame: Next) -> EventStream:
     is_good = api.tokens.standing(ask.principal)
 
     async def frames() -> AsyncGenerator[bytes, None]:
-        with api.room.taken(ask.client):
+        with api.room.held(ask.client):
             async for each in _follow(api, next_frame, functools.partial(_is_over, api, ask.attempt)):
                 if not is_good() and ask.principal.role != "agent":
                     return

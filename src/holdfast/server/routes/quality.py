@@ -83,7 +83,7 @@ def _row(blobs: Blobs, each: Judged, with_lines: bool) -> VerdictRow:
             found, named = _results(blobs, each.verdict, with_lines)
             results, files = list(found), list(named)
     except (HoldfastError, msgspec.MsgspecError):
-        # One whose blob cannot be read is told without its gates.
+        # One whose blob cannot be read is shown without its gates.
         pass
     return VerdictRow(
         task=each.task,

@@ -97,7 +97,7 @@ class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def status(api: Api, ask: Ask) -> Status:
     """Asks git for the branch, once in a run, and now and then whether all landings are on theirs."""
-    api.repository.look()
+    api.repository.refresh()
     state, loop, position = api.context.ledger.state, api.loop, api.context.ledger.position
     tasks = list(api.tasks.values())
     held = [task for task in tasks if task.state in AT_WORK]

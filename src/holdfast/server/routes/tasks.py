@@ -178,7 +178,7 @@ def list_tasks(api: Api, ask: Ask) -> TaskPage:
     """In the order in which they were added, so that a task that changes between two pages is on neither twice."""
     query: TaskQuery = ask.query
     behind = api.task(query.after).id if query.after else ""
-    api.repository.look()
+    api.repository.refresh()
     found, first = [], 0
     for task in list(api.tasks.values()):
         if _fits(api, task, query):
@@ -215,7 +215,7 @@ def _fits(api: Api, task: Task, query: TaskQuery) -> bool:
 
 def show_task(api: Api, ask: Ask) -> TaskView:
     task = api.task(ask.task)
-    api.repository.look()
+    api.repository.refresh()
     return view_of(api, task)
 
 

@@ -134,7 +134,7 @@ class Auditor:
     def cursor(self) -> Ref | None:
         return self._last if self._log is not None else None
 
-    def take(self, run: str, entry: Entry) -> None:
+    def observe(self, run: str, entry: Entry) -> None:
         """Records an entry that is in the journal, if the log covers its kind."""
         with self._mutex:
             self._record_entry(run, entry)
@@ -201,7 +201,7 @@ class Auditor:
                 self._append("journal_differs", identity.user(), {"missing": ref}, common)
                 self._say(f"the audit log names entry {ref.seq} of run {ref.run}, which the journal does not have")
         for run, entry in chain.entries(after):
-            self.take(run, entry)
+            self.observe(run, entry)
 
     def _continue_after_loss(self, known: Position | None, noted: AuditNoted | None, is_lost: bool) -> None:
         """Continues behind the journal's end: what was recorded before is not signed again with a new time."""
@@ -211,7 +211,7 @@ class Auditor:
         facts = {"noted": noted, "accepted": is_lost}
         self._append("records_missing", identity.user(), facts, at.ref if at else None)
         for run, entry in Chain(self._layout.wal).entries(at):
-            self.take(run, entry)
+            self.observe(run, entry)
 
     def _is_on_record(self, noted: AuditNoted | None) -> bool:
         """Whether a later record of the log says that this record was lost."""
