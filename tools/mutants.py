@@ -41,10 +41,12 @@ source_paths = ["src"]
 only_mutate = {files}
 also_copy = {beside}
 pytest_add_cli_args_test_selection = {tests}
-pytest_add_cli_args = ["-m", "not heavy and not crash and not fuzz", "-p", "no:xdist", "--timeout", "60"]
+pytest_add_cli_args = ["-m", "{marks}", "-p", "no:xdist", "--timeout", "60"]
 timeout_multiplier = 4.0
 timeout_constant = 2.0
 """
+# The property tests of the journal and of landing take too long to be run for every mutant.
+MARKS, MARKS_ELSEWHERE = {"domain": "not heavy and not crash"}, "not heavy and not crash and not fuzz"
 # How mutmut calls what became of a mutant.
 KINDS = {"killed": {1, 3}, "timed out": {-24, 24, 36, 152, 255}, "survived": {0}, "unreached": {5, 33}}
 LEFT_OUT = 34
@@ -78,7 +80,12 @@ def prepare(part: str) -> Path:
         source = TOP / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
     files, tests = PARTS[part]
-    settings = SETTINGS.format(files=json.dumps(files), tests=json.dumps(tests), beside=json.dumps(BESIDE))
+    settings = SETTINGS.format(
+        files=json.dumps(files),
+        tests=json.dumps(tests),
+        beside=json.dumps(BESIDE),
+        marks=MARKS.get(part, MARKS_ELSEWHERE),
+    )
     (copy / "pyproject.toml").write_text((TOP / "pyproject.toml").read_text() + settings)
     # With a name that no mutant has, mutmut makes them all, finds out which test reaches which function, and ends.
     run(copy, MATCHES_NONE)

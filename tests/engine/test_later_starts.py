@@ -13,7 +13,6 @@ import pytest
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import standing
 from holdfast.engine.prompt import FILES_MAX, PromptTree, Words, prompt
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
@@ -168,21 +167,6 @@ def test_a_gates_words_and_the_candidate_outlast_a_failed_attempt(repo: Path, tu
 
 
 # -- what was undone, and what was cut short --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("turn", "undos", "wanted"),
-    [
-        (3, (), [1, 2, 3]),
-        (3, ((3, 1),), [1]),
-        (4, ((3, 1),), [1, 4]),
-        (5, ((3, 1), (5, 4)), [1, 4]),
-        (4, ((3, 1), (4, 3)), [1, 2, 3]),
-        (2, ((2, 0),), []),
-    ],
-)
-def test_turns_that_were_undone_do_not_stand(turn: int, undos: tuple[tuple[int, int], ...], wanted: list[int]) -> None:
-    assert standing(turn, undos) == wanted
 
 
 def test_a_killed_agent_gets_the_files_that_are_missing_in_the_tree(repo: Path) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from holdfast.domain.path_rules import is_narrower
 from kit.project import make_repo, settings
 from kit.server import add_asking, served
 from kit.waiting import wait_for
@@ -45,22 +42,3 @@ def test_three_subtasks_have_a_third_each(tmp_path: Path) -> None:
     for name, most in (("usd", 3), ("tokens", 1000), ("turns", 10), ("seconds", 600)):
         given = [each[f"budget_{name}"] for each in made]
         assert len(set(given)) == 1 and 0 < sum(given) <= most, (name, given)
-
-
-@pytest.mark.parametrize(
-    ("rule", "rules", "told"),
-    [
-        ("src/", ["src/"], True),
-        ("src/a/**", ["docs", "src/**"], True),
-        ("./src/a.py", ["/src"], True),
-        ("src/a.py", ["src"], True),
-        ("src", ["src/"], False),
-        ("a.py", ["src/"], False),
-        ("srcs/a", ["src/"], False),
-        ("src/../etc", ["src/"], False),
-        ("src/a", ["s*/"], False),
-        ("*.md", ["docs/*.md"], False),
-    ],
-)
-def test_a_subtasks_paths_are_narrower(rule: str, rules: list[str], told: bool) -> None:
-    assert is_narrower(rule, rules) is told

@@ -14,7 +14,6 @@ import pytest
 
 from holdfast.config.settings import Config, Git
 from holdfast.domain.definition import Definition
-from holdfast.domain.path_rules import outside
 from holdfast.errors import NestedRepository, NoIdentity, NoTarget
 from holdfast.git.command import discover
 from holdfast.layout import Layout
@@ -464,37 +463,6 @@ def test_sha256_repositories_and_linked_checkouts(tmp_path: Path) -> None:
     made = bench.made()
     assert len(made) == 64 and show(bench.repo, made, "a") == "1\n2"
     assert discover(repo).common_dir == discover(tmp_path / "linked").common_dir
-
-
-# -- which paths a task may change ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rule", "allowed", "refused"),
-    [
-        ("src/", ["src/a", "src/b/c"], ["src", "lib/src/a", "srcs/a", "a"]),
-        ("src", ["src", "src/a", "lib/src/a"], ["srcs/a"]),
-        ("*.md", ["a.md", "docs/b.md", ".md"], ["a.mdx", "a.md2/b"]),
-        ("docs/**", ["docs/a", "docs/b/c"], ["docs", "a/docs/b"]),
-        ("docs/*.md", ["docs/a.md"], ["docs/b/a.md", "a.md"]),
-        ("**/test_*.py", ["test_a.py", "a/b/test_c.py"], ["a/b/c_test.py"]),
-        ("a/**/z", ["a/z", "a/b/z", "a/b/c/z/inner"], ["a/zz", "b/a/z"]),
-        ("/Makefile", ["Makefile"], ["sub/Makefile"]),
-        ("v[0-9]", ["v1", "x/v2/a"], ["va", "v"]),
-        ("v[!0-9]", ["va"], ["v1", "v/"]),
-        ("a?c", ["abc"], ["a/c", "ac"]),
-        ("a+(b)", ["a+(b)"], ["ab", "aab"]),
-        (r"\*", ["*"], ["a"]),
-        ("./src/", ["src/a"], ["a"]),
-    ],
-)
-def test_rules_of_paths(rule: str, allowed: list[str], refused: list[str]) -> None:
-    assert outside([*allowed, *refused], [rule]) == sorted(refused)
-
-
-def test_rules_of_paths_add_up() -> None:
-    assert outside(["b", "a", "c.md"], []) == []
-    assert outside(["b", "a", "c.md", "s/x", "b"], ["*.md", "s/"]) == ["a", "b"]
 
 
 def test_records_are_plain() -> None:
