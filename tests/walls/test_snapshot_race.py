@@ -12,7 +12,7 @@ from holdfast import identity
 from holdfast.agents.runner.attempt_writer import AttemptWriter
 from holdfast.errors import SandboxFailed
 from holdfast.git import command as our_git
-from holdfast.processes import confined_git, members
+from holdfast.processes import bwrap, members
 from holdfast.storage.records import attempt_folder
 from kit.confined import bench as bench
 from kit.confined import needs_bwrap
@@ -87,7 +87,7 @@ def test_a_process_that_left_its_group_is_stopped_without_a_control_group(tmp_pa
 
 @needs_bwrap
 def test_a_sandbox_that_does_not_start_is_no_answer_of_git(bench: Bench) -> None:
-    confine = confined_git.over(our_git.discover(bench.worktree), bench.layout.root, "", [], [bench.worktree / "none"])
+    confine = bwrap.confine_git(our_git.discover(bench.worktree), bench.layout.root, "", [], [bench.worktree / "none"])
     env = our_git.environment({})
     with pytest.raises(SandboxFailed, match="bwrap"):
         our_git.run("status", cwd=bench.worktree, env=env, codes=(0, 1), confine=confine)

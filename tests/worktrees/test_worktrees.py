@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.errors import GitLocked
 from holdfast.git import lock_files
-from holdfast.git.stale_locks import stale_locks
+from holdfast.git.lock_files import stale_locks
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
 from holdfast.worktrees import merges

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from holdfast.agents.adapters.aider import Aider
 from holdfast.agents.adapters.claude import Claude
 from holdfast.agents.adapters.codex import Codex
-from holdfast.agents.adapters.command import Command, Declared
+from holdfast.agents.adapters.command import Command, Declared, Scripted
 from holdfast.agents.adapters.gemini import Gemini
 from holdfast.agents.adapters.mini import Mini
 from holdfast.agents.adapters.opencode import Opencode
-from holdfast.agents.adapters.scripted import Scripted
 from holdfast.agents.common.cli_base import Cli
 from holdfast.config.mcp import McpServer
 from holdfast.config.settings import Config

@@ -24,7 +24,7 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural, size
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
-from holdfast.git.stale_locks import stale_locks
+from holdfast.git.lock_files import stale_locks
 from holdfast.identity import boot_id, is_stopped
 from holdfast.landing.branch import lost_landings
 from holdfast.landing.refresh import left_words

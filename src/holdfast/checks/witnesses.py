@@ -36,7 +36,7 @@ from holdfast.storage.files.quarantine import set_aside
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records import attempt_folder
-from holdfast.worktrees import landed_refs
+from holdfast.worktrees import pins
 
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 _SHOWN_MAX = 5
@@ -107,7 +107,7 @@ def _followed(layout: Layout) -> Ref | None:
 
 def _strange_landings(repo: Path, layout: Layout) -> dict[str, Ref]:
     journal = FileLedgerReader(layout)
-    return {name: ref for name, ref in landed_refs.found(repo, layout).items() if not journal.has(ref)}
+    return {name: ref for name, ref in pins.landed_refs(repo, layout).items() if not journal.has(ref)}
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def set_unknown_aside(layout: Layout, state: State, repo: Path) -> list[str]:
     """Sets aside what only the lost journal knew, and returns the new paths. The audit log and the branch keep what
     they have: only the refs that prove landings are removed."""
     moved = []
-    landed_refs.forget(repo, _strange_landings(repo, layout))
+    pins.forget_landed(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
         moved += strangers.clear(layout, name, start, _NONE, _REASON, repo=repo)
     if (position := _followed(layout)) is not None and not FileLedgerReader(layout).has(position):

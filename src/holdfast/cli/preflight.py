@@ -35,7 +35,7 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
 
     `with_goal`: a task that names no agent is about to be added.
     """
-    from holdfast.agents.pricing import unpriced
+    from holdfast.agents.common.prices import unpriced
     from holdfast.agents.registry import agents
     from holdfast.config import mcp
     from holdfast.domain.definition import Definition

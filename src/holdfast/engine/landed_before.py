@@ -28,7 +28,7 @@ from holdfast.storage.audit.from_journal import ref_of
 from holdfast.storage.audit.noted import content
 from holdfast.storage.audit.verify import day_files, parse
 from holdfast.storage.journal.entry import Record
-from holdfast.worktrees import landed_refs, merges
+from holdfast.worktrees import merges, pins
 
 _DOUBT = "It may have landed already: "
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
@@ -155,8 +155,8 @@ def _in_audit_log(layout: Layout, journal: LedgerReader, named: Collection[str])
 def _in_branch_log(context: RunContext) -> set[str]:
     """By how the branch was moved in this repository. Where another data root lands here too, it may have been that."""
     repository = git.discover(context.repo)
-    refs = repository.run("for-each-ref", "--format=%(refname)", landed_refs.LANDED).line.splitlines()
-    if set(refs) - landed_refs.found(context.repo, context.layout).keys():
+    refs = repository.run("for-each-ref", "--format=%(refname)", pins.LANDED).line.splitlines()
+    if set(refs) - pins.landed_refs(context.repo, context.layout).keys():
         return set()
     asked = ("log", "--walk-reflogs", f"--max-count={COMMITS_MAX}", "-z", "--format=%gs%x01%B", context.branch, "--")
     found = set[str]()

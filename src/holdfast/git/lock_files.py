@@ -18,13 +18,15 @@ from pathlib import Path
 import msgspec
 
 from holdfast import identity
-from holdfast.clock import monotonic
+from holdfast.clock import monotonic, wall
 from holdfast.errors import AlreadyExists, GitLocked
 from holdfast.storage.files import disk
 from holdfast.storage.files.modes import COMMON_FILE
 
 WAIT_S_MAX = 3.0
 POLL_S = 0.02
+LOCK_AGE_S_MIN = 60.0
+_COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock")
 
 
 def freed(
@@ -174,3 +176,26 @@ def _is_pointed_at(pid: int, tops: Sequence[str]) -> bool:
             if any(os.fsencode(top) in word for word in words for top in tops):
                 return True
     return False
+
+
+def stale_locks(repo: Path) -> list[Path]:
+    """Locks in the repository that no living process can hold: made by a dead process of ours, or old and not open in
+    any process. `doctor` shows them."""
+    from holdfast.git import command as git
+    from holdfast.git.worktree_links import place_of
+
+    repository = git.discover(repo)
+    top = repository.common_dir
+    found = [top / name for name in _COMMON_LOCKS] + sorted((top / "refs").rglob("*.lock"))
+    found += sorted(top.glob("worktrees/*/*.lock"))
+    places = [place for admin in top.glob("worktrees/*") if (place := place_of(admin)) is not None]
+    folders = [repository.worktree, top, *places]
+    stale = (lock for lock in found if _is_old(lock) and not holder(lock, folders))
+    return sorted({*stale, *filter(is_left_by_us, found)}, key=found.index)
+
+
+def _is_old(lock: Path) -> bool:
+    try:
+        return wall() - lock.stat().st_mtime > LOCK_AGE_S_MIN
+    except OSError:
+        return False

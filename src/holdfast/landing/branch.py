@@ -28,7 +28,7 @@ from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.snapshots.store import Store
 from holdfast.storage.files import disk
 from holdfast.storage.journal.intents import OpenIntent
-from holdfast.worktrees import landed_refs, merges
+from holdfast.worktrees import merges, pins
 from holdfast.worktrees.pins import sync_above
 
 LAND_POINTS = tuple(f"land.{step}.{when}" for step in ("objects", "swap", "sync") for when in ("before", "after"))
@@ -71,10 +71,10 @@ class Land:
             store.hand_over(wanted.new, _known(wanted))
 
     def _witness(self, intent: OpenIntent) -> str:
-        return landed_refs.ref_for(self._layout, intent.ref) if self._layout is not None else ""
+        return pins.landed_ref(self._layout, intent.ref) if self._layout is not None else ""
 
     def _older(self, witness: str) -> list[str]:
-        known = landed_refs.found(self._repo, self._layout) if self._layout is not None else {}
+        known = pins.landed_refs(self._repo, self._layout) if self._layout is not None else {}
         return [ref for ref in known if ref != witness]
 
     def reconcile(self, intent: OpenIntent) -> Reconciled:

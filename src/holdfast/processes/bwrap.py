@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.git import command as git
 from holdfast.storage.audit import key as audit_key
 
 PROGRAM = "bwrap"
@@ -157,3 +158,36 @@ def without_audit_key(configured: str) -> list[str]:
     if configured and (other := Path(configured).resolve()).is_file() and not other.is_relative_to(folder):
         covered += ["--ro-bind", "/dev/null", str(other)]
     return covered
+
+
+# -- git over an agent's files ----------------------------------------------------------------------------------------
+# Git runs programs that settings and files name: filters, and git itself inside a nested repository. Over a tree that a
+# confined agent or gate has written it therefore runs in a sandbox like theirs. It reads what the agent can read,
+# without the data root and the key of the audit log; so a symbolic link that appears while git reads leads to nothing
+# that the agent may not know. It writes in the worktree and in the few folders that it is given.
+
+
+def confine_git(
+    repository: git.Repository, root: Path, key: str, shown: Sequence[Path], opened: Sequence[Path] = ()
+) -> git.Confine:
+    """Makes of git's command line one that is confined. `root`: the data root, of which only the worktree is there,
+    `shown` to read, and `opened` to write. `key`: where the settings put the key of the audit log."""
+
+    covered = [*without_audit_key(key), *without_sessions()]
+    covered += [part for path in data_roots(root.resolve()) if path.is_dir() for part in ("--tmpfs", str(path))]
+
+    def confine(argv: Sequence[str], folder: Path) -> list[str]:
+        binds = _git_binds(repository, shown, opened)
+        return [PROGRAM, *shut(), *covered, *binds, "--chdir", str(folder), "--", *argv]
+
+    return confine
+
+
+def _git_binds(repository: git.Repository, shown: Sequence[Path], opened: Sequence[Path]) -> list[str]:
+    """Later ones lie on top of earlier ones."""
+    worktree = repository.worktree
+    reading = [path.resolve() for path in (repository.common_dir, *repository.stores, *shown)]
+    binds = [("--ro-bind", path) for path in reading if path.exists()]
+    binds += [("--bind", path.resolve()) for path in (worktree, *opened)]
+    binds += [("--ro-bind-try", worktree / ".git")]
+    return [part for how, path in binds for part in (how, str(path), str(path))]

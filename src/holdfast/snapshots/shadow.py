@@ -39,9 +39,9 @@ import msgspec
 from holdfast import identity
 from holdfast.errors import GitFailed, Locked
 from holdfast.git import command as git
-from holdfast.snapshots import raw_git, size_limits
+from holdfast.snapshots import size_limits
 from holdfast.snapshots.shadow_parts import Excluded, Stamp, file_stamp, is_below, relative, unopened
-from holdfast.snapshots.store import Store, clear, keep
+from holdfast.snapshots.store import Store, clear, keep, make_git_dir, reads_files
 from holdfast.snapshots.submodule_state import GITLINK, MODULES, Submodules, is_empty, joined, unborn_links
 from holdfast.storage.files import disk
 from holdfast.storage.journal.lock import flock_within
@@ -107,7 +107,7 @@ class Shadow:
         self._lock_fd, self._holder = -1, -1
         self._forget()
         disk.mkdir(self.staging)
-        raw_git.make(self._git_dir, self.repository.hash_name)
+        make_git_dir(self._git_dir, self.repository.hash_name)
         self._env = self._environment()
         places = [*([modules] if modules else []), self._their_index.parent / MODULES]
         self.submodules = Submodules(self.worktree, self._private, places, self.store, self.run, staging=self.staging)
@@ -139,7 +139,7 @@ class Shadow:
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> git.GitResult:
         """Runs git in the shadow; `variables` are set on top of its environment."""
-        env, confine = {**self._env, **variables}, self._confine if raw_git.reads_files(args) else None
+        env, confine = {**self._env, **variables}, self._confine if reads_files(args) else None
         if confine is not self._confine:
             env["GIT_WORK_TREE"] = str(self._git_dir)
         at, inherit = Path(env["GIT_WORK_TREE"]), self._inherited()

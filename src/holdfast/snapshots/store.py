@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -37,6 +37,10 @@ WORK = "work"
 LOOSE_MAX = 100
 _LOOSE = re.compile(r"[0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})")
 _PACK = re.compile(r"pack/pack-[0-9a-f]+\.(pack|rev|mtimes|bitmap|idx)")
+# `info/attributes` wins over any `.gitattributes`, and turns off line ends, filters, `ident` and encodings.
+_ATTRIBUTES = b"* -text -ident -filter !eol !working-tree-encoding !diff !merge\n"
+_OBJECTS_ONLY = {"cat-file", "commit-tree", "diff-tree", "ls-tree", "rev-list", "write-tree"}
+_READING_OPTIONS = {"-i", "-m", "-o"}
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -311,3 +315,22 @@ def quoted(path: bytes) -> bytes:
     if re.fullmatch(rb"[A-Za-z0-9_./+@%=,~-]+", path):
         return path
     return b'"' + b"".join(b"\\%03o" % byte for byte in path) + b'"'
+
+
+def reads_files(args: Sequence[str]) -> bool:
+    """Whether the git command reads the worktree, and not just objects and the index."""
+    return args[0] not in _OBJECTS_ONLY and (args[0] != "ls-files" or bool(_READING_OPTIONS & set(args)))
+
+
+def make_git_dir(folder: Path, hash_name: str, exclude: Path | None = None) -> None:
+    """Makes a git dir of our own, or what is missing of it, that converts nothing: what it stores is what is on disk.
+    `exclude`: a file of ignore rules to copy."""
+    for name in ("refs", "objects", "info"):
+        disk.mkdir(folder / name)
+    version, name = (0, "") if hash_name == "sha1" else (1, hash_name)
+    extension = f"[extensions]\n\tobjectFormat = {name}\n" if name else ""
+    keep(folder / "HEAD", b"ref: refs/heads/none\n")
+    keep(folder / "config", f"[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extension}".encode())
+    keep(folder / "info" / "attributes", _ATTRIBUTES)
+    if exclude is not None:
+        keep(folder / "info" / "exclude", exclude.read_bytes() if exclude.is_file() else b"")

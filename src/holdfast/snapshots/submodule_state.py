@@ -24,8 +24,7 @@ import msgspec
 
 from holdfast import identity
 from holdfast.git import command as git
-from holdfast.snapshots import raw_git
-from holdfast.snapshots.store import Store
+from holdfast.snapshots.store import Store, make_git_dir
 from holdfast.storage.files import disk, plain
 
 GITLINK = "160000"
@@ -197,7 +196,7 @@ class Submodules:
             / f"{MODULES}-{identity.boot_id()}"
             / hashlib.sha256(os.fsencode(module.path)).hexdigest()[:16]
         )
-        raw_git.make(folder / "git", self.store.repository.hash_name, store / "info" / "exclude")
+        make_git_dir(folder / "git", self.store.repository.hash_name, store / "info" / "exclude")
         known = head if has_commit(store, head) else ""
         reader = _ModuleReader(self, module, folder, self._worktree / module.path, nested)
         tree = reader.tree(known)
@@ -217,7 +216,7 @@ class Submodules:
             disk.mkdir(files)
             check_out(Path(reader.module.store), commit, files, index)
             other = _ModuleReader(self, reader.module, reader.folder / "other", files, {})
-            raw_git.make(reader.folder / "other" / "git", self.store.repository.hash_name)
+            make_git_dir(reader.folder / "other" / "git", self.store.repository.hash_name)
             self._made[key] = other.tree(commit)
             _clear(files, index, reader.folder / "other")
         return self._made[key]

@@ -15,7 +15,7 @@ from holdfast.git import command as git
 from holdfast.git import lock_files, objects
 from holdfast.git.worktree_links import admin_of
 from holdfast.layout import Layout
-from holdfast.processes import confined_git
+from holdfast.processes import bwrap
 from holdfast.snapshots.snapshots import files_below
 from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import GITLINK, ModuleState, is_empty, joined, links_in
@@ -125,7 +125,7 @@ def store_of(layout: Layout, repo: Path, audit_key: str) -> Store:
         at = msgspec.structs.replace(store.repository, worktree=folder / "files")
         # Git LFS keeps a file's content there, and lands a pointer to it.
         kept = [path for path in [store.repository.common_dir / "lfs"] if path.is_dir()]
-        return confined_git.over(at, layout.root, audit_key, [store.path], [folder, *kept])
+        return bwrap.confine_git(at, layout.root, audit_key, [store.path], [folder, *kept])
 
     store.confine = confine
     return store

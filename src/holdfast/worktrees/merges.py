@@ -27,9 +27,8 @@ from holdfast.domain.definition import Definition
 from holdfast.errors import GitFailed, NestedRepository, NoIdentity, NoTarget
 from holdfast.git import command as git
 from holdfast.git import objects
-from holdfast.snapshots import raw_git
 from holdfast.snapshots.snapshots import files_below
-from holdfast.snapshots.store import CANDIDATES, MERGED, Store
+from holdfast.snapshots.store import CANDIDATES, MERGED, Store, make_git_dir
 from holdfast.snapshots.submodule_state import GITLINK, has_commit
 from holdfast.storage.files import disk
 from holdfast.worktrees import submodules
@@ -299,7 +298,7 @@ class _Run:
     def raw(self) -> dict[str, str]:
         """Variables for a git that converts nothing: it writes the bytes of the object."""
         top = self._folder / "git"
-        raw_git.make(top, self._hash)
+        make_git_dir(top, self._hash)
         return {"GIT_DIR": str(top), "GIT_INDEX_FILE": str(self._folder / "raw")}
 
     def commit(self, tree: str, parent: str, message: str, who: GitAuthor) -> str:

@@ -1,8 +1,13 @@
-"""Our refs in the user's repository: `refs/holdfast/base/<data root>/<attempt>`. `landed_refs` has the only others.
+"""Our refs in the user's repository. A pin, `refs/holdfast/base/<data root>/<attempt>`, and for the newest landing
+`refs/holdfast/landed/<data root>/<run>.<seq>.<hash of its intent>`.
 
-Each points to the commit that an attempt began with, so that `git gc --prune=now` after a rewritten history cannot
+A pin points to the commit that an attempt began with, so that `git gc --prune=now` after a rewritten history cannot
 remove the base of the attempt's snapshots. The data root's own id is part of the name: two roots on one repository have
 nothing in common. A pin is removed when its task has ended.
+
+The ref of a landing points to the commit that landed, and moves with the branch in one transaction, so it proves how
+far the journal once reached, also where the whole data root was restored from a backup. The trailers of a commit could
+not: they come with every `git pull` from a colleague. The id of the data root is the random one of `runtime/root.json`.
 """
 
 from __future__ import annotations
@@ -18,9 +23,11 @@ from holdfast.git import command as git
 from holdfast.git import lock_files
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
+from holdfast.storage.journal import root_place
 from holdfast.storage.journal.data_root import read_format
+from holdfast.storage.journal.entry import Ref
 
-PINS = "refs/holdfast/base"
+PINS, LANDED = "refs/holdfast/base", "refs/holdfast/landed"
 ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
@@ -96,3 +103,29 @@ def there(repository: git.Repository, commits: Iterable[str]) -> set[str]:
         return set()
     answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line
     return {line.removesuffix(" commit") for line in answers.split("\n") if line.endswith(" commit")}
+
+
+# -- landings ---------------------------------------------------------------------------------------------------------
+
+
+def landed_ref(layout: Layout, intent: Ref) -> str:
+    """The name of the ref; empty where the data root has no id yet."""
+    root = root_place.id_of(layout)
+    return f"{LANDED}/{root}/{intent.run}.{intent.seq}.{intent.entry_hash}" if root else ""
+
+
+def landed_refs(repo: Path, layout: Layout) -> dict[str, Ref]:
+    """The refs of this data root, each with the intent that it names. A copied root has none of its own yet."""
+    root = root_place.id_of(layout)
+    if not root or root_place.original_of(layout) is not None:
+        return {}
+    asked = ("for-each-ref", "--format=%(refname)", f"{LANDED}/{root}/")
+    names = git.run(*asked, cwd=repo, env=git.environment({}), codes=(0, 128)).line.splitlines()
+    parts = {name: name.rpartition("/")[2].split(".") for name in names}
+    return {name: Ref(run, int(seq), digest) for name, (run, seq, digest) in parts.items()}
+
+
+def forget_landed(repo: Path, refs: Iterable[str]) -> None:
+    names = list(refs)
+    if names:
+        change(git.discover(repo), [f"delete {name}" for name in names], names)

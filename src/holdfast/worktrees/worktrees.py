@@ -28,7 +28,7 @@ from holdfast.git import command as git
 from holdfast.git import lock_files
 from holdfast.git.worktree_links import admin_of, is_ours, link, place_of, relink
 from holdfast.layout import Layout
-from holdfast.processes import confined_git
+from holdfast.processes import bwrap
 from holdfast.snapshots.size_limits import Bounds
 from holdfast.snapshots.snapshots import WorktreeSnapshots, files_below
 from holdfast.snapshots.store import Store
@@ -95,7 +95,7 @@ class Worktrees:
             return None
         repository = git.discover(path)
         shown, opened = [self.store.path], [*opened, repository.git_dir]
-        return confined_git.over(repository, self._layout.root, self._audit_key, shown, opened)
+        return bwrap.confine_git(repository, self._layout.root, self._audit_key, shown, opened)
 
     def _own(self, task: str) -> Path | None:
         """The git dir of the last confined attempt that has begun."""

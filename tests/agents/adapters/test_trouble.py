@@ -13,7 +13,7 @@ from holdfast.agents.adapters.claude import Claude
 from holdfast.agents.adapters.codex import Codex, CodexStream
 from holdfast.agents.adapters.gemini import Gemini, GeminiStream
 from holdfast.agents.common import environment, prices
-from holdfast.agents.pricing import unpriced
+from holdfast.agents.common.prices import unpriced
 from holdfast.agents.registry import agents
 from holdfast.config.settings import Budgets, Config, ModelPrice
 from holdfast.domain.agent_events import AUTH, QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, Said

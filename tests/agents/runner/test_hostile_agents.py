@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.adapters.command import Command
-from holdfast.agents.adapters.scripted import Scripted
+from holdfast.agents.adapters.command import Command, Scripted
 from holdfast.agents.common import environment
 from holdfast.agents.runner.conversation import PAUSE_S_MAX, checked
 from holdfast.domain.agent_events import AgentEvent, RateLimited, SessionBegan, Spent

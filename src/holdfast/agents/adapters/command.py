@@ -1,9 +1,10 @@
-"""Agents that are only a command: the one in a task's `command:`, and those declared in the settings."""
+"""Agents that are only a command: that of a task's `command:`, those declared in the settings, and the scripted one."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 from holdfast.agents.common import environment
 from holdfast.config.settings import DeclaredAgent
@@ -97,6 +98,32 @@ class Declared(_Plain):
             model=work.model,
         )
         return environment.with_settings(launch, declared)
+
+
+class Scripted(_Plain):
+    """Carries out a task's `script:` step by step. For demonstrations, and for tests."""
+
+    name = "scripted"
+    # It needs no history: it begins behind the turns that were completed.
+    resumes = True
+    can = Can(resume=True, cost="reported")
+
+    def find(self) -> str | None:
+        return sys.executable
+
+    def is_signed_in(self) -> bool | None:
+        return True
+
+    def missing(self, definition: Definition) -> str:
+        message = f"The task {definition.id} has no `script:`; write one, or name another agent."
+        return "" if definition.script else message
+
+    def launch(self, work: Work) -> Launch:
+        return Launch(
+            (sys.executable, "-m", "holdfast.agents.adapters.script"),
+            stdin=work.definition.script or "",
+            uses_model=False,
+        )
 
 
 def _reports_tokens(declared: DeclaredAgent) -> bool:

@@ -8,7 +8,12 @@ another model's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Config
+    from holdfast.ports import Agent
 
 AS_OF = "2026-11-15"
 MILLION = 1_000_000
@@ -156,3 +161,28 @@ def usd(model: str, tokens_in: int, tokens_out: int, *, read: int = 0, written: 
     new, cached, caching, out = found
     plain = max(tokens_in - read - written, 0)
     return (plain * new + read * cached + written * caching + tokens_out * out) / MILLION
+
+
+def unpriced(config: Config, known: Mapping[str, Agent], asked: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for each of the agents and models asked for whose cost would count as nothing."""
+    budgets = config.budgets
+    if budgets.usd_per_task is None and budgets.usd_per_run is None and budgets.usd_per_day is None:
+        return []
+    own = {name: price.per_million for name, price in config.prices.items()}
+    warnings = []
+    for name, model in dict.fromkeys(asked):
+        agent = known.get(name)
+        # The others report the cost, or the model, themselves.
+        if agent is None or agent.can.cost != "estimated" or price(model, own) is not None:
+            continue
+        if model:
+            warnings.append(
+                f"No price is known for {model}, with which {name} works: it counts as $0, and no budget of dollars "
+                "holds. Write its price in `prices` of the settings, or set a budget of tokens."
+            )
+        elif not getattr(agent, "names_model", False):
+            warnings.append(
+                f"{name} does not say which model it works with: it counts as $0, and no budget of dollars holds. "
+                "Name a `model`, or set a budget of tokens."
+            )
+    return warnings

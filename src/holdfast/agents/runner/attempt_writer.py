@@ -19,7 +19,7 @@ from holdfast.domain.spend import Spend
 from holdfast.errors import DiskError
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout
-from holdfast.processes import confined_git, sandbox
+from holdfast.processes import bwrap, sandbox
 from holdfast.snapshots.shadow import Large
 from holdfast.snapshots.size_limits import Bounds
 from holdfast.snapshots.snapshots import Snapshot, WorktreeSnapshots
@@ -72,7 +72,7 @@ class AttemptWriter:
         layout, confine = Layout(files.root.parent.parent), None
         if order.sandbox != "none":
             shown, opened = [layout.snapshots], [private]
-            confine = confined_git.over(git.discover(worktree), layout.root, order.audit_key, shown, opened)
+            confine = bwrap.confine_git(git.discover(worktree), layout.root, order.audit_key, shown, opened)
         self._snapshots = WorktreeSnapshots(
             worktree,
             private,
