@@ -91,15 +91,15 @@ def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: A
 
 def test_old_losses_and_verdicts_are_still_shown_after_thousands_of_others(tmp_path: Path) -> None:
     told = Chronicle(FileLedgerReader(Layout(tmp_path)))
-    told._take("000001-a", entry("run_started", 0))
-    told._take("000001-a", entry("wal_replay_completed", 1, parked=1))
-    told._take("000001-a", entry("task_orphaned", 2, task="old", event="crash"))
-    told._take("000001-a", entry("task_verify_confirmed", 3, {"passed": True}, task="old", attempt="old.1"))
+    told._apply_entry("000001-a", entry("run_started", 0))
+    told._apply_entry("000001-a", entry("wal_replay_completed", 1, parked=1))
+    told._apply_entry("000001-a", entry("task_orphaned", 2, task="old", event="crash"))
+    told._apply_entry("000001-a", entry("task_verify_confirmed", 3, {"passed": True}, task="old", attempt="old.1"))
     for seq in range(10, 30_010, 5):
-        told._take("000001-a", entry("task_verify_confirmed", seq, {"passed": True}, task=f"t{seq}"))
+        told._apply_entry("000001-a", entry("task_verify_confirmed", seq, {"passed": True}, task=f"t{seq}"))
         for more, kind in enumerate(("task_land_confirmed", "task_closed", "task_cancelled", "task_failed")):
-            told._take("000001-a", entry(kind, seq + more + 1, task=f"t{seq}", event="x"))
-    told._take("000002-b", entry("wal_replay_completed", 40_000))
+            told._apply_entry("000001-a", entry(kind, seq + more + 1, task=f"t{seq}", event="x"))
+    told._apply_entry("000002-b", entry("wal_replay_completed", 40_000))
     marks = told.marks(1000)
     assert [mark.kind for mark in marks[:3]] == ["wal_replay_completed", "task_orphaned", "task_failed"]
     assert len(marks) == 1000 and {mark.kind for mark in marks[2:]} == {"task_failed"}
@@ -111,10 +111,10 @@ def test_how_a_run_ended_is_told_by_the_journal(tmp_path: Path) -> None:
     told = Chronicle(FileLedgerReader(Layout(tmp_path)))
     # The first two are of an older Holdfast, which journalled no ends.
     for number, ends in enumerate((False, False, True, True, True, True), 1):
-        told._take(f"00000{number}-a", entry("run_started", 0, **({"ends_journalled": True} if ends else {})))
+        told._apply_entry(f"00000{number}-a", entry("run_started", 0, **({"ends_journalled": True} if ends else {})))
         if number in (3, 5):
-            told._take(f"00000{number}-a", entry("run_ended", 1, how="orderly" if number == 3 else "stopped"))
-        told._take(f"00000{number}-a", entry("audit_noted", 2))
+            told._apply_entry(f"00000{number}-a", entry("run_ended", 1, how="orderly" if number == 3 else "stopped"))
+        told._apply_entry(f"00000{number}-a", entry("audit_noted", 2))
     assert [run.end for run in told.runs] == ["unknown", "unknown", "orderly", "killed", "killed", "unknown"]
 
 
