@@ -1,58 +1,148 @@
-"""The other half of the composition root: what `holdfast run` needs beside the ledger. Loaded only by who needs it."""
+"""The composition root: who owns the data root, and which adapter stands behind which port.
+
+`run_context` is the one way to own it, for a run of hours and for a single decision. It goes in steps, each a function:
+`owned` takes the lock and opens the ledger with its observers, `wire` puts the parts together, `take_up` takes in the
+backlog's files and closes what a crash left open, `prepare` does that and more for a run that starts agents, and at the
+end `finish` puts the files where they belong. Commands that only read use `app.py` and load nothing of this.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from holdfast.agents.common import environment
 from holdfast.agents.registry import agents
-from holdfast.app import PATIENCE_S
+from holdfast.app import App, Say
 from holdfast.backlog.folder import Backlog
+from holdfast.backlog.restore import hide_from_git, keep_config
+from holdfast.checks import witnesses
+from holdfast.clock import monotonic, wall
 from holdfast.config import mcp
-from holdfast.domain.entries import EffectIntended, LandIntended, RefreshIntended, SpawnIntended, VerifyIntended
+from holdfast.config.settings import Config
+from holdfast.decisions import mailbox
+from holdfast.decisions.context import Answer, DecisionContext
+from holdfast.domain.entries import (
+    AuditNoted,
+    EffectIntended,
+    LandIntended,
+    RefreshIntended,
+    SpawnIntended,
+    VerifyIntended,
+)
+from holdfast.domain.state import State
 from holdfast.engine import landed_before
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
 from holdfast.engine.recover import recover
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, catch_up
+from holdfast.errors import HoldfastError, Locked
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
 from holdfast.landing.refresh import Refresh, free_left
 from holdfast.landing.verify import Verify
+from holdfast.layout import Layout
+from holdfast.ledgers.files import FileLedger, Judge
+from holdfast.observers.metric_files import following
 from holdfast.ports import Effect
 from holdfast.processes import cgroups, sandbox
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots import after_boot
+from holdfast.storage.audit import noted as audit_noted
+from holdfast.storage.audit.from_journal import Auditor
 from holdfast.storage.audit.key import configured_path
-from holdfast.storage.audit.noted import note_log
-from holdfast.storage.journal.data_root import sweep
+from holdfast.storage.journal import root_place as place
+from holdfast.storage.journal.data_root import note_root_commit, open_root, sweep
+from holdfast.storage.journal.entry import Ref
+from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import pins
 from holdfast.worktrees.confined import worktrees_of
-from holdfast.worktrees.migration import migrate
-
-if TYPE_CHECKING:
-    from holdfast.app import App
-    from holdfast.config.settings import Config
-    from holdfast.layout import Layout
+from holdfast.worktrees.migration import migrate, migrate_older
 
 RUNNER = (sys.executable, "-m", "holdfast.agents.runner.runner")
+# How long a decision waits for another short run to end, and how often it looks.
+PATIENCE_S, LOCK_POLL_S = 5.0, 0.02
 
 
-def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> dict[type[EffectIntended], Effect]:
+def _say_nothing(task: str, text: str) -> None:
+    pass
+
+
+# -- one way to own a data root ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def run_context(
+    app: App,
+    note: Note = _say_nothing,
+    *,
+    take_over: bool = False,
+    patience_s: float = PATIENCE_S,
+    works: bool = True,
+    later: bool = False,
+) -> Iterator[RunContext]:
+    """Owns the data root until its end. `works`: tasks may be started, verified and landed, not only decided about.
+
+    `later`: the server calls `prepare` once it answers. While another short run has the lock, waits for it up
+    to `patience_s`; then raises Locked, which names it.
+    """
+    say = functools.partial(note, "")
+    lock = owned(app, take_over=take_over, patience_s=patience_s, say=say, sweeps=not works, seals_log=works)
+    with lock as (layout, ledger, auditor):
+        context = wire(app, layout, ledger, auditor, note, works=works)
+        if not works:
+            take_up(context)
+        else:
+            bring_up_to_date(context)
+            if not later:
+                prepare(context)
+        yield context
+        finish(context)
+
+
+def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: Note, *, works: bool) -> RunContext:
+    """Puts the parts together, and does nothing. Where nothing is started, no agents and no sandbox are looked for."""
+    blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
+    board = Board(ledger, backlog, blobs, app.config)
+    board.files.update(backlog.recall(layout.definitions))
+    ledger.observe(board)
+    spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
+    return RunContext(
+        repo=app.repo,
+        layout=layout,
+        config=app.config,
+        board=board,
+        blobs=blobs,
+        agents=agents(app.config, mcp.read(layout.mcp_servers)) if works else {},
+        effects=build_effects(app.repo, layout, app.config, blobs, spawn),
+        spawn=spawn,
+        worktrees=worktrees_of(app.repo, layout, app.config),
+        turns=Follower(ledger, layout),
+        missing_sandbox=functools.partial(sandbox.missing, tries=True),
+        resolve_sandbox=sandbox.resolved,
+        clock=app.clock,
+        auditor=auditor,
+        note=note,
+        unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
+    )
+
+
+def build_effects(
+    repo: Path, layout: Layout, config: Config, blobs: Blobs, spawn: Spawn
+) -> dict[type[EffectIntended], Effect]:
     """The one registry of effects, each under the type of its intent."""
     key = str(configured_path(repo, config.audit.key_path) or "")
-    confine = functools.partial(sandbox.gate, audit_key=key)
     return {
-        SpawnIntended: Spawn(layout, RUNNER, {**os.environ, **environment.handed(config.agents, os.environ)}),
+        SpawnIntended: spawn,
         VerifyIntended: Verify(
             repo,
             layout,
@@ -60,7 +150,7 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
             worktrees_of(repo, layout, config),
             passed_on=config.gate_env,
             grace_s=config.grace_s,
-            confine=confine,
+            confine=functools.partial(sandbox.gate, audit_key=key),
             resources=of_machine(config.limits.resources),
         ),
         LandIntended: Land(repo, layout),
@@ -68,80 +158,191 @@ def build_effects(repo: Path, layout: Layout, config: Config, blobs: Blobs) -> d
     }
 
 
-@contextlib.contextmanager
-def run_context(
-    app: App, note: Note, *, take_over: bool = False, patience_s: float = PATIENCE_S, later: bool = False
-) -> Iterator[RunContext]:
-    """Owns the data root: recovered, and ready to work. `later`: not before `prepare` is called."""
-    say = functools.partial(note, "")
-    owned = app.owned(take_over=take_over, patience_s=patience_s, say=say, sweeps=False, seals_log=True)
-    with owned as (layout, ledger, auditor):
-        blobs, backlog = Blobs(layout.cas), Backlog(layout.backlog)
-        effects = build_effects(app.repo, layout, app.config, blobs)
-        migrate(app.repo, layout, ledger, say)
-        pins.tidy(app.repo, layout, ledger.state.tasks)
-        lost = settle_rewritten(app.repo, ledger, layout, note)
-        for sentence in lost.values():
-            say(sentence)
-        board = Board(ledger, backlog, blobs, app.config)
-        board.files.update(backlog.recall(layout.definitions))
-        ledger.observe(board)
-        spawn = effects[SpawnIntended]
-        assert isinstance(spawn, Spawn)
-        context = RunContext(
-            repo=app.repo,
-            layout=layout,
-            config=app.config,
-            board=board,
-            blobs=blobs,
-            agents=agents(app.config, mcp.read(layout.mcp_servers)),
-            effects=effects,
-            spawn=spawn,
-            worktrees=worktrees_of(app.repo, layout, app.config),
-            turns=Follower(ledger, layout),
-            missing_sandbox=functools.partial(sandbox.missing, tries=True),
-            resolve_sandbox=sandbox.resolved,
-            lost=lost,
-            clock=app.clock,
-            note=note,
-            put_on_record=auditor.record,
-            unconfined=sandbox.unconfined(app.config.sandbox),
-        )
+# -- its steps, in order ----------------------------------------------------------------------------------------------
 
-        def seal_daily() -> None:
-            if auditor.seal_daily():
-                note_log(layout, ledger)
 
-        context.seal_daily = seal_daily
-
-        context.prepare = functools.partial(prepare, context)
-        if not later:
-            context.prepare()
-        yield context
-        board.keep_up()
-        board.file_new()
-        for error in board.project():
-            note("", str(error))
-        backlog.keep(layout.definitions)
+def bring_up_to_date(context: RunContext) -> None:
+    """Gives what an older version left its form of today, and finds landings that a person's git has rewritten."""
+    repo, layout, tasks = context.repo, context.layout, context.ledger.state.tasks
+    migrate(repo, layout, context.ledger, functools.partial(context.note, ""))
+    pins.tidy(repo, layout, tasks)
+    context.lost = settle_rewritten(repo, context.ledger, layout, context.note)
+    for sentence in context.lost.values():
+        context.note("", sentence)
 
 
 def prepare(context: RunContext) -> None:
-    """Takes in the backlog's files and recovers: before this nothing may be started, verified or landed."""
-    ledger, layout, clock = context.ledger, context.layout, context.clock
+    """Makes ready for a run: before this nothing may be started, verified or landed."""
+    layout = context.layout
     sweep(layout)
     cgroups.sweep(layout)
-    for told in after_boot.set_damaged_aside(layout, context.repo, clock()):
+    for told in after_boot.set_damaged_aside(layout, context.repo, context.clock()):
         context.note("", told)
     context.worktrees.relink()
-    # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
-    context.tell(context.board.take_in())
-    ledger.renew_all(context.config.lease_s)
-    began = time.perf_counter()
-    context.recovered, closed = recover(ledger, context.effects, clock(), context.config.replay_age_max_s)
-    context.recovery_s = time.perf_counter() - began
-    landed_before.settle(context)
-    free_left(context.repo, list(ledger.state.tasks.values()))
-    catch_up(layout, list(ledger.state.tasks.values()))
-    for each in closed:
+    context.ledger.renew_all(context.config.lease_s)
+    take_up(context, settles=True)
+    context.tell(context.intake)
+    for each in context.closed:
         context.note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
     context.board.backlog.keep(layout.definitions)
+
+
+def take_up(context: RunContext, *, settles: bool = False) -> None:
+    """Takes in the backlog's files, and closes what a crash left open. `settles`: landings of a lost journal, too."""
+    # First the files: one deleted while its task was claimed is put back, also when nobody has it any more.
+    context.intake = context.board.take_in()
+    began, state, config = time.perf_counter(), context.ledger.state, context.config
+    context.recovered, context.closed = recover(
+        context.ledger, context.effects, context.clock(), config.replay_age_max_s
+    )
+    context.recovery_s = time.perf_counter() - began
+    if settles:
+        landed_before.settle(context)
+    free_left(context.repo, list(state.tasks.values()))
+    catch_up(context.layout, list(state.tasks.values()))
+
+
+def finish(context: RunContext) -> None:
+    """Puts the backlog's files where the states of their tasks say."""
+    context.board.keep_up()
+    context.board.file_new()
+    for error in context.board.project():
+        context.note("", str(error))
+    context.board.backlog.keep(context.layout.definitions)
+
+
+# -- the lock, the ledger and its observers ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def owned(
+    app: App,
+    *,
+    take_over: bool = False,
+    patience_s: float = PATIENCE_S,
+    say: Say = lambda line: None,
+    sweeps: bool = True,
+    is_restored: bool = False,
+    is_audit_lost: bool = False,
+    seals_log: bool = False,
+) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
+    """Owns the data root, and nothing more: what an earlier run left open is still open.
+
+    `is_restored`: a person says that a newer journal is lost, and what only that knew is let go. `is_audit_lost`:
+    so are records of the audit log. `seals_log`: that is sealed at the end, not only where it was not for a day.
+    """
+    app.expect_initialised()
+    layout = open_root(app.layout.root, app.repo, sweeps=sweeps)
+    noted: AuditNoted | None = None
+    original = place.original_of(layout)
+
+    def judge(state: State, end: Ref | None, before: Holder | None) -> dict[str, Any]:
+        nonlocal noted
+        noted, found = state.audit, audit_noted.to_note(layout, None if is_audit_lost else state.audit)
+        facts: dict[str, Any] = {"audit": found} if found is not None else {}
+        if is_restored:
+            facts["restored"] = witnesses.contradictions(layout, state, end, before, app.repo)
+        else:
+            witnesses.expect_whole(layout, state, end, before, app.repo)
+        if original is not None:
+            facts["copied_from"] = str(original)
+        return {**facts, "audit_lost": True} if is_audit_lost else facts
+
+    with _ledger(app, layout, take_over, patience_s, judge) as ledger:
+        if original is not None:
+            say(place.told(original))
+        place.settle(layout, is_copy=original is not None)
+        for moved in witnesses.set_unknown_aside(layout, ledger.state, app.repo) if is_restored else ():
+            say(f"moved to {moved}")
+        auditor = Auditor(layout, say, app.clock, ledger.expect_owned, app.audit_key)
+        with following(layout, app.config.ledgers, ledger, say) as metric_files:
+            with contextlib.ExitStack() as ending:
+                ending.callback(auditor.end, seals_it=seals_log)
+                auditor.open(ledger.found.end, noted, is_lost=is_audit_lost)
+                ledger.observe(auditor)
+                ledger.observe(metric_files)
+                ending.enter_context(ledger.end_journalled())
+                ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
+                note_root_commit(layout, app.repo)
+                migrate_older(app.repo, layout, ledger, say)
+                hide_from_git(layout.root, app.repo)
+                keep_config(layout)
+                yield layout, ledger, auditor
+            # Where that cannot be, the next run notes it when it begins.
+            with contextlib.suppress(HoldfastError):
+                audit_noted.note_log(layout, ledger)
+
+
+def _ledger(app: App, layout: Layout, take_over: bool, patience_s: float, judge: Judge) -> FileLedger:
+    deadline = monotonic() + patience_s
+    while True:
+        try:
+            return FileLedger.open(layout, take_over=take_over, clock=app.clock, judge=judge)
+        except Locked as held:
+            if not _is_worth_waiting(held, patience_s) or monotonic() >= deadline:
+                raise
+        time.sleep(LOCK_POLL_S)
+
+
+def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
+    """False where the lock was taken longer ago than we would wait: its holder is no short run."""
+    return type(held) is Locked and (held.identity is None or wall() - held.identity.since < patience_s)
+
+
+# -- what a person decides ------------------------------------------------------------------------------------------
+
+
+def decide(app: App, kind: str, params: dict[str, Any], say: Say = lambda line: None) -> Answer:
+    """What a person decides: through the run that owns the data root, or as a short run of its own where nobody runs.
+
+    `say` gets what is found on the way, line by line. If the run dies before it has answered, the decision is made
+    here, under the same id: what the run had done of it is not done again.
+    """
+    app.expect_initialised()
+    key, deadline = secrets.token_hex(16), monotonic() + PATIENCE_S
+    while True:
+        if (answer := mailbox.ask(app.layout, key, kind, params)) is not None:
+            return answer
+        try:
+            return decide_here(app, key, kind, params, say)
+        except Locked as held:
+            is_late = monotonic() >= deadline or not _is_worth_waiting(held, PATIENCE_S)
+            if is_late and not mailbox.is_served(app.layout):
+                raise
+        time.sleep(LOCK_POLL_S)
+
+
+def decide_here(app: App, key: str, kind: str, params: dict[str, Any], say: Say) -> Answer:
+    """Owns the data root for this one decision. Only what works on tasks prepares as a run does."""
+    note: Note = lambda task, text: say(f"{task}: {text}" if task else text)  # noqa: E731
+    works = kind in mailbox.WORKS
+    with run_context(app, note, patience_s=0.0, works=works) as context:
+        if not works:
+            _tell(say, context)
+        return mailbox.decide(DecisionContext.of(context, key, works=works), kind, params)
+
+
+def _tell(say: Say, context: RunContext) -> None:
+    """What a short run found before it came to what it was begun for."""
+    for problem in context.intake.problems:
+        say(f"{context.layout.backlog}/{problem}")
+    for each in context.closed:
+        say(f"recovered: {each.intent} of {each.task} is {each.how} ({each.reason})")
+    for task in context.intake.cancelled:
+        say(f"{task} is cancelled: its file was deleted")
+    for task in context.intake.put_back:
+        say(f"{task}: {context.intake.put_back_words(task)}")
+
+
+def accept_journal(app: App, say: Say) -> list[str]:
+    """A person says that a newer journal is lost; returns what bore witness to it."""
+    with owned(app, say=say, is_restored=True) as (_, ledger, _):
+        before = ledger.found.end.ref if ledger.found.end is not None else None
+        _, started = next(ledger.read(before))
+        return list(started.inputs["restored"])
+
+
+def accept_audit_loss(app: App, say: Say) -> None:
+    """A person says that records of the audit log are lost."""
+    with owned(app, say=say, is_audit_lost=True):
+        pass

@@ -13,6 +13,7 @@ import pytest
 from holdfast import errors
 from holdfast.app import App
 from holdfast.storage.journal.data_root import read_format
+from kit.roots import short_run
 
 
 def git(repo: Path, *command: str) -> str:
@@ -38,7 +39,7 @@ def first_of(repo: Path) -> str:
 
 
 def open_and_close(app: App) -> None:
-    with app.session():
+    with short_run(app):
         pass
 
 

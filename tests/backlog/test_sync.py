@@ -24,6 +24,7 @@ from holdfast.storage.journal.entry import Record
 from holdfast.testing.recorder import Recorder
 from holdfast.views.rows import read_overview
 from kit.disks import each_disk, record, scratch
+from kit.roots import short_run
 
 
 def git(repo: Path, *command: str, later_s: int = 0) -> None:
@@ -80,7 +81,7 @@ FAIL = (TaskEvent.AGENT_CLAIMS_TASK, TaskEvent.IMMEDIATE_FAILURE)
 def test_files_become_tasks_and_stand_where_their_state_says(app: App) -> None:
     for name in "abc":
         write(app, name, f"# by a person\ngoal: do {name}  # why\n")
-    with app.session() as session:
+    with short_run(app) as session:
         assert sorted(session.intake.added) == ["a", "b", "c"]
         drive(session.ledger, "a", *CLOSE, commit="abc")
         drive(session.ledger, "b", *FAIL, message="it broke")
@@ -89,7 +90,7 @@ def test_files_become_tasks_and_stand_where_their_state_says(app: App) -> None:
     closed = (app.layout.backlog / "closed" / "a.yaml").read_text()
     assert closed.startswith("# by a person\ngoal: do a  # why\n") and "commit: abc" in closed
     assert "it broke" in (app.layout.backlog / "failed" / "b.yaml").read_text()
-    with app.session() as session:
+    with short_run(app) as session:
         assert not session.intake.added and not session.intake.edited
     assert places(app)["c"] == "open", "a claim that nobody started was given back"
     assert "claim" not in (app.layout.backlog / "open" / "c.yaml").read_text()
@@ -98,17 +99,17 @@ def test_files_become_tasks_and_stand_where_their_state_says(app: App) -> None:
 def test_status_comes_from_the_journal_and_definition_from_the_file(app: App) -> None:
     write(app, "a")
     write(app, "b")
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "a", *CLOSE)
     # The folder says otherwise, in both directions: the journal wins.
     shutil.move(app.layout.backlog / "closed" / "a.yaml", app.layout.backlog / "open" / "a.yaml")
     shutil.move(app.layout.backlog / "open" / "b.yaml", app.layout.backlog / "closed" / "b.yaml")
-    with app.session():
+    with short_run(app):
         pass
     assert states(app) == {"a": "CLOSED", "b": "OPEN"} and places(app) == {"a": "closed", "b": "open"}
     # The file's words are changed: the file wins.
     path = write(app, "b", "goal: something else\n")
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.edited == ["b"]
         pinned = session.ledger.state.tasks["b"].definition
         assert session.blobs.get(pinned) == b"goal: something else\n"
@@ -117,13 +118,13 @@ def test_status_comes_from_the_journal_and_definition_from_the_file(app: App) ->
 
 def test_an_edit_while_claimed_is_taken_too_and_our_block_is_no_edit(app: App) -> None:
     write(app, "a")
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "a", TaskEvent.AGENT_CLAIMS_TASK, TaskEvent.AGENT_STARTS_WORK)
     path = app.layout.backlog / "claimed" / "a.yaml"
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.edited == []
     path.write_text(path.read_text().replace("do it", "do it better"))
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.edited == ["a"]
     assert "claim:" in path.read_text() and "do it better" in path.read_text()
 
@@ -133,7 +134,7 @@ def test_a_closed_file_without_a_journal_is_imported_whatever_its_time_is_writte
     path = write(app, "old", f"goal: do it\nresult:\n  state: CLOSED\n  at: {at}\n", folder="closed")
     text = path.read_text()
     for _ in range(2):
-        with app.session():
+        with short_run(app):
             pass
     assert states(app) == {"old": "CLOSED"} and path.read_text() == text and check_backlog(app).findings == []
 
@@ -144,7 +145,7 @@ _ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"
 def test_times_in_our_blocks_are_iso_times(app: App) -> None:
     for name in ("claimed", "failed", "closed"):
         write(app, name)
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "claimed", TaskEvent.AGENT_CLAIMS_TASK, TaskEvent.AGENT_STARTS_WORK)
         drive(session.ledger, "failed", *FAIL)
         drive(session.ledger, "closed", *CLOSE)
@@ -158,14 +159,14 @@ def test_times_in_our_blocks_are_iso_times(app: App) -> None:
 def test_unix_times_of_older_files_still_hold(app: App) -> None:
     """A file that says the same moment as Unix seconds is neither rewritten nor found to differ."""
     write(app, "gone")
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "gone", *CLOSE)
         changed_at = session.ledger.state.tasks["gone"].changed_at
     path = app.layout.backlog / "closed/gone.yaml"
     old = re.sub(rf"at: '?{_ISO}'?", f"at: {changed_at!r}", path.read_text())
     path.write_text(old)
     assert f"at: {changed_at!r}" in old and check_backlog(app).findings == []
-    with app.session():
+    with short_run(app):
         pass
     assert path.read_text() == old
 
@@ -173,12 +174,12 @@ def test_unix_times_of_older_files_still_hold(app: App) -> None:
 def test_a_deleted_open_file_cancels_and_any_other_is_put_back(app: App) -> None:
     for name in "abc":
         write(app, name, f"goal: do {name}\n")
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "a", *CLOSE, commit="abc")
         drive(session.ledger, "b", TaskEvent.AGENT_CLAIMS_TASK, TaskEvent.AGENT_STARTS_WORK)
     for path in app.layout.backlog.glob("*/*.yaml"):
         path.unlink()
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == ["c"] and sorted(session.intake.put_back) == ["a", "b"]
     assert states(app) == {"a": "CLOSED", "b": "IN_PROGRESS", "c": "CANCELLED"}
     assert places(app) == {"a": "closed", "b": "claimed", "c": "closed"}
@@ -201,14 +202,14 @@ def versioned(app: App) -> App:
     for name in "ab":
         write(app, name, f"goal: do {name}\n")
     write(app, "named", "id: c\ngoal: do c\n")
-    with app.session():
+    with short_run(app):
         pass
     commit(app, "tasks")
     return app
 
 
 def assert_kept(app: App, *kept: str) -> list[str]:
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == []
         assert sorted(name for problem in session.intake.problems for name in problem.tasks) == sorted(kept)
         told = [str(problem) for problem in session.intake.problems]
@@ -248,7 +249,7 @@ def test_a_reset_or_a_stash_cancels_nothing(versioned: App) -> None:
     assert_kept(versioned, "a", "b", "c")
     git(versioned.repo, "reset", "-q", "--hard", "ORIG_HEAD")
     write(versioned, "b", "goal: do b, but never committed\n")
-    with versioned.session() as session:
+    with short_run(versioned) as session:
         assert session.intake.edited == ["b"]
     # Pinned is what was never committed; the branch has the file by its name.
     git(versioned.repo, "checkout", "-q", "-f", "before")
@@ -256,11 +257,11 @@ def test_a_reset_or_a_stash_cancels_nothing(versioned: App) -> None:
     git(versioned.repo, "checkout", "-q", "main")
     git(versioned.repo, "rm", "-q", "--cached", str(versioned.layout.backlog_open / "b.yaml"))
     write(versioned, "fresh", "goal: do something fresh\n")
-    with versioned.session():
+    with short_run(versioned):
         pass
     git(versioned.repo, "stash", "-q", "-u")
     assert "fresh" not in places(versioned)
-    with versioned.session() as session:
+    with short_run(versioned) as session:
         assert session.intake.put_back == ["fresh"] and session.intake.cancelled == []
     assert places(versioned)["fresh"] == "open"
 
@@ -268,32 +269,32 @@ def test_a_reset_or_a_stash_cancels_nothing(versioned: App) -> None:
 def test_a_task_whose_file_a_person_deletes_is_cancelled_however_git_is_configured(versioned: App) -> None:
     write(versioned, "untracked", "goal: never told git\n")
     write(versioned, "staged", "goal: only added\n")
-    with versioned.session():
+    with short_run(versioned):
         pass
     git(versioned.repo, "add", str(versioned.layout.backlog_open / "staged.yaml"))
     for name in ("untracked", "staged", "named"):
         (versioned.layout.backlog_open / f"{name}.yaml").unlink()
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "a.yaml"))
-    with versioned.session() as session:
+    with short_run(versioned) as session:
         assert sorted(session.intake.cancelled) == ["a", "c", "staged"]
         assert session.intake.put_back == session.intake.swept == ["untracked"], "`git clean` could have taken it"
         assert session.intake.problems == []
     commit(versioned, "less to do")
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "b.yaml"))
     git(versioned.repo, "commit", "-qm", "nothing to do", later_s=1)
-    with versioned.session() as session:
+    with short_run(versioned) as session:
         assert session.intake.cancelled == ["b"]
 
 
 def test_a_deletion_before_the_first_commit_cancels(app: App) -> None:
     for name in "ab":
         write(app, name, f"goal: do {name}\n")
-    with app.session():
+    with short_run(app):
         pass
     git(app.repo, "add", "-f", str(app.layout.backlog_open / "a.yaml"))
     for name in "ab":
         (app.layout.backlog_open / f"{name}.yaml").unlink()
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == ["a"]
         assert session.intake.put_back == session.intake.swept == ["b"], "`git clean` could have taken it"
 
@@ -306,7 +307,7 @@ def test_a_deletion_merged_into_the_present_branch_cancels(versioned: App) -> No
     assert assert_kept(versioned) == []
     git(versioned.repo, "commit", "-q", "--allow-empty", "-m", "meanwhile")
     git(versioned.repo, "merge", "-q", "--no-ff", "-m", "merged", "side")
-    with versioned.session() as session:
+    with short_run(versioned) as session:
         assert session.intake.cancelled == ["a"] and session.intake.problems == []
 
 
@@ -320,7 +321,7 @@ def test_a_deletion_from_before_the_task_was_taken_in_is_none_of_its_own(app: Ap
     git(app.repo, "checkout", "-qb", "feat")
     git(app.repo, "revert", "-n", "HEAD")
     git(app.repo, "commit", "-qm", "with a after all")
-    with app.session() as session:
+    with short_run(app) as session:
         assert sorted(session.intake.added) == ["a", "z"]
     git(app.repo, "checkout", "-q", "main")
     [told] = assert_kept(app, "a")
@@ -333,40 +334,40 @@ def test_a_deletion_from_before_the_task_was_taken_in_is_none_of_its_own(app: Ap
 def test_a_folder_that_is_gone_cancels_nothing_and_is_put_back(app: App, how: str) -> None:
     for name in "ab":
         write(app, name, f"goal: do {name}\n")
-    with app.session():
+    with short_run(app):
         pass
     folder, aside = app.layout.backlog_open, app.layout.backlog / "aside"
     folder.rename(aside)
     if how == "removed":
         shutil.rmtree(aside)
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.put_back == ["a", "b"] and session.intake.cancelled == []
     assert assert_kept(app) == [] and set(states(app).values()) == {"OPEN"}
     assert sorted(path.name for path in folder.iterdir()) == ["a.yaml", "b.yaml"]
     for path in folder.iterdir():
         path.unlink()
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == ["a", "b"], "an empty folder says that its files were deleted"
 
 
 def test_a_folder_that_is_gone_with_nothing_in_it_comes_back(app: App) -> None:
     write(app, "a")
-    with app.session():
+    with short_run(app):
         pass
     app.layout.backlog_issues.rmdir()
     assert assert_kept(app) == [] and app.layout.backlog_issues.is_dir()
     (app.layout.backlog_open / "a.yaml").unlink()
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == ["a"]
 
 
 def test_a_broken_file_is_reported_and_its_task_left_alone(app: App) -> None:
     write(app, "a")
     write(app, "b")
-    with app.session():
+    with short_run(app):
         pass
     broken = write(app, "a", "goal: [unclosed\n")
-    with app.session() as session:
+    with short_run(app) as session:
         assert [problem.file for problem in session.intake.problems] == ["open/a.yaml"]
         assert session.intake.cancelled == []
     assert states(app) == {"a": "OPEN", "b": "OPEN"} and broken.read_text() == "goal: [unclosed\n"
@@ -376,29 +377,29 @@ def test_nothing_is_cancelled_while_a_file_or_folder_cannot_be_used(app: App, tm
     for name in "ab":
         write(app, name)
     named = write(app, "file", "id: other\ngoal: g\n")
-    with app.session():
+    with short_run(app):
         pass
     named.write_text("")
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == [] and session.intake.problems
     named.write_text("id: other\ngoal: g\n")
     shutil.move(app.layout.backlog / "open", tmp_path / "elsewhere")
     (app.layout.backlog / "open").symlink_to(tmp_path / "elsewhere")
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == [] and session.intake.problems
     assert set(states(app).values()) == {"OPEN"}
 
 
 def test_the_file_that_keeps_a_task_from_being_cancelled_is_named_and_no_other_does(app: App, tmp_path: Path) -> None:
     a, b = write(app, "a"), write(app, "b")
-    with app.session():
+    with short_run(app):
         pass
     empty = write(app, "foo", "", folder="closed")
     a.unlink()
     told = (
         "open/a.yaml:1:1: there is no such file, and a is not cancelled while closed/foo.yaml cannot be used: it might"
     )
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == []
         assert any(str(problem).startswith(told) for problem in session.intake.problems)
     assert any(str(problem).startswith(told) for problem in read_overview(app).problems)
@@ -410,12 +411,12 @@ def test_the_file_that_keeps_a_task_from_being_cancelled_is_named_and_no_other_d
     write(app, "bar", "id: other\ngoal: [unclosed\n", folder="closed")
     (app.layout.backlog_open / "link.yaml").symlink_to(tmp_path)
     assert any("a was deleted, which cancels it" in note for note in check_backlog(app).notes)
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == ["a"]
 
     b.unlink()
     write(app, "baz", "id: b\ngoal: [unclosed\n", folder="closed")
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == []
     assert states(app) == {"a": "CANCELLED", "b": "OPEN"}
 
@@ -423,12 +424,12 @@ def test_the_file_that_keeps_a_task_from_being_cancelled_is_named_and_no_other_d
 def test_a_task_whose_pinned_text_is_lost_is_left_as_it_is_and_stops_nobody(app: App) -> None:
     for name in "ab":
         write(app, name, f"goal: do {name}\n")
-    with app.session():
+    with short_run(app):
         pass
     for path in [*app.layout.backlog.glob("*/*.yaml"), *app.layout.cas.glob("*/*")]:
         if path.is_file():
             path.unlink()
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == []
     assert set(states(app).values()) == {"OPEN"}
 
@@ -436,7 +437,7 @@ def test_a_task_whose_pinned_text_is_lost_is_left_as_it_is_and_stops_nobody(app:
 def test_of_two_copies_the_closed_one_counts(app: App) -> None:
     write(app, "q", "goal: g\n")
     write(app, "q", "goal: g\nresult:\n  commit: abc\n", folder="closed")
-    with app.session():
+    with short_run(app):
         pass
     assert states(app) == {"q": "CLOSED"} and places(app) == {"q": "closed"}
 
@@ -444,7 +445,7 @@ def test_of_two_copies_the_closed_one_counts(app: App) -> None:
 def test_a_clone_without_a_journal_keeps_what_is_closed_closed(app: App, tmp_path: Path) -> None:
     for name in "abcd":
         write(app, name)
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "a", *CLOSE, commit="abc")
         drive(session.ledger, "b", *FAIL, message="it broke")
         drive(session.ledger, "c", TaskEvent.MANUAL_CANCEL)
@@ -457,14 +458,14 @@ def test_a_clone_without_a_journal_keeps_what_is_closed_closed(app: App, tmp_pat
     top = {path.name for path in (tmp_path / "clone" / ".sdd").iterdir()}
     assert top == {".gitignore", "backlog", "config"}, "what people write, and nothing of the other machine's journal"
     clone = App(tmp_path / "clone", load(tmp_path / "clone", environ={}))
-    for act in (clone.look, clone.session().__enter__):
+    for act in (clone.look, short_run(clone).__enter__):
         with pytest.raises(BacklogAlone, match="type `holdfast init`, which makes it and keeps every file as it is"):
             act()
     assert {path.name for path in clone.layout.root.iterdir()} == top
     before = {path: path.read_bytes() for path in clone.layout.backlog.glob("*/*")}
     assert clone.init() == [] and {path: path.read_bytes() for path in before} == before
     assert clone.layout.settings.read_text() == settings
-    with clone.session() as session:
+    with short_run(clone) as session:
         assert sorted(session.intake.added) == ["a", "b", "c", "d"]
         assert session.ledger.state.tasks["a"].outcome["commit"] == "abc"
     assert states(clone) == {"a": "CLOSED", "b": "FAILED", "c": "CANCELLED", "d": "OPEN"}
@@ -479,7 +480,7 @@ def test_a_switch_of_branches_leaves_the_data_root_sound(app: App) -> None:
     write(app, "b")
     commit(app, "tasks")
     git(app.repo, "checkout", "-qb", "f")
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "a", TaskEvent.MANUAL_CANCEL)
     commit(app, "without a")
     git(app.repo, "checkout", "-q", "main")
@@ -495,13 +496,13 @@ def test_a_switch_of_branches_leaves_the_data_root_sound(app: App) -> None:
     assert app.layout.format_file.exists() and states(app) == {"a": "CANCELLED", "b": "OPEN"}
     report = check(app.layout, Backlog(app.layout.backlog), None)
     assert report.sound, report
-    with app.session() as session:
+    with short_run(app) as session:
         assert session.intake.cancelled == []
         assert [problem.tasks for problem in session.intake.problems] == [("b",)]
     git(app.repo, "checkout", "-q", "f")
     assert places(app) == {"a": "closed", "b": "open"}
     git(app.repo, "checkout", "-q", "main")
-    with app.session():
+    with short_run(app):
         pass
     assert states(app) == {"a": "CANCELLED", "b": "OPEN"} and places(app) == {"a": "closed", "b": "open"}
     assert check(app.layout, Backlog(app.layout.backlog), None).sound
@@ -509,7 +510,7 @@ def test_a_switch_of_branches_leaves_the_data_root_sound(app: App) -> None:
 
 def test_a_file_out_of_place_that_git_does_not_explain_is_pending(app: App) -> None:
     write(app, "a")
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "a", *CLOSE)
     commit(app, "closed")
     (app.layout.backlog / "closed" / "a.yaml").rename(app.layout.backlog_open / "a.yaml")
@@ -529,11 +530,11 @@ def test_init_replaces_only_its_own_old_gitignore(app: App) -> None:
 
 def test_a_copy_of_the_backlog_alone_works_like_a_clone(app: App, tmp_path: Path) -> None:
     write(app, "a")
-    with app.session() as session:
+    with short_run(app) as session:
         drive(session.ledger, "a", *CLOSE)
     other = make_app(tmp_path / "other")
     shutil.copytree(app.layout.backlog, other.layout.backlog, dirs_exist_ok=True)
-    with other.session():
+    with short_run(other):
         pass
     assert states(other) == {"a": "CLOSED"}
 
@@ -547,7 +548,7 @@ def test_taking_in_and_projecting_survive_a_power_cut_at_every_operation(every: 
         write(app, "b", "goal: do b\n")
 
         def program(recorder: Recorder) -> None:
-            with app.session() as session:
+            with short_run(app) as session:
                 recorder.mark("added")
                 drive(session.ledger, "a", *CLOSE, commit="abc")
                 recorder.mark("closed")
@@ -560,7 +561,7 @@ def test_taking_in_and_projecting_survive_a_power_cut_at_every_operation(every: 
             shutil.rmtree(again, ignore_errors=True)
             shutil.copytree(root, again)
             second = make_app(again.parent)
-            with second.session():
+            with short_run(second):
                 pass
             found = states(second)
             assert set(found) == {"a", "b"} and found["b"] == "OPEN"

@@ -19,6 +19,7 @@ from holdfast.orchestrator import wakeup
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, make_tracked_repo, settings, sound, state
+from kit.roots import short_run
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
@@ -148,7 +149,7 @@ def test_tasks_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
         add(repo, "waits", "write w.txt changed", depends_on=["missing"])
         return set()
 
-    with App(repo, load(repo, environ={})).session() as session:
+    with short_run(App(repo, load(repo, environ={}))) as session:
         assert session.intake.put_back == ["waits"]
         shutil.rmtree(place)
         monkeypatch.setattr(restore, "removed", popped)
@@ -183,7 +184,7 @@ def test_a_backlog_that_git_takes_while_it_is_asked_about_it_ends_no_run(
         asked.append(args[0])
         return real(folder, *args, **more)
 
-    with App(repo, load(repo, environ={})).session() as session:
+    with short_run(App(repo, load(repo, environ={}))) as session:
         (layout(repo).backlog_open / "a.yaml").unlink()
         monkeypatch.setattr(repository, "_ask", taken)
         report = take_in(session.ledger, session.backlog, session.blobs)
@@ -201,7 +202,7 @@ def test_a_file_that_is_back_when_git_was_asked_was_not_deleted(repo: Path, monk
         place.write_bytes(content)
         return real(*args)
 
-    with App(repo, load(repo, environ={})).session() as session:
+    with short_run(App(repo, load(repo, environ={}))) as session:
         place.unlink()
         monkeypatch.setattr(repository, "find_gone", popped)
         assert take_in(session.ledger, session.backlog, session.blobs).cancelled == []
@@ -219,7 +220,7 @@ def test_a_stash_that_is_dropped_while_git_is_asked_about_it_ends_no_run(
             dropped.append(git(repo, "stash", "drop", "-q"))
         return real(folder, *args, **more)
 
-    with App(repo, load(repo, environ={})).session() as session:
+    with short_run(App(repo, load(repo, environ={}))) as session:
         git(repo, "stash", "-q", "-u")
         (layout(repo).backlog_open).mkdir(parents=True)
         monkeypatch.setattr(repository, "_ask", asked)

@@ -33,8 +33,10 @@ from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.journal.reader import Chain
 from holdfast.testing.recorder import Recorder
+from holdfast.wiring import accept_audit_loss
 from kit.audit import KEY, fill
 from kit.disks import each_disk, record, scratch, some_disks
+from kit.roots import short_run
 
 SECRET = "a key for tests, not for anything else"
 SECTIONS = ["chain", "tasks", "backlog", "attempts", "witnesses", "snapshots", "landings"]
@@ -58,7 +60,7 @@ def build(repo: Path) -> Layout:
     # The clock of a file system is too coarse to tell their order.
     for second, found in enumerate(added, 1):
         os.utime(found.path, (second, second))
-    with app.session() as session:
+    with short_run(app) as session:
         ledger = session.ledger
         for name, event, outcome in (
             ("lands", TaskEvent.AGENT_REPORTS_SUCCESS, {}),
@@ -67,7 +69,7 @@ def build(repo: Path) -> Layout:
             claim = ledger.claim("agent-1", name, lease_s=60)
             ledger.complete(claim, TaskEvent.AGENT_STARTS_WORK, "test", {})
             ledger.complete(claim, event, "test", outcome)
-    with app.session() as session:
+    with short_run(app) as session:
         ledger = session.ledger
         intent = Record("task_land_intent", {"task": "lands"}, committed=False)
         ref = ledger.append(ledger.epoch, [intent])[0]
@@ -78,13 +80,13 @@ def build(repo: Path) -> Layout:
         flagged = {"task": "waits", "not_before": 5.0, "idempotency_key": "request-1"}
         ledger.append(ledger.epoch, [Record("task_flagged", flagged)])
     archive_ended_runs(app.layout.wal)
-    with app.session() as session:
+    with short_run(app) as session:
         claim = session.ledger.claim("agent-2", "works", lease_s=60)
         session.ledger.complete(claim, TaskEvent.AGENT_STARTS_WORK, "test", {})
     # One with days and records that can be named here, in place of what these runs have just put on record.
     shutil.rmtree(app.layout.audit)
     fill(app.layout.audit, 3, 2, seal_after=(0,))
-    app.accept_audit_loss(lambda line: None)
+    accept_audit_loss(app, lambda line: None)
     return app.layout
 
 
@@ -278,7 +280,7 @@ def test_a_file_that_lags_behind_the_journal_is_pending_until_the_next_start(lay
     assert len(pending(layout)[section]) == 1 and words in pending(layout)[section][0]
     done = holdfast(layout.root.parent, "check")
     assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("Sound; the next start has 1 thing to")
-    with App.find(layout.root.parent, environ={}).session():
+    with short_run(App.find(layout.root.parent, environ={})):
         pass
     assert pending(layout) == findings(layout) == {}
 
@@ -478,7 +480,7 @@ def test_an_intent_that_a_dead_owner_left_open_is_pending_and_the_next_session_s
     assert list(found) == ["backlog", "intents", "audit"]
     assert "task_spawn_intent of task waits" in found["intents"][0] and "holdfast run" in found["intents"][0]
     assert "tracked is claimed, which belongs in claimed" in found["backlog"][0]
-    with App.find(layout.root.parent, environ={}).session():
+    with short_run(App.find(layout.root.parent, environ={})):
         pass
     assert findings(layout) == pending(layout) == {}
 

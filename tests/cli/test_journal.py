@@ -36,6 +36,7 @@ from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.writer import Journal, Ref
 from holdfast.views.story import SENTENCES
 from kit.program import HOLDFAST, Typed, type_in
+from kit.roots import short_run
 
 SCRIPT = Path(sys.executable).parent / "holdfast"
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -72,7 +73,7 @@ def live(app: App) -> None:
     """Two runs: two tasks taken in, one claimed, spawned and failed; then its definition edited."""
     write_task(app, "parser", "title: Mend the parser\ngoal: mend it\n")
     write_task(app, "docs", "title: Write it up\ngoal: write\ndepends_on: [parser]\n")
-    with app.session() as session:
+    with short_run(app) as session:
         ledger = session.ledger
         claim = ledger.claim("agent-1", "parser", lease_s=60)
         intent = Record("task_spawn_intent", {"task": "parser", "attempt": claim.attempt}, committed=False)
@@ -81,7 +82,7 @@ def live(app: App) -> None:
         ledger.append(ledger.epoch, [Record("task_spawn_confirmed", closing)])
         ledger.complete(claim, TaskEvent.AGENT_STARTS_WORK, "scheduled", {})
     write_task(app, "docs", "title: Write it all up\ngoal: write\ndepends_on: [parser]\n")
-    with app.session() as session:
+    with short_run(app) as session:
         ledger = session.ledger
         if ledger.state.tasks["parser"].state == "IN_PROGRESS":
             failed = {"task": "parser", "event": "agent_reports_failure", "reason": "tests failed"}
@@ -151,7 +152,7 @@ def test_times_are_local(app: App) -> None:
 
 def test_a_pause_is_reported_with_its_date(app: App) -> None:
     write_task(app, "docs", "goal: write\n")
-    with app.session() as session:
+    with short_run(app) as session:
         flag = Record("task_flagged", {"task": "docs", "parked": "", "not_before": 4e9, "cause": "the line is cut"})
         session.ledger.append(session.ledger.epoch, [flag])
     assert "Put off until 2096-10-02 07:06:40Z: the line is cut" in run(app, "history", "docs").stdout
@@ -212,7 +213,7 @@ def test_a_task_that_no_run_has_taken_in_has_an_empty_story(app: App) -> None:
 
 def test_json_is_the_journal_byte_for_byte(app: App) -> None:
     live(app)
-    with app.session() as session:
+    with short_run(app) as session:
         odd = {"task": "docs", "parked": 'naïve \u2028 😀 \x1b \\ " / \x7f\x9b', "not_before": 1e22}
         session.ledger.append(
             session.ledger.epoch, [Record("task_flagged", odd), Record("task_flagged", {"task": "docs"})]
@@ -287,7 +288,7 @@ def test_a_torn_end_is_noted_on_standard_error_only(app: App) -> None:
     done = run(app, "log", "--json")
     assert done.stdout == whole and "never acknowledged" in done.stderr and "16 bytes" in done.stderr
     assert "never acknowledged" in run(app, "history", "parser").stderr
-    with app.session():
+    with short_run(app):
         pass
     assert "never acknowledged" in run(app, "log").stderr
 
@@ -501,7 +502,7 @@ def test_memory_does_not_grow_with_the_journal(app: App) -> None:
 
 def hostile_life(app: App) -> None:
     write_task(app, "parser", f"title: {json.dumps(HOSTILE)}\ngoal: go\n")
-    with app.session() as session:
+    with short_run(app) as session:
         moved = {"task": "parser", "event": "manual_cancel", "reason": HOSTILE, "outcome": {HOSTILE: HOSTILE}}
         session.ledger.append(session.ledger.epoch, [Record("task_cancelled", moved, actor=HOSTILE)])
     end = app.look().found.end
@@ -605,7 +606,7 @@ def test_task_ids_are_completed(app: App, tmp_path_factory: pytest.TempPathFacto
     apart = App.find(elsewhere, environ={}, options={"data_root": str(base)})
     apart.init()
     write_task(apart, "far", "goal: go\n")
-    with apart.session():
+    with short_run(apart):
         pass
     assert complete(app, f"holdfast --data-root {base} history f", cwd=elsewhere) == ["plain,far"]
 

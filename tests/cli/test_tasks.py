@@ -24,6 +24,7 @@ from holdfast.errors import Locked, MoveRefused, TaskFileChanged, TaskIsFinal
 from holdfast.storage.journal.entry import Record
 from holdfast.views.rows import read_overview
 from kit.program import HOLDFAST, Beforehand, type_in
+from kit.roots import short_run
 
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
@@ -83,7 +84,7 @@ def write(folder: Path, **texts: str) -> None:
 
 def end(folder: Path, task: str, *events: TaskEvent) -> None:
     """Works on a task, as the loop will: claims it and takes it through these events."""
-    with app_of(folder).session() as session:
+    with short_run(app_of(folder)) as session:
         claim = session.ledger.claim("tester", task, lease_s=60)
         for event in events:
             session.ledger.complete(claim, event, Reason.AGENT_REPORTED, {"said": "so"})
@@ -351,7 +352,7 @@ def test_retry_opens_what_failed_and_nothing_else(repo: Path) -> None:
 
 def park(folder: Path, task: str, effect: str, *events: TaskEvent) -> None:
     """Leaves an open intent behind, as a crash does; it says too little to tell whether it took place."""
-    with app_of(folder).session() as session:
+    with short_run(app_of(folder)) as session:
         claim = session.ledger.claim("tester", task, lease_s=60)
         for event in events:
             session.ledger.complete(claim, event, Reason.AGENT_REPORTED, {})
@@ -391,7 +392,7 @@ def test_nothing_is_resolved_that_is_not_parked(repo: Path) -> None:
 
 def test_a_move_that_the_ledger_refuses_is_on_record_once(repo: Path) -> None:
     write(repo, a="goal: a\n")
-    with app_of(repo).session() as session:
+    with short_run(app_of(repo)) as session:
         claim = session.ledger.claim("tester", "a", lease_s=60)
         with pytest.raises(
             MoveRefused, match=r"^The task a cannot be tried again: it is claimed\. .* the refusal is on record;"
@@ -437,7 +438,7 @@ def hold_since(folder: Path, unix_s: float) -> None:
 
 def test_a_deciding_command_needs_the_lock_and_a_reading_one_does_not(repo: Path) -> None:
     write(repo, a="goal: a\n")
-    with app_of(repo).session():
+    with short_run(app_of(repo)):
         hold_since(repo, 0)
         told = run_process(repo, "cancel a", code=7)
         assert f"pid {os.getpid()}" in told and "wait for it to end" in told and "--take-over" not in told
@@ -451,7 +452,7 @@ def test_a_short_session_is_waited_for(repo: Path, monkeypatch: pytest.MonkeyPat
     write(repo, a="goal: a\n")
     sleep, waits = time.sleep, []
     with ExitStack() as other:
-        other.enter_context(app_of(repo).session())
+        other.enter_context(short_run(app_of(repo)))
 
         def sleep_until_it_ends(seconds: float) -> None:
             waits.append(seconds)
@@ -466,12 +467,12 @@ def test_a_short_session_is_waited_for(repo: Path, monkeypatch: pytest.MonkeyPat
 
 def test_patience_ends_and_a_long_run_is_not_waited_for(repo: Path) -> None:
     app = app_of(repo)
-    with app.session():
-        with pytest.raises(Locked, match=f"pid {os.getpid()} "), app.session(patience_s=0.05):
+    with short_run(app):
+        with pytest.raises(Locked, match=f"pid {os.getpid()} "), short_run(app, patience_s=0.05):
             pass
         hold_since(repo, time.time() - 3600)
         # Who would wait here, waits until the time limit of the tests.
-        with pytest.raises(Locked, match=f"pid {os.getpid()} "), app.session(patience_s=3000):
+        with pytest.raises(Locked, match=f"pid {os.getpid()} "), short_run(app, patience_s=3000):
             pass
 
 
@@ -632,7 +633,7 @@ def test_a_task_may_be_called_like_an_option(repo: Path) -> None:
 @pytest.mark.parametrize("line", ["list", "list --json", "add --goal x", "cancel a", "log", "show --help", "--version"])
 def test_an_output_that_is_full_is_reported(repo: Path, line: str) -> None:
     write(repo, a="goal: a\n")
-    with app_of(repo).session():
+    with short_run(app_of(repo)):
         pass
     with open("/dev/full", "w") as full:
         told = run_process(repo, line, code=3, stdout=full)

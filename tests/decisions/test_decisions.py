@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,12 @@ from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError
 from holdfast.storage.records import attempt_folder
+from holdfast.wiring import decide_here
 from kit.decisions import ask, failed, hanging, journal, keys, rejected
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
+from kit.roots import short_run
 from kit.waiting import wait_for
 
 KEY = "0" * 32
@@ -27,19 +28,8 @@ KEY = "0" * 32
 def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:
     """One decision under a given id, as the run or a short session makes it."""
     app = App.find(repo, environ={})
-    with app.session() as session:
-        decision = DecisionContext(
-            repo=app.repo,
-            layout=app.layout,
-            config=app.config,
-            ledger=session.ledger,
-            backlog=session.backlog,
-            blobs=session.blobs,
-            clock=time.time,
-            key=key,
-            problems=session.intake.problems,
-        )
-        return mailbox.decide(decision, kind, params)
+    with short_run(app) as context:
+        return mailbox.decide(DecisionContext.of(context, key, works=False), kind, params)
 
 
 def orphaned_run(repo: Path, task: str) -> None:
@@ -240,7 +230,7 @@ def test_a_promotion_that_a_crash_cut_in_half_is_finished_under_its_id(repo: Pat
     decide(repo, "retry", tasks=["a"])  # the first of its four records
     app = App.find(repo)
     for _ in range(2):
-        answer = app._decide_here(KEY, "promote", {"task": "a"}, print)
+        answer = decide_here(app, KEY, "promote", {"task": "a"}, print)
         assert answer.tasks[0].state is TaskState.CLOSED
     assert keys(repo) == [KEY, f"{KEY}#1", f"{KEY}#2", f"{KEY}#3"]
     assert landed(repo) == ["a"] and state(repo).tasks["a"].attempts == 1

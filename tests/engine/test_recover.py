@@ -22,6 +22,7 @@ from holdfast.config.settings import Config
 from holdfast.domain import entries
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.recover import recover
+from holdfast.engine.spawn import Spawn
 from holdfast.ledgers.files import FileLedger
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Reconciled
 from holdfast.storage.files import disk
@@ -133,7 +134,7 @@ def test_every_effect_is_built_and_has_its_own_intent(tmp_path: Path) -> None:
     # Nothing publishes yet.
     wanted = {intent for intent, name in entries.EFFECT_OF.items() if name != "publish"}
     layout = create_root(tmp_path / "root")
-    built = build_effects(tmp_path, layout, Config(), Blobs(layout.cas))
+    built = build_effects(tmp_path, layout, Config(), Blobs(layout.cas), Spawn(layout, ()))
     assert built.keys() == wanted
     assert entries.EffectIntended not in wanted, "each has a type of its own, by which it is found"
 

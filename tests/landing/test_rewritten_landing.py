@@ -16,6 +16,7 @@ from holdfast.landing import lost_landings as lost
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
+from kit.roots import short_run
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -192,6 +193,6 @@ def test_one_that_is_amended_again_while_it_is_looked_for_is_recognised(
         return found
 
     monkeypatch.setattr(lost, "recognised", recognised)
-    with App(repo, load(repo, environ={})).session() as session:
+    with short_run(App(repo, load(repo, environ={}))) as session:
         left = lost.settle_rewritten(repo, session.ledger, layout(repo), lambda task, text: None)
     assert amended and left == {} and state(repo).tasks["t"].landed == git(repo, "rev-parse", "HEAD") != amended[0]

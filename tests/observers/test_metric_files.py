@@ -22,6 +22,7 @@ from holdfast.storage.records.ledger import LineLedger
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, layout, settings, sound, state
+from kit.roots import short_run
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
@@ -203,7 +204,7 @@ def test_no_line_passes_over_an_entry_that_was_not_heard(repo: Path) -> None:
     for name in ("one", "two", "three"):
         add(repo, name, "write x y")
     said: list[str] = []
-    with App.find(repo).session(say=said.append) as session:
+    with short_run(App.find(repo), say=said.append) as session:
         ledger = session.ledger
         observer = next(each for each in ledger.observers if each.name == "metric_files")
         for task in ("one", "two", "three"):

@@ -24,6 +24,7 @@ from holdfast.views.story import plain_words
 from kit.decisions import THREE_TURNS, failed
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, sound
+from kit.roots import short_run
 
 
 def told(at: Layout, chronicle: Chronicle | None = None) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def test_every_way_in_which_a_run_ends_is_in_the_journal(tmp_path: Path) -> None
     holdfast(repo, "run")
     holdfast(repo, "run")
     holdfast(repo, "run", code=-signal.SIGKILL, env={"HOLDFAST_CRASH_AT": "append.run_ended.before:1"})
-    with pytest.raises(ZeroDivisionError), App.find(repo).session():
+    with pytest.raises(ZeroDivisionError), short_run(App.find(repo)):
         raise ZeroDivisionError
     holdfast(repo, "run")
     with Chronicle(FileLedgerReader(layout(repo))) as found:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.app import App
+from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.serving import read_address, serving
-from holdfast.wiring import run_context
+from holdfast.wiring import prepare, run_context
 from kit.project import add, layout
 from kit.server import Client
 from kit.waiting import wait_for
@@ -48,15 +49,14 @@ class Beginning:
     def _serve(self) -> None:
         try:
             with run_context(App.find(self.repo, environ={}), lambda task, words: None, later=True) as context:
-                loop, prepare = Loop(context, show=lambda *_: None, stays=True, works=False), context.prepare
+                loop = Loop(context, show=lambda *_: None, stays=True, works=False)
 
-                def later() -> None:
+                def later(context: RunContext) -> None:
                     assert self.go.wait(120)
                     self._before()
-                    prepare()
+                    prepare(context)
 
-                context.prepare = later
-                with serving(context, loop, prepares=True):
+                with serving(context, loop, prepare=later):
                     self.over.wait(120)
         except OSError as error:
             self.error = error

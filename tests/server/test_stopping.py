@@ -17,6 +17,7 @@ from kit.decisions import journal
 from kit.git import git
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, sound, state
+from kit.roots import short_run
 from kit.server import Server, served
 from kit.waiting import wait_for
 
@@ -86,7 +87,7 @@ def test_a_stopped_task_is_forked_and_continues_on_resume(server: Server) -> Non
 def test_a_task_parked_for_another_reason_is_not_resumed(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "a", "write a.txt one")
-    with App.find(repo, environ={}).session() as session:
+    with short_run(App.find(repo, environ={})) as session:
         flag = {"task": "a", "parked": "task_land_parked: nobody knows"}
         session.ledger.append(session.ledger.epoch, [Record("task_flagged", flag)])
     with served(repo) as server:

@@ -90,6 +90,9 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
         yield from (("", f"{problem.file}:{problem.line}: {problem.message}") for problem in self.problems)
 
 
+NOTHING_NEW = SyncReport(added=[], edited=[], cancelled=[], put_back=[], problems=[])
+
+
 def take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport:
     """Journals every change of the backlog's files. Afterwards the journal knows each usable file as it is."""
     put_back = put_back_open(ledger, backlog, blobs)

@@ -32,7 +32,7 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
     from holdfast.orchestrator.loop import Loop
     from holdfast.server.observability.tracing import missing
     from holdfast.server.serving import serving
-    from holdfast.wiring import run_context
+    from holdfast.wiring import prepare, run_context
 
     gc.freeze()
     gc.enable()
@@ -42,7 +42,7 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
         run_context(app, shown.note, take_over=take_over, later=True) as context,
     ):
         loop = Loop(context, show=shown.show, stays=True, works=False)
-        with serving(context, loop, prepares=True) as api, stopping(loop):
+        with serving(context, loop, prepare=prepare) as api, stopping(loop):
             shown.note("", f"serving {api.url}; look with `holdfast dashboard`")
             if words := missing():
                 shown.note("", words)

@@ -43,7 +43,7 @@ def cancel_with(decision: DecisionContext, task: Task, reason: Reason, cause: st
 
 def finish_chains(decision: DecisionContext) -> list[DecidedNow]:
     """Cancels all that is due; returns the tasks, in the order in which they were cancelled."""
-    board = decision.context.board if decision.context is not None else _board(decision)
+    board = decision.board
     cancelled: list[DecidedNow] = []
     while aborts := _due(decision, board):
         for abort in aborts:
@@ -60,10 +60,3 @@ def _due(decision: DecisionContext, board: Board) -> list[Abort]:
         due = board.graph.due_cancels()
     # What is being landed right now is left to the loop, which sees its end.
     return [each for each in due if not (decision.is_busy and decision.task(each.task).state is TaskState.DONE)]
-
-
-def _board(decision: DecisionContext) -> Board:
-    """A short session has none of its own."""
-    board = Board(decision.ledger, decision.backlog, decision.blobs, decision.config)
-    board.take_in()
-    return board

@@ -22,6 +22,7 @@ from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
 from holdfast.domain.task_record import Task
+from holdfast.engine.board import Board
 from holdfast.engine.context import RunContext
 from holdfast.errors import (
     DecisionRefused,
@@ -75,7 +76,7 @@ class DecisionContext:
     layout: Layout
     config: Config
     ledger: Ledger
-    backlog: BacklogFolder
+    board: Board
     blobs: Blobs
     clock: Callable[[], float]
     key: str
@@ -93,6 +94,7 @@ class DecisionContext:
         context: RunContext,
         key: str,
         *,
+        works: bool = True,
         is_run: bool = False,
         is_busy: bool = False,
         by: str = "",
@@ -105,18 +107,22 @@ class DecisionContext:
             layout=context.layout,
             config=context.config,
             ledger=context.ledger,
-            backlog=board.backlog,
+            board=board,
             blobs=context.blobs,
             clock=context.clock,
             key=key,
             problems=board.problems,
-            context=context,
+            context=context if works else None,
             is_run=is_run,
             is_busy=is_busy,
             by=by or identity.user(),
             kind=kind,
             actor=actor,
         )
+
+    @property
+    def backlog(self) -> BacklogFolder:
+        return self.board.backlog
 
     @property
     def tasks(self) -> Mapping[str, Task]:

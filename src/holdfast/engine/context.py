@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.backlog.sync import SyncReport
+from holdfast.backlog.sync import NOTHING_NEW, SyncReport
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO, ReplayCompleted
@@ -19,12 +19,15 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.landing_thread import LandingThread
+from holdfast.engine.recover import Closed
 from holdfast.engine.silence import Silence
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
 from holdfast.errors import DefinitionLost
 from holdfast.layout import Layout
-from holdfast.ports import Agent, Effects, Ledger
+from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
+from holdfast.storage.audit.from_journal import Auditor
+from holdfast.storage.audit.noted import note_log
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
@@ -57,19 +60,18 @@ class RunContext:
     missing_sandbox: Callable[[str], str]
     # What `sandbox: auto` is on this machine; other words stand for themselves.
     resolve_sandbox: Callable[[str], str]
-    # Tasks whose landing is not on its branch any more, each with what to type.
-    lost: Mapping[str, str]
     clock: Callable[[], float]
+    auditor: Auditor
     note: Note = field(default=_say_nothing)
+    # Tasks whose landing is not on its branch any more, each with what to type.
+    lost: Mapping[str, str] = field(default_factory=dict)
+    # What was taken in of the backlog's files when this began.
+    intake: SyncReport = field(default=NOTHING_NEW)
+    # What became of the intents that a crash had left open.
+    closed: Sequence[Closed] = ()
     # What recovery did before this began, and how long that took.
     recovered: ReplayCompleted = field(default=ReplayCompleted())
     recovery_s: float = 0.0
-    # Takes in the files and recovers; nothing may be started, verified or landed before.
-    prepare: Callable[[], None] = field(default=lambda: None)
-    # Puts on record what the journal does not know: who was let in, and who was not.
-    put_on_record: Callable[[str, dict[str, Any]], None] = field(default=lambda event, details: None)
-    # Seals the audit log where that was not done for a day.
-    seal_daily: Callable[[], None] = field(default=lambda: None)
     # Where there is no sandbox and nobody has said so: what people must know.
     unconfined: str = ""
 
@@ -101,6 +103,15 @@ class RunContext:
     @property
     def ledger(self) -> Ledger:
         return self.board.ledger
+
+    @property
+    def backlog(self) -> BacklogFolder:
+        return self.board.backlog
+
+    def seal_daily(self) -> None:
+        """Seals the audit log where that was not done for a day, and has the journal note it."""
+        if self.auditor.seal_daily():
+            note_log(self.layout, self.ledger)
 
     def sandbox_of(self, made: Definition) -> str:
         return self.resolve_sandbox(made.sandbox or self.config.sandbox)

@@ -98,7 +98,7 @@ class Api:
         """
 
         def work(loop: Loop) -> list[str]:
-            self.context.put_on_record(event, details)
+            self.context.auditor.record(event, details)
             return []
 
         self.loop.ask(work)
@@ -121,7 +121,7 @@ class Api:
 
     def record_denials(self) -> None:
         """Once nobody asks any more, in the loop's thread: it takes no work now."""
-        self._denied.end(self.context.put_on_record)
+        self._denied.end(self.context.auditor.record)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import ssl
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +72,10 @@ def make_page(layout: Layout, address: Address) -> Path:
 
 
 @contextlib.contextmanager
-def serving(context: RunContext, loop: Loop, *, prepares: bool = False) -> Iterator[Api]:
+def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], None] | None = None) -> Iterator[Api]:
     """Serves while here. On the way out what was asked is answered, and followers are let go.
 
-    `prepares`: files are taken in and recovery runs while it serves already; what cannot be answered before waits.
+    `prepare`: takes in files and recovers while it serves already; what cannot be answered before that waits.
     """
     settings = context.config.server
     listening = listen(settings, _last_port(context.layout))
@@ -108,8 +108,8 @@ def serving(context: RunContext, loop: Loop, *, prepares: bool = False) -> Itera
         _announce(api, url, port)
         for path in (context.layout.server, context.layout.server_page):
             ending.callback(disk.unlink, path, missing_ok=True)
-        if prepares:
-            context.prepare()
+        if prepare is not None:
+            prepare(context)
         api.prepared.set_result(None)
         api.metrics.count_recovery()
         yield api
@@ -138,7 +138,7 @@ def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
     """How an agent reaches us: where, and with a token that is worth something for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
     # We are in the loop's thread: it is on record before anybody has it.
-    api.context.put_on_record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
+    api.context.auditor.record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
     return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
 
 

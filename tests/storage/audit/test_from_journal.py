@@ -22,6 +22,7 @@ from holdfast.storage.audit.verify import AuditRecord as AuditRecord
 from holdfast.storage.audit.verify import read
 from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
+from holdfast.wiring import owned
 from kit.program import begin, holdfast, type_in
 from kit.project import add, layout
 from kit.waiting import wait_for
@@ -166,10 +167,10 @@ def test_an_owner_whose_lock_file_is_gone_writes_nothing_beside_another(
     monkeypatch.setenv("HOME", str(repo.parent))
     said: list[str] = []
     with contextlib.ExitStack() as first:
-        _, ledger, auditor = first.enter_context(App.find(repo).owned(say=said.append))
+        _, ledger, auditor = first.enter_context(owned(App.find(repo), say=said.append))
         ledger.append(ledger.epoch, [Record("task_added", {"task": "a", "definition": "0" * 64})])
         layout(repo).lock.unlink()
-        with App.find(repo).owned() as (_, second, _):
+        with owned(App.find(repo)) as (_, second, _):
             assert second.epoch == ledger.epoch + 1
         kept = {path: path.read_bytes() for path in layout(repo).root.rglob("*") if path.is_file()}
         with pytest.raises(StaleEpoch):

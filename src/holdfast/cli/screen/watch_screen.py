@@ -171,16 +171,18 @@ class Watcher:
     def _decide(self, kind: str, params: dict[str, Any]) -> None:
         self._message = "It is being done …"
 
-        def decide() -> None:
+        def carry_out() -> None:
+            from holdfast.wiring import decide
+
             said: list[str] = []
             try:
-                answer = self._app.decide(kind, params, said.append)
+                answer = decide(self._app, kind, params, said.append)
                 said += [f"{each.id}: {each.note or each.state}" for each in answer.tasks]
             except (HoldfastError, OSError) as error:
                 said = [str(error)]
             self._message, self._decision = plain("; ".join(said)), None
 
-        self._decision = threading.Thread(target=decide, name=f"watch-{kind}", daemon=True)
+        self._decision = threading.Thread(target=carry_out, name=f"watch-{kind}", daemon=True)
         self._decision.start()
 
     # -- painting -----------------------------------------------------------------------------------------------------

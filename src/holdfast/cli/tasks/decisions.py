@@ -227,7 +227,9 @@ def _spare(app: App, task: str) -> str:
 
 
 def _decide(ctx: click.Context, kind: str, app: App | None = None, /, **params: Any) -> Answer:
-    return (app or find_app(ctx)).decide(kind, params, lambda line: click.echo(plain(line), err=True))
+    from holdfast.wiring import decide
+
+    return decide(app or find_app(ctx), kind, params, lambda line: click.echo(plain(line), err=True))
 
 
 def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> None:
@@ -244,7 +246,9 @@ def _print_answer(answer: Answer, as_json: bool) -> None:
 
 def _accept_journal(app: App, as_json: bool) -> None:
     moved: list[str] = []
-    found = app.accept_journal(moved.append)
+    from holdfast.wiring import accept_journal
+
+    found = accept_journal(app, moved.append)
     if as_json:
         print_json({"witnesses": found, "told": moved})
         return
@@ -258,7 +262,9 @@ def _accept_journal(app: App, as_json: bool) -> None:
 
 def _accept_audit_loss(app: App, as_json: bool) -> None:
     said: list[str] = []
-    app.accept_audit_loss(said.append)
+    from holdfast.wiring import accept_audit_loss
+
+    accept_audit_loss(app, said.append)
     if as_json:
         print_json({"told": said})
         return

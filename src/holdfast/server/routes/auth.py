@@ -64,7 +64,7 @@ def revoke(api: Api) -> Any:
     def function(decision: DecisionContext, ask: Ask) -> Revoked:
         role = ask.body.role
         # On record first, and synced: what is answered here can be relied on, also after a crash.
-        api.context.put_on_record("tokens_revoked", {"role": role, "by": ask.principal.name})
+        api.context.auditor.record("tokens_revoked", {"role": role, "by": ask.principal.name})
         api.tokens.revoke(role)
         api.logs.register(api.tokens.of_role(role))
         api.logs.register(api.tokens.key(role))

@@ -1,0 +1,17 @@
+"""Owning a data root for a moment, as a decision does where nobody runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from holdfast.app import App
+from holdfast.engine.context import RunContext
+from holdfast.wiring import PATIENCE_S, run_context
+
+
+def short_run(
+    app: App, *, say: Callable[[str], None] = lambda line: None, patience_s: float = PATIENCE_S
+) -> contextlib.AbstractContextManager[RunContext]:
+    """A short run: what people did to the files is taken in, what a crash left is closed, and nothing is started."""
+    return run_context(app, lambda task, text: say(text), patience_s=patience_s, works=False)
