@@ -397,14 +397,16 @@ def test_a_new_settings_file_says_the_defaults(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_read_by_something() -> None:
-    source = Path(config.__file__).parent.parent
-    files = [path for path in source.rglob("*.py") if path.name not in ("settings.py", "new_file.py")]
-    read = {
-        node.attr for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)
-    }
-    # The names of these two sections' keys are put together from parts, or handed on as they are.
-    by_name = [key for key in KEYS if not key.startswith(("budgets.", "ledgers."))]
-    assert [key for key in by_name if key.rpartition(".")[2] not in read] == []
+    """By an attribute or by a name in a string, outside of the settings' own modules."""
+    source = Path(config.__file__).parent
+    files = [path for path in source.parent.rglob("*.py") if path.name not in ("settings.py", "new_file.py")]
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    read |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = [*KEYS, *(f"{entry}.{key}" for entry, keys in ENTRY_KEYS.items() for key in keys)]
+    # The names of the budgets are put together from what is counted and for whom.
+    by_name = [name for name in names if not name.startswith("budgets.")]
+    assert [name for name in by_name if name.rpartition(".")[2] not in read] == []
 
 
 def test_the_defaults_are_allowed_by_the_rules() -> None:
