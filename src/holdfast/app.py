@@ -52,7 +52,7 @@ PATIENCE_S, LOCK_POLL_S = 5.0, 0.02
 
 
 class View(msgspec.Struct, frozen=True):
-    """The data root as it is on disk, for who only looks."""
+    """The data root as it is on disk, for read-only commands."""
 
     layout: Layout
     state: State
@@ -131,7 +131,7 @@ class App:
         raise NotInitialised(path=layout.format_file if layout.root.exists() else layout.root, repo=self.repo)
 
     def expect_own(self) -> None:
-        """Refuses the data root of another repository, for who writes there without a session."""
+        """Refuses the data root of another repository, for writers without a session."""
         expect_repository(self.layout, self.repo)
 
 

@@ -26,9 +26,9 @@ from holdfast.storage.journal.pages import Cursor, Page, WantedPage
 
 
 class Observer(Protocol):
-    """Follows the journal. `ledgers/observers.py:ORDER` has the name of each, its place and when it is told.
+    """Follows the journal. `ledgers/observers.py:ORDER` has the name of each, its place and when it gets entries.
 
-    `cursor` is the last entry that it has, None where it keeps nothing and is told of what comes from now on.
+    `cursor` is the last entry that it has; None where it keeps nothing and gets entries from now on.
     """
 
     @property
@@ -56,7 +56,7 @@ class LedgerReader(Protocol):
 
 
 class Ledger(LedgerReader, Protocol):
-    """Where decisions are written and tasks are handed out. Whoever returned from a call has it on stable storage.
+    """Writes decisions and hands out tasks. When a call returns, its work is on stable storage.
 
     `epoch` is the owner's: an append that names another is refused, so that an owner that was replaced while it slept
     can change nothing any more.

@@ -143,7 +143,7 @@ def test_a_task_that_waits_for_one_that_failed_says_so(state: TaskState) -> None
     }
     assert graph.reasons_to_wait("second", 0.0) == [
         f"it depends on first, which is {state}: {ways[state]}",
-        "it depends on gone, which there is not",
+        "it depends on gone, which does not exist",
     ]
 
 

@@ -3,9 +3,9 @@
 The folder a file stands in is a projection; the file is the truth for its definition. So a file is never overwritten by
 another task's, a change counts only against the content it was made from, and a move puts the new file down, durable,
 before it removes the old one. A crash between leaves both: the same words outside our block, in two folders. `scan`
-tells such a pair (`moved`) from a duplicate, and whoever knows the journal says with `settle` which one stays.
+tells such a pair (`moved`) from a duplicate, and the caller, who knows the journal, says with `settle` which one stays.
 
-Whoever writes here holds `runtime/backlog.lock` from reading to writing: of our own commands none undoes another's.
+Our writers hold `runtime/backlog.lock` from reading to writing, so that no command of ours undoes another's.
 Not guarded: an editor that writes into the very file that is being moved, in the moment between its last reading and
 its removal. One that saves by renaming loses nothing: its file stands beside the moved one, and is reported.
 """
@@ -56,7 +56,7 @@ from holdfast.storage.journal.lock import flock_within
 # Beyond so many the notes are dropped: a change of our own is then looked at like any other.
 OWN_MAX = 50_000
 
-# No file has it: whoever compares looks at the file again.
+# No file has this stamp, so a comparison reads the file again.
 NO_STAMP: Stamp = (0, 0, 0, 0)
 
 BLOCK_OF = {"claimed": "claim", "closed": "result", "failed": "error"}
@@ -72,7 +72,7 @@ class Backlog:
         self._lock = Layout(folder.parent).backlog_lock
         self._scanner = Scanner(folder)
         self._recalled: dict[str, ScannedFile] = {}
-        # What we have written and removed, so that whoever watches the folder can tell our changes from people's.
+        # What we have written and removed, so that the watcher of the folder can tell our changes from people's.
         self._own: dict[str, Stamp | None] = {}
 
     def recall(self, memory: Path) -> dict[str, FoundFile]:
@@ -306,7 +306,7 @@ def _free_name(place: Path, source: FoundFile) -> Path:
 
 def _text_with(found: FoundFile, text: bytes, key: str | None, block: Mapping[str, Any] | None) -> bytes:
     """The file with this block, once it is certain that all else is, and says, the same."""
-    # Loads the reader of YAML, which those who only look do without.
+    # Loads the reader of YAML, which read-only commands do without.
     from holdfast.backlog.yaml_blocks import with_block, without_blocks
 
     edited = with_block(text, key, block)

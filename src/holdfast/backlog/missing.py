@@ -79,7 +79,7 @@ def carried_off(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mappin
 
 
 def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Gone:
-    # Asks git, which those who only look do without.
+    # Asks git, which read-only commands do without.
     from holdfast.git.repository import Gone, find_gone
 
     if not backlog.folder.is_dir():
@@ -114,7 +114,7 @@ def _problem(name: str, told: str) -> FileProblem:
 
 
 def absent(tasks: Mapping[str, Task], scan: BacklogScan) -> list[FileProblem]:
-    """Every open task without a file, for who only looks and does not wait for git."""
+    """Every open task without a file, for read-only callers that do not wait for git."""
     told = (
         "there is no file of this task: `holdfast check` tells whether it is away, or deleted, which cancels the task"
     )

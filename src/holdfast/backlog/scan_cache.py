@@ -1,8 +1,8 @@
-"""The backlog read with the help of what an earlier process read: an unchanged file costs a stat, not a parse.
+"""Reads the backlog with a cache of earlier reads: an unchanged file costs a stat, not a parse.
 
-What was read is kept in one file of the cache folder. It is a projection: missing, damaged or of another version, it is
-passed over, and each file in it counts only under the stamp that it was read with. Who only looks keeps what it learns
-at once; who owns the data root, at its start and at its end.
+The cache is one file of the cache folder. It is a projection: missing, damaged or of another version, it is ignored, and
+each file in it counts only under the stamp that it was read with. A read-only command writes it at once; the owner of the
+data root, at its start and at its end.
 """
 
 from __future__ import annotations

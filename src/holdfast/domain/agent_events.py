@@ -83,7 +83,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 class Unfit(msgspec.Struct, frozen=True, tag="refused"):
-    """What the agent said, and what cannot be taken as it stands. For those who look on."""
+    """An output of the agent that could not be used as an event. For observers."""
 
     detail: str
 

@@ -51,6 +51,6 @@ def intend(task: Task, spawn: SpawnIntended, moment: float) -> None:
 
 
 def end_attempt(task: Task, one: Past) -> None:
-    """An attempt that was gone on with ends once more, and counts once."""
+    """An attempt that was continued ends once more, and counts once."""
     kept = [each for each in task.past if each.attempt != one.attempt]
     task.past = (*kept[1 - PAST_MAX :], one)

@@ -14,7 +14,7 @@ _NAME_CHARS_MAX = 200
 class Can(msgspec.Struct, frozen=True):
     """What an agent can do.
 
-    `resume`: a conversation can be gone on with by its id; otherwise its history is told in the prompt.
+    `resume`: a conversation can be resumed by its id; otherwise the prompt has its history.
     `cost`: "reported" by the agent, "estimated" from its tokens, or empty where it tells neither.
     """
 
@@ -36,7 +36,7 @@ class Modes(msgspec.Struct, frozen=True):
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """What a CLI may do unasked: the mode of the settings, and the arguments by which it is told."""
+    """What a CLI may do without asking: the mode of the settings, and its arguments."""
 
     mode: str
     flags: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     worktree that are never part of a snapshot.
     `prices`: of models, in place of those that are known, as in agents/common/prices.py.
     `audit_key`: the file of the audit key where the settings name one, which a confined agent must not see.
-    `intent`: the entry that the start was intended with. That names the order, so it is told to the runner beside it.
+    `intent`: the entry that the start was intended with. It names the order, so the runner gets it separately.
     """
 
     task: str

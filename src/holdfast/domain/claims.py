@@ -1,6 +1,6 @@
 """A claim, from the question to its consequences.
 
-Whoever asks for a task is told why it cannot be had (`refusal`), or gets the right to work on one attempt of it: the
+A request for a task is refused with a reason (`refusal`), or gets the right to work on one attempt of it: the
 attempt that the task was in, where that continues, or else a new one (`attempt_of`). The ledger journals `task_claimed`
 (`facts_of`), and the fold changes the task (`fold_claim`). A token tells the claims of one attempt apart (`token_of`).
 """

@@ -109,7 +109,7 @@ class TasksFiled(msgspec.Struct, frozen=True):
 
 
 class TaskProgressed(msgspec.Struct, frozen=True):
-    """What whoever works on a task says of it meanwhile."""
+    """A worker's report about its task meanwhile."""
 
     task: str
     attempt: str
@@ -139,10 +139,10 @@ class TaskMoved(msgspec.Struct, frozen=True):
     """A move of the task's state machine. `outcome` is what its file shows: the result or the error.
 
     `candidate` is the commit that an attempt made, `session` the agent's own name for its conversation, `feedback` the
-    blob with what the agent is told when it is woken. `again`: of a failure, that another attempt follows by itself.
+    blob with the agent's feedback when it is resumed. `again`: of a failure, that another attempt follows by itself.
     `rest` is what the start has spent after its last turn. A claim says with which `model`, and `why` this agent;
     `remote`, that the worker is none of ours, and holds it through the API. `forget`: the conversation that the task
-    had cannot be gone on with, and the next start begins another. `tree` is the commit of the snapshot that the next
+    had cannot be resumed, and the next start begins another. `tree` is the commit of the snapshot that the next
     start of the attempt goes on with, where that is another than its last turn's.
     A claim also names the `endpoint` at which its agent finds its model, where that is known. Of work that is given
     back because the agent cannot be used for now, `until` is when it is tried again.

@@ -1,4 +1,4 @@
-"""What is wrong with a task file, and where. Apart from the reader of YAML, which those who only look do not load."""
+"""A problem of a task file, with its place. Apart from the reader of YAML, which read-only commands do not load."""
 
 from __future__ import annotations
 

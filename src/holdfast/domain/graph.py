@@ -217,7 +217,7 @@ class Graph:
     def due_cancels(self) -> list[Abort]:
         """What to cancel because of what became of other tasks, depth-first.
 
-        Each task stands before its own subtasks, and these before its siblings: whoever works on a task may add more
+        Each task stands before its own subtasks, and these before its siblings: an agent at work may add more
         subtasks until it is ended.
         """
         found: dict[str, Abort] = {}
@@ -273,7 +273,7 @@ class Graph:
         """Why a task waits for a dependency, and what to type where waiting alone does not help."""
         other = self._nodes.get(name)
         if other is None:
-            return f"it depends on {name}, which there is not"
+            return f"it depends on {name}, which does not exist"
         if other.is_hopeless:
             then = "it is cancelled, too" if node.cancels else _way_out(node.id, other)
             return f"it depends on {name}, which is {other.state}: {then}"

@@ -20,7 +20,7 @@ from holdfast.domain.task import TaskEvent
 if TYPE_CHECKING:
     from holdfast.domain.task_record import Task
 
-# Reasons for which work is given back because the agent cannot be used for now, and how that is told.
+# Reasons for which work is given back because the agent cannot be used now, and their words.
 PAUSES: dict[str, str] = {
     Reason.UNREACHABLE: "is unreachable",
     Reason.RATE_LIMITED: "is over its rate limit",

@@ -1,6 +1,6 @@
 """Paths that no candidate may change: where Holdfast looks for its settings and its data root.
 
-Whoever writes there decides what the next run starts, outside of every sandbox. Names count alike whatever their case,
+A writer there decides what the next run starts, outside of every sandbox. Names count alike whatever their case,
 and with or without characters that nobody sees: some filesystems take them for the same.
 """
 

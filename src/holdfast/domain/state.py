@@ -71,7 +71,7 @@ class State:
     """Fold every entry in with `apply`, in order. `version` changes whenever the same entries would give another.
 
     `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970. Both grow with each
-    turn, so they are counted in place, and made into records for who asks. `outages`: agents that cannot be used now.
+    turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
     version = 15

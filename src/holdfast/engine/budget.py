@@ -28,7 +28,7 @@ _ALIKE = 1e-9
 class BudgetRefusal(msgspec.Struct, frozen=True):
     """Why nothing is started. `until`: when it can be otherwise; None: not by waiting for a time.
 
-    `reserved`: it is not used up, but set aside for agents at work; whoever ends may give some back.
+    `reserved`: it is not used up, but set aside for agents at work; an agent that ends may give some back.
     """
 
     reason: str

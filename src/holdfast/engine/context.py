@@ -45,7 +45,7 @@ def _say_nothing(task: str, text: str) -> None:
 
 @dataclass(kw_only=True)
 class RunContext:
-    """`note` tells whoever watches what happens, as a task and a sentence; nothing depends on it."""
+    """`note` reports events to observers, as a task and a sentence; nothing depends on it."""
 
     repo: Path
     layout: Layout
@@ -92,7 +92,7 @@ class RunContext:
 
     @functools.cached_property
     def branch(self) -> str:
-        """Where work lands, for the whole run: whoever checks out another branch meanwhile does not move it."""
+        """The target branch, fixed for the whole run: checking out another branch meanwhile does not change it."""
         return merges.target_branch(self.repo, self.config)
 
     @functools.cached_property
@@ -132,7 +132,7 @@ class RunContext:
         return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
 
     def pause(self, task: Task, event: TaskEvent, reason: str, cause: str, not_before: float, **more: Any) -> None:
-        """Gives the task back, to be gone on with in the same attempt at that time; 0: at once. Costs no attempt.
+        """Gives the task back, to continue in the same attempt at that time; 0: at once. Costs no attempt.
 
         `cause` is a sentence that is shown while the task is paused. The pause is on disk before the task is open.
         """

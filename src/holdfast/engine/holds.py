@@ -40,7 +40,7 @@ class TaskHold(msgspec.Struct, frozen=True):
 
 
 class TaskHolds(dict[str, TaskHold]):
-    """By task. `note` tells whoever watches; what was said of a task already is not said again."""
+    """Holds by task. Calls `note` for observers; the same sentence about a task is not repeated."""
 
     def __init__(self, note: Callable[[str, str], None], clock: Callable[[], float]) -> None:
         self._note, self._clock = note, clock

@@ -165,7 +165,7 @@ def land_again(context: RunContext, task: Task) -> verify.GateVerdict | None:
 
 
 def see_to_lost(context: RunContext) -> None:
-    """Settles landings that were rewritten, and lands again those that nobody meant to undo; the rest is told once."""
+    """Settles rewritten landings, and lands again those that were undone by accident; notes the rest once."""
     lost, tasks = (
         settle_rewritten(context.repo, context.ledger, context.layout, context.note),
         context.ledger.state.tasks,

@@ -29,7 +29,7 @@ def find(layout: Layout) -> list[Path]:
 
 def remove(layout: Layout) -> None:
     for files in _marked(layout):
-        # What cannot be removed is told by `check`.
+        # `check` reports what cannot be removed.
         with contextlib.suppress(HoldfastError), _over(files) as is_over:
             if is_over:
                 if os.path.lexists(files.agent):

@@ -1,4 +1,4 @@
-"""Outages as the engine uses them: who cannot be used for now, how long a pause lasts, and how it is told."""
+"""Outages for the engine: which agents cannot be used now, how long a pause lasts, and its sentence."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from holdfast.storage.records import attempt_folder
 from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges
 
-# How much of an agent's output is looked at for its last words, and how much of a line is told.
+# How much of an agent's output is read for its last lines, and how much of a line is shown.
 TAIL_BYTES, LINE_CHARS_MAX, LINES_TOLD = 4096, 300, 3
 # What a runner says where the agent itself gave no reason.
 _WITHOUT_REASON = (
@@ -81,7 +81,7 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
         case Ending.LIMIT:
             _limit(context, task, ended)
         case Ending.OVER_LIMIT:
-            # No fault of the machine that passes: the next attempt is told, and begins with the last turn.
+            # Not a passing fault of the machine: the next attempt gets it as feedback, and begins with the last turn.
             why, said = Reason.OVER_LIMIT, f"Your work was cut short. {ended.detail}"
             more = _end_of(context, task, ended)
             context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, feedback=said, **more)
@@ -110,7 +110,7 @@ def _is_lost(context: RunContext, task: Task, ended: Exit) -> bool:
 
 def _begin_anew(context: RunContext, task: Task, ended: Exit) -> None:
     """The next start begins another conversation. The first time in an attempt, that is no fault of the attempt's."""
-    detail = f"The conversation {task.session} was lost: it could not be gone on with. {ended.detail.rstrip('.')}."
+    detail = f"The conversation {task.session} was lost: it could not be resumed. {ended.detail.rstrip('.')}."
     if lines := _last_lines(context.layout.attempt_files(task.attempt), ended.start):
         detail += f' Its last words: "{lines[-1]}".' if lines[-1] not in detail else ""
     more: dict[str, Any] = {**_end_of(context, task, ended), "session": "", "forget": True}
@@ -119,7 +119,7 @@ def _begin_anew(context: RunContext, task: Task, ended: Exit) -> None:
         return
     outcome = {"kind": "conversation_lost", "detail": detail, "attempt": task.attempt}
     context.move(task, TaskEvent.REQUEUE, Reason.CONVERSATION_LOST, outcome=outcome, **more)
-    context.note(task.id, f"{detail} {task.attempt} begins another one, and is told what was done so far.")
+    context.note(task.id, f"{detail} {task.attempt} begins another one, with the history in its prompt.")
 
 
 def _with_last_lines(context: RunContext, task: Task, ended: Exit) -> str:
@@ -199,7 +199,7 @@ def _last_words(context: RunContext, attempt: str) -> str:
 def _save(context: RunContext, task: Task) -> str:
     """Saves an orphan's tree as it was found; returns its commit where the next start has to go on with it.
 
-    Once: a tree that descends from what the attempt went on with was saved by whoever died before saying so.
+    Once: a tree that descends from the attempt's base was saved by a process that died before it journalled it.
     """
     if not context.worktrees.mend(task.id, task.base):
         return ""

@@ -50,7 +50,7 @@ class Orphan(msgspec.Struct, frozen=True, tag=True):
 
 
 class Continue(msgspec.Struct, frozen=True, tag=True):
-    """An orphan, to be gone on with or given up."""
+    """An orphan, to be continued or given up."""
 
     task: str
 
@@ -85,7 +85,7 @@ class StartTask(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lapse(msgspec.Struct, frozen=True, tag=True):
-    """Whoever holds it through the API has given no sign of life in time: it is open again."""
+    """The remote worker gave no sign of life in time: the task is open again."""
 
     task: str
 
@@ -156,7 +156,7 @@ def _step(task: Task, observation: Observation | None, config: Config) -> Comman
             return Begin(task.id)
         case TaskState.IN_PROGRESS if observation is not None:
             return _progress(task, observation, config)
-        # What a person has stopped is opened all the same: it stays parked, and can be put back or gone on with.
+        # A task that a person has stopped is opened all the same: it stays parked, and can be put back or resumed.
         case TaskState.ORPHANED if not task.parked or task.parked == STOPPED:
             return Continue(task.id)
         case TaskState.FAILED if task.again and not task.parked:

@@ -1,7 +1,7 @@
-"""What an agent is told: the task, how it will be judged, where it may work, and what became of it so far.
+"""Writes an agent's prompt: the task, how it will be judged, where it may work, and its history.
 
 The words are a template, `config/prompt.md` in the data root where there is one. An agent that can resume its
-conversation knows what it did, but perhaps not its last turn; for one that cannot, its history is told from
+conversation knows what it did, but perhaps not its last turn; for one that cannot, its history is added from
 `traces.jsonl`.
 """
 
@@ -179,7 +179,7 @@ def _line(check: Check) -> str:
 
 
 def _files(made: Definition) -> list[str]:
-    """`context: {files: […]}` names files of the repository; all else of it is told as it is."""
+    """`context: {files: […]}` names files of the repository; the rest is passed as it is."""
     files = made.context.get("files", ()) if isinstance(made.context, dict) else ()
     return [str(each) for each in files] if isinstance(files, list | tuple) else [str(files)]
 

@@ -3,7 +3,7 @@
 For each intent that an earlier run left open, its effect is asked what the world shows:
 
 - it happened: `_confirmed`, at any age;
-- otherwise, older than `replay_age_max_s`: `_abandoned`, and the operator is told;
+- otherwise, older than `replay_age_max_s`: `_abandoned`, and the operator gets a note;
 - it did not happen: `_failed` with the reason `not_started`, and the loop plans anew;
 - it cannot be told: `_parked`, until `holdfast resolve` says.
 

@@ -1,4 +1,4 @@
-"""How long runners have given no sign of life, and tasks have waited for their subtasks, by the clock of who looks.
+"""Measures how long runners have given no sign of life, and tasks have waited for subtasks, by the observer's clock.
 
 What a runner shows is that its last sign is another one than before; since when it has been the same, is counted here.
 So nobody is silent before a whole interval has passed under our eyes: not who was continued a day after its last sign,

@@ -34,7 +34,7 @@ class Spawn:
         self._layout = layout
         self._runner = runner
         self._environ = environ
-        # What an agent is told of the way back to us, by its attempt.
+        # Variables with the way back to us, by attempt.
         self.told: Callable[[str], Mapping[str, str]] = lambda attempt: {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 

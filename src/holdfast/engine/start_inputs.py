@@ -1,4 +1,4 @@
-"""What the next start of a task finds and is told: for the start itself, and for who only wants to see it.
+"""Builds the tree and the prompt of a task's next start. `holdfast prompt` uses it read-only.
 
 Nothing is changed but that git learns new objects: the worktree is made ready by the start alone.
 """

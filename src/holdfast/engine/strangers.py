@@ -20,7 +20,7 @@ GRACE_S = 5.0
 
 
 def clear(layout: Layout, attempt: str, start: int, intent: str, reason: str, repo: Path | None = None) -> list[Path]:
-    """What is in the way of a start and is not of this intent is moved; whoever works there is ended first. Returns
+    """Moves files in the way of a start that belong to another intent; ends the processes there first. Returns
     where each is now. With `repo`, its snapshots lose their names."""
     files = layout.attempt_files(attempt)
     if not attempt_folder.strangers(files, start, intent):

@@ -1,4 +1,4 @@
-"""The observers of a ledger: which there are, in which order, and when each is told of an entry."""
+"""The observers of a ledger: their names, their order, and when each gets an entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of the work, a line for each sitting, task and turn: for who counts, and reads files rather than an API.
+"""Metric files: a line for each sitting, task and turn, for users who analyse files instead of calling the API.
 
     sessions.jsonl              each sitting of an agent, when it ends
     metrics/tasks.jsonl         each task, when it comes to its end, and when it lands once more
@@ -6,7 +6,7 @@
     metrics/position.json       how far these have followed the journal
 
 They are projections. A line is made from one journal entry and the state right behind it, and names that entry by
-`run` and `seq`: so none is missing or doubled, whoever was killed between the journal and here. Whoever owns the data
+`run` and `seq`: so none is missing or doubled after a kill between the journal and here. The owner of the data
 root begins with what is missing: the position says where that is, and the lines behind it what is there already. Where
 a ledger is gone, it is made anew from the whole journal.
 
@@ -147,7 +147,7 @@ def _places(ledger: LineLedger, cursor: int) -> Iterator[Place]:
 
 
 class MetricFiles:
-    """Writes the files for the owner of a data root. `say` is told once when it cannot."""
+    """Writes the files for the owner of a data root. Calls `say` once when it cannot."""
 
     name = "metric_files"
 

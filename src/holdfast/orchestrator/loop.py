@@ -274,7 +274,7 @@ class Loop:
             self.holds.hold(command.task, str(error), soon=self.holds.failures[command.task] < FAILURES_MAX)
             return
         del self.holds.failures[command.task]
-        self.context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be gone on with: {error}")
+        self.context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be continued: {error}")
 
     def _perform(self, command: Command) -> None:
         task = self.board.task(command.task)
@@ -325,7 +325,7 @@ class Loop:
             self.holds.pause(task.id, held.reason, stays=self.stays)
         else:
             self.full = held.reason if held.for_all else ""
-            # An agent's outage is told once, and not again for each task that waits for it.
+            # An agent's outage is noted once, and not again for each task that waits for it.
             wait_s = max(held.until - self.context.clock(), 0.0) if 0.0 < held.until < math.inf else TRY_AGAIN_S
             soon = held.soon or held.until > 0.0
             self.holds.hold(task.id, held.reason, soon=soon, wait_s=wait_s, is_quiet=held.of_agent)
@@ -346,7 +346,7 @@ class Loop:
             error = ended.error
             if error is not None and (not isinstance(error, HoldfastError) or is_fatal(error)):
                 raise error
-            # What was asked for is told to who asked.
+            # The caller gets the answer to its request.
             if error is None or ended.key:
                 del self.holds.failures[ended.task]
             elif not take_foreign(self.context, self.holds, ended.task, error, stays=self.stays):

@@ -46,7 +46,7 @@ _MANAGERS = (
     Path("/run/snapd.socket"), Path("/run/libvirt/libvirt-sock"), Path("/var/lib/lxd/unix.socket"),
     Path("/var/snap/lxd/common/lxd/unix.socket"), Path("/var/lib/incus/unix.socket"),
 )  # fmt: skip
-# In the home, by pattern: whoever connects has something signed, or a container started.
+# Sockets in the home, by pattern: a client can have something signed, or a container started.
 _OF_HOME = (
     ".gnupg/S.*", ".ssh/*", ".docker/run/*.sock", ".docker/desktop/*.sock", ".colima/*.sock", ".colima/*/*.sock",
     ".lima/*/sock/*.sock", ".orbstack/run/*.sock", ".rd/*.sock", ".1password/*.sock",
@@ -92,7 +92,7 @@ def _tried(flags: Sequence[str]) -> str:
 def own_failure(code: int | None, said: bytes) -> str:
     """What bubblewrap itself could not do, by the first words of the error stream; empty where it did its part.
 
-    Whoever is inside can say the same, and is tried again like a fault of the machine: that is all that it gets by it.
+    A confined program can print the same, and is then tried again like a fault of the machine: it gains nothing else.
     """
     line = said.decode(errors="replace").partition("\n")[0].strip()
     # A program that cannot be called so is no fault of the machine.

@@ -75,7 +75,7 @@ class Group(msgspec.Struct, frozen=True):
         for folder, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError):
                 pids += map(int, Path(folder, "cgroup.procs").read_text().split())
-        # One of another pid namespace is told as 0.
+        # A process of another pid namespace is listed as 0.
         return [pid for pid in pids if pid]
 
     def end_rest(self) -> None:

@@ -51,7 +51,7 @@ def end(signs: Signs, grace_s: float, give_up_s: float | None = None) -> list[in
     asked: set[Known] = set()
     group = signs.cgroup()
     if group is not None:
-        # Whoever stands still there hears nothing, and is not woken by a signal.
+        # A frozen process does not receive signals, so none wakes it.
         group.thaw()
     # One that was just being left to us may be missed by one look, not by two.
     while found := find(signs) or (find(signs) if signs.top else []):

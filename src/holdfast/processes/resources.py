@@ -1,7 +1,7 @@
 """What the processes of one attempt may use, kept by the best means that the machine has.
 
 A control group holds memory, processes and cores for all of them together. Where there is none, each process gets what
-`setrlimit` can do, and whoever attends them looks at what they use together; so a limit may be passed for a moment.
+`setrlimit` can do, and the runner checks what they use together; so a limit may be passed for a moment.
 The size of one file is always a matter of `setrlimit`.
 """
 
@@ -76,7 +76,7 @@ class AttemptResources:
         if bounded.written_bytes_max is not None:
             _lower(resource.RLIMIT_FSIZE, bounded.written_bytes_max)
         if PIDS in self._looks and bounded.pids_max is not None:
-            # It counts all of this user's processes, whoever began them. Nobody who may do anything is held by it.
+            # It counts all processes of this user. It does not bind a privileged process.
             _lower(resource.RLIMIT_NPROC, _of_user(os.getuid()) + bounded.pids_max)
 
     def reached(self) -> LimitReached | None:

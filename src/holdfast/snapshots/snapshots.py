@@ -193,7 +193,7 @@ class WorktreeSnapshots:
         return _Saved(made.line, tree)
 
     def _keep_objects(self, saved: _Saved) -> None:
-        """Brings into the store the objects of `saved` that the last kept tree does not have, whoever wrote them."""
+        """Brings into the store the objects of `saved` that the last kept tree lacks, by any writer."""
         self._read_base()
         new = {saved.commit, saved.tree}
         found = self._shadow.run("diff-tree", "-r", "-t", "--no-renames", "-z", self._kept_tree, saved.tree)

@@ -147,7 +147,7 @@ def checked(event: events.AgentEvent, now: float) -> tuple[events.AgentEvent, st
         return _checked_spent(event)
     if isinstance(event, events.SessionBegan) and not _SESSION.fullmatch(event.id):
         # It becomes an argument of the next start.
-        return msgspec.structs.replace(event, id=""), f"The conversation cannot be gone on with by {cut(event.id)!r}."
+        return msgspec.structs.replace(event, id=""), f"The conversation cannot be resumed by {cut(event.id)!r}."
     if isinstance(event, events.RateLimited) and event.until and not now < event.until <= now + PAUSE_S_MAX:
         # Neither a number nor a time, or one in the past: then its end is unknown.
         until = now + PAUSE_S_MAX if event.until > now else 0.0

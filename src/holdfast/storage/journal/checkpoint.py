@@ -173,7 +173,7 @@ def position_of(files: Files) -> Position | None:
 def recover(chain: Chain, files: Files, new_fold: Callable[[], F], *, settle: bool = True) -> tuple[F, Recovered]:
     """Reads the journal into a fold and a pairing, from the checkpoint on where there is a good one.
 
-    Who builds on what was read settles it first; who only looks may leave the disk alone.
+    A writer that builds on what was read settles it first; a read-only caller may leave the disk alone.
 
     A checkpoint that is whole but stands on an entry that the journal does not have is not passed over: then it is the
     journal that lost something, and `JournalCorrupt` says so. So it is with a run file that stands before it.

@@ -6,9 +6,9 @@ repository whose state this is, empty until there is one. It is created last: wh
 folders are durable.
 
 The root commit tells a repository from another one that took its path, which in a shared data root is the same folder.
-It is compared where somebody is about to write, or proves something; who only looks does not wait for git.
+Writers and `check` compare it; read-only commands do not wait for git.
 
-What is wrong with a path is told before anything is changed.
+A wrong path is reported before anything is changed.
 """
 
 from __future__ import annotations

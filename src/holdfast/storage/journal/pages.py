@@ -161,7 +161,7 @@ def _archived(file: RunFile, most: int | None) -> Iterator[bytes]:
                 break
             last.append(line)
     yield from reversed(last)
-    # A part of the run, where it is long: the part before it is unpacked only for who goes on.
+    # A part of the run, where it is long: the part before it is unpacked only for callers that read on.
     if last and (oldest := _seq(last[0])):
         yield from _archived(file, oldest)
 

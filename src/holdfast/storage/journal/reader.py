@@ -60,7 +60,7 @@ class RunFile(msgspec.Struct, frozen=True):
         return archived, sys.maxsize
 
     def entries(self) -> Iterator[Entry]:
-        """The run's entries as far as they are whole, for who reads on from a place and judges nothing."""
+        """The run's entries as far as they are whole, for callers that read on from a position and judge nothing."""
         with contextlib.ExitStack() as reading:
             reading.enter_context(disk.reading(self.path))
             stream = reading.enter_context(self.open()[0])
