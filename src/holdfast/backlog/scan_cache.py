@@ -1,8 +1,8 @@
 """Reads the backlog with a cache of earlier reads: an unchanged file costs a stat, not a parse.
 
-The cache is one file of the cache folder. It is a projection: missing, damaged or of another version, it is ignored;
-each file in it counts only under the stamp that it was read with. A read-only command writes it at once; the owner of the
-data root, at its start and at its end.
+The cache is one file of the cache folder. It is a projection: missing, damaged or of another version, it is ignored.
+Each file in it counts only under the stamp that it was read with. A read-only command writes it at once; the owner of
+the data root, at its start and at its end.
 """
 
 from __future__ import annotations
