@@ -32,6 +32,7 @@ from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader, read_state
 from holdfast.storage.audit.from_journal import last_audited, ref_of
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 from holdfast.storage.files.quarantine import set_aside
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import Holder, read_holder
@@ -99,10 +100,8 @@ def _audited(layout: Layout) -> Ref | None:
 
 
 def _followed(layout: Layout) -> Ref | None:
-    try:
-        return msgspec.json.decode(layout.metrics_position.read_bytes(), type=_Reached).position
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    reached = read_json(layout.metrics_position, _Reached, lenient=True)
+    return reached.position if reached is not None else None
 
 
 def _strange_landings(repo: Path, layout: Layout) -> dict[str, Ref]:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent, NoBranch, NoCommit
+from holdfast.storage.files.json_file import read_json
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -213,7 +214,4 @@ def permission_sentence(name: str, permission: Permission, *, is_confined: bool)
 
 
 def _read_told(layout: Layout) -> dict[str, str]:
-    try:
-        return msgspec.json.decode(layout.told.read_bytes(), type=dict[str, dict[str, str]]).get("permissions", {})
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return {}
+    return (read_json(layout.told, dict[str, dict[str, str]], lenient=True) or {}).get("permissions", {})

@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.landing.gates import GateRun, output_lines
 from holdfast.landing.verify import GateVerdict, read_verdict, shown_command
 from holdfast.layout import Layout
+from holdfast.storage.files.json_file import read_json
 from holdfast.storage.records.blobs import Blobs
 
 # How many of the last lines of a failed gate's output are shown beside something else.
@@ -63,10 +64,7 @@ def last_verdict(layout: Layout, task: Task) -> tuple[str, GateVerdict] | None:
 
 
 def verdict_of(layout: Layout, attempt: str) -> GateVerdict | None:
-    try:
-        return msgspec.json.decode(layout.attempt_files(attempt).verdict.read_bytes(), type=GateVerdict)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    return read_json(layout.attempt_files(attempt).verdict, GateVerdict, lenient=True)
 
 
 def failed_output(blobs: Blobs, verdict: GateVerdict, most: int = TOLD_LINES) -> list[str]:

@@ -33,6 +33,7 @@ from holdfast.ports import Reconciled as Answer
 from holdfast.processes.cgroups import NO_LIMITS
 from holdfast.snapshots.store import CANDIDATES, MERGED
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.blobs import Blobs
@@ -310,10 +311,8 @@ def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
         return ["refresh"]
     if not parked.startswith("task_verify_"):
         return []
-    try:
-        names = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun).names
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-        names = [gate.name for gate in gates if not gate.repeatable]
+    begun = read_json(files.gates_begun, _Begun)
+    names = begun.names if begun is not None else [gate.name for gate in gates if not gate.repeatable]
     return [f"gate:{name}" for name in names]
 
 

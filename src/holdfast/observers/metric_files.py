@@ -33,6 +33,7 @@ from holdfast.domain.task_record import Task
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.journal.writer import epoch_of, is_run_id
@@ -219,10 +220,7 @@ class MetricFiles:
         self._write(at_end=True)
 
     def _reached(self) -> MetricCursor | None:
-        try:
-            return msgspec.json.decode(self._layout.metrics_position.read_bytes(), type=MetricCursor)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            return None
+        return read_json(self._layout.metrics_position, MetricCursor, lenient=True)
 
     def _look_into(self, name: str, known: MetricCursor | None) -> None:
         """Up to the position all is there. Behind it, a power cut may have left any lines, and not the others."""

@@ -34,6 +34,7 @@ from holdfast.server.observability.tracing import tracer
 from holdfast.server.routes import all_operations
 from holdfast.server.static import static_routes
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Server
@@ -54,11 +55,8 @@ class Address(msgspec.Struct, frozen=True):
 
 def read_address(layout: Layout) -> Address | None:
     """Where the server of this data root listens; None where none is alive."""
-    try:
-        found = msgspec.json.decode(layout.server.read_bytes(), type=Address)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return found if found.process.is_alive() else None
+    found = read_json(layout.server, Address)
+    return found if found is not None and found.process.is_alive() else None
 
 
 def make_page(layout: Layout, address: Address) -> Path:
@@ -144,11 +142,8 @@ def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
 
 def _last_port(layout: Layout) -> int:
     """Agents and open pages know the port that there was."""
-    try:
-        found = msgspec.json.decode(layout.server_port.read_bytes(), type=int)
-        return found if 0 < found < 65536 else 0
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-        return 0
+    found = read_json(layout.server_port, int) or 0
+    return found if 0 < found < 65536 else 0
 
 
 def listen(settings: Server, last_port: int) -> socket.socket:

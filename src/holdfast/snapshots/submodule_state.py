@@ -26,6 +26,7 @@ from holdfast import identity
 from holdfast.git import command as git
 from holdfast.snapshots.store import Store, make_git_dir
 from holdfast.storage.files import disk, plain
+from holdfast.storage.files.json_file import read_json
 
 GITLINK = "160000"
 MODULES = "modules"
@@ -56,10 +57,7 @@ class ModuleState(msgspec.Struct, frozen=True):
 
 def recorded(private: Path) -> list[Module]:
     """The submodules that were set up in the worktree, the outer ones first."""
-    try:
-        return msgspec.json.decode((private / RECORD).read_bytes(), type=list[Module])
-    except (OSError, msgspec.MsgspecError):
-        return []
+    return read_json(private / RECORD, list[Module], lenient=True) or []
 
 
 def record(private: Path, modules: Sequence[Module]) -> None:

@@ -98,7 +98,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "wal_replay_completed": Sentence(
         "recovery closed what was open: {confirmed} confirmed, {failed} failed, {abandoned} abandoned, {parked} "
-        "parked; {released} claims given back",
+        "parked; {released} given back",
         log="What an earlier run left open is settled",
     ),
     "task_added": Sentence(
@@ -118,7 +118,7 @@ SENTENCES: dict[str, Sentence] = {
         lambda inputs: f"Not done, because it did not fit any more: {_cut(inputs.get('reason', ''))}",
     ),
     "task_flagged": Sentence("flags set: parked {parked}, not before {not_before}, cause {cause}", _flagged),
-    "turn_completed": Sentence("turn {turn} of attempt {attempt} completed, {tokens} tokens, {usd}", _turn),
+    "turn_completed": Sentence("turn {turn} of attempt {attempt} completed, {tokens}, {usd}", _turn),
     "turn_undone": Sentence(
         "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
         "Put back to how turn {turn} of {attempt} left it",
@@ -230,6 +230,8 @@ def words(entry: Entry) -> str:
         given["not_before"] = moment(until)
     if isinstance(spent := given["usd"], int | float):
         given["usd"] = money(spent)
+    for name, noun in (("tokens", "token"), ("released", "claim")):
+        given[name] = f"{_compact(given[name])} {noun if given[name] == 1 else f'{noun}s'}"
     made = SENTENCES[kind].words.format_map(_Facts({name: _fact(value) for name, value in given.items()}))
     made += f", model {_compact(inputs['model'])}" if inputs.get("model") else ""
     made += f" ({_compact(inputs['why'])})" if inputs.get("why") else ""

@@ -26,6 +26,7 @@ from holdfast.layout import Layout
 from holdfast.server.operations import Operation, Principal
 from holdfast.server.problems import Problem
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 
 PREFIX = "hf"
 ROLES = {"operator": "o", "reader": "r"}
@@ -42,11 +43,8 @@ class Secret(msgspec.Struct, frozen=True):
 def load_secret(layout: Layout) -> Secret:
     """The secret of this data root, made where there is none."""
     path = layout.server_key
-    try:
-        if path.stat().st_mode & 0o077 == 0:
-            return msgspec.json.decode(path.read_bytes(), type=Secret)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    if path.exists() and path.stat().st_mode & 0o077 == 0 and (known := read_json(path, Secret)) is not None:
+        return known
     return _save(path, Secret(secrets.token_hex(32)))
 
 

@@ -30,6 +30,7 @@ from holdfast.layout import Layout
 from holdfast.ports import Ledger
 from holdfast.server.observability.logs import ServerLog
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 from holdfast.storage.journal import data_root
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.writer import epoch_of, is_run_id
@@ -310,10 +311,9 @@ class Tracer:
 
     def _read_place(self) -> tuple[int, int]:
         """Behind which entry to begin: where there is no note, with the run that is alive."""
-        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            place = msgspec.json.decode(self._path.read_bytes(), type=SpanPlace)
-            if is_run_id(place.run):
-                return epoch_of(place.run), place.seq
+        place = read_json(self._path, SpanPlace)
+        if place is not None and is_run_id(place.run):
+            return epoch_of(place.run), place.seq
         # Noted at once: a run that is killed before it has sent anything begins here again.
         disk.replace(self._path, msgspec.json.encode(SpanPlace(self._ledger.run, -1)))
         return epoch_of(self._ledger.run), -1

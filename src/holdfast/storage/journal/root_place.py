@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -58,7 +59,4 @@ def settle(layout: Layout, *, is_copy: bool) -> None:
 
 
 def _read(layout: Layout) -> RootPlace | None:
-    try:
-        return msgspec.json.decode(layout.place.read_bytes(), type=RootPlace)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return read_json(layout.place, RootPlace, lenient=True)

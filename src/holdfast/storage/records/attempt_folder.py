@@ -29,6 +29,7 @@ from holdfast.domain.attempt_records import Exit
 from holdfast.errors import AlreadyExists, DiskError
 from holdfast.layout import Attempt
 from holdfast.storage.files import disk, plain
+from holdfast.storage.files.json_file import decode_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -174,10 +175,10 @@ def last_sign(files: Attempt, start: int) -> int | None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """These files appear whole or not at all, so one that cannot be read was damaged: it counts as missing."""
+    """As `read_json`, in a folder where the agent can write."""
     try:
-        return msgspec.json.decode(plain.read(path, BYTES_MAX), type=kind)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return decode_json(plain.read(path, BYTES_MAX), kind)
+    except FileNotFoundError:
         return None
 
 
