@@ -29,7 +29,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "journal": (("src/holdfast/storage/journal/*",), ("tests/storage/journal", "tests/ledgers/test_files.py")),
     "landing": (
         ("src/holdfast/landing/*", "src/holdfast/engine/landing.py"),
-        ("tests/engine/test_landing.py", "tests/landing"),
+        (
+            "tests/engine/test_landing.py",
+            *(f"tests/landing/test_{name}.py" for name in ("branch", "refresh", "verify")),
+        ),
     ),
     "effects": (("src/holdfast/engine/effects.py",), ("tests/engine/test_effects.py",)),
     "auth": (("src/holdfast/server/access/auth.py",), ("tests/server/test_auth.py",)),
@@ -42,6 +45,8 @@ only_mutate = {files}
 also_copy = {beside}
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-m", "{marks}", "-p", "no:xdist", "--timeout", "60"]
+# A mutant's process begins where no test has run yet: what an earlier test had cached would hide the change.
+process_isolation = "forkserver"
 timeout_multiplier = 4.0
 timeout_constant = 2.0
 """
