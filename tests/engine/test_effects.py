@@ -154,3 +154,10 @@ def test_to_acknowledge_an_effect_performs_nothing(
     effect = Scripted(AssertionError("nobody performs"), found)
     assert acknowledged(ledger, effect) == result
     assert effect.asked == ["reconcile"] and closing(ledger) == how
+
+
+def test_to_acknowledge_where_looking_fails_leaves_the_intent_open(ledger: FileLedger) -> None:
+    with pytest.raises(errors.EffectUnclear) as seen:
+        acknowledged(ledger, Scripted(AssertionError("nobody performs"), UNREADABLE))
+    assert str(seen.value) == str(errors.EffectUnclear(effect="land", task="t", reason=UNREADABLE))
+    assert closing(ledger) is None

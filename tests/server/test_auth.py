@@ -79,6 +79,27 @@ def test_a_token_names_its_attempt_and_claim_and_cannot_be_changed_into_another(
     assert tokens.principal(tokens.of_agent("t.1", 2)) == AGENT
 
 
+def test_a_token_of_another_data_root_opens_nothing(ledger: FileLedger, tmp_path: Path) -> None:
+    tokens, claimed = Tokens(ledger.layout, ledger.state), claim(ledger)
+    with opened(tmp_path / "other", t=S.CLAIMED) as other:
+        foreign = Tokens(other.layout, other.state)
+        assert foreign.principal(foreign.of_agent("t.1", claimed)) == AGENT
+        for token in (foreign.of_agent("t.1", claimed), foreign.of_role("operator"), foreign.of_role("reader")):
+            assert tokens.principal(token) is None, token
+        assert tokens.key("operator") not in (foreign.key("operator"), tokens.key("reader"))
+
+
+def test_a_task_may_have_dots_and_underscores_in_its_name(tmp_path: Path) -> None:
+    with opened(tmp_path, **{"a_b.c": S.CLAIMED}) as ledger:
+        tokens = Tokens(ledger.layout, ledger.state)
+        found = tokens.principal(tokens.of_agent("a_b.c.1", 1))
+    assert found == Principal("agent", "a_b.c.1", "a_b.c", "a_b.c.1")
+    work = Operation("GET", "/x", "x", "X", function=print, answer=None, right="work")
+    permit(work, found, {"attempt": "a_b.c.2"})
+    with pytest.raises(Problem):
+        permit(work, found, {"attempt": "a_b.1"})
+
+
 def test_an_agents_token_survives_a_restart_and_those_of_people_do_not(ledger: FileLedger) -> None:
     first, second = Tokens(ledger.layout, ledger.state), Tokens(ledger.layout, ledger.state)
     of_agent = first.of_agent("t.1", claim(ledger))
