@@ -18,12 +18,12 @@ from holdfast.domain.attempt_records import Modes
 from holdfast.domain.definition import Definition
 from holdfast.errors import ConfigError
 from holdfast.ports import Work
-from kit import recorded_streams
+from kit import TOP, recorded_streams
 from kit.program import holdfast
 from kit.project import landed, layout
 from real_agents.kits import KITS
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
+PAGE = TOP / "docs" / "agents.md"
 NAMES = [kind.name for kind in CLIS]
 SECRET = "tango-uniform-4711"
 

@@ -13,18 +13,12 @@ import pytest
 from holdfast import errors
 from holdfast.app import App
 from holdfast.storage.journal.data_root import read_format
+from kit.git import git, repository
 from kit.roots import short_run
 
 
-def git(repo: Path, *command: str) -> str:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(["git", *identity, *command], cwd=repo, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def make_repo(path: Path, *messages: str) -> Path:
-    path.mkdir(parents=True)
-    git(path, "init", "-q", "-b", "main")
+    repository(path)
     for message in messages:
         git(path, "commit", "-q", "--allow-empty", "-m", message)
     return path

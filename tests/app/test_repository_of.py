@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,17 +10,13 @@ import pytest
 
 from holdfast.app import repository_of
 from holdfast.errors import NotInRepository
+from kit.git import git
 
 
 @pytest.fixture(autouse=True)
 def no_git_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
-
-
-def git(folder: Path, *options: str) -> None:
-    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
-    subprocess.run(["git", "-C", str(folder), *who, *options], check=True, capture_output=True)
 
 
 def made(folder: Path) -> Path:

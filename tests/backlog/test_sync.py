@@ -24,20 +24,18 @@ from holdfast.storage.journal.entry import Record
 from holdfast.testing.recorder import Recorder
 from holdfast.views.rows import read_overview
 from kit.disks import each_disk, record, scratch
+from kit.git import git, repository
 from kit.roots import short_run
 
 
-def git(repo: Path, *command: str, later_s: int = 0) -> None:
-    """`later_s`: git dates a commit to the second, and a test takes less between two things that come in turn."""
-    identity = ["-c", "user.name=t", "-c", "user.email=t@t"]
-    variables = {**os.environ, "GIT_COMMITTER_DATE": f"@{int(time.time()) + later_s} +0000"}
-    subprocess.run(["git", *identity, *command], cwd=repo, check=True, capture_output=True, env=variables)
+def later(seconds: int) -> dict[str, str]:
+    """For git, which dates a commit to the second: a test takes less between two things that come in turn."""
+    return {"GIT_COMMITTER_DATE": f"@{int(time.time()) + seconds} +0000"}
 
 
 def make_app(repo: Path) -> App:
     if not (repo / ".git").exists():
-        repo.mkdir(exist_ok=True)
-        git(repo, "init", "-q")
+        repository(repo)
     app = App(repo, load(repo, environ={"HOME": os.environ.get("HOME", "/")}))
     app.init()
     return app
@@ -281,7 +279,7 @@ def test_a_task_whose_file_a_person_deletes_is_cancelled_however_git_is_configur
         assert session.intake.problems == []
     commit(versioned, "less to do")
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "b.yaml"))
-    git(versioned.repo, "commit", "-qm", "nothing to do", later_s=1)
+    git(versioned.repo, "commit", "-qm", "nothing to do", env=later(1))
     with short_run(versioned) as session:
         assert session.intake.cancelled == ["b"]
 
@@ -302,7 +300,7 @@ def test_a_deletion_before_the_first_commit_cancels(app: App) -> None:
 def test_a_deletion_merged_into_the_present_branch_cancels(versioned: App) -> None:
     git(versioned.repo, "checkout", "-qb", "side")
     git(versioned.repo, "rm", "-q", str(versioned.layout.backlog_open / "a.yaml"))
-    git(versioned.repo, "commit", "-qm", "without a", later_s=1)
+    git(versioned.repo, "commit", "-qm", "without a", env=later(1))
     git(versioned.repo, "checkout", "-q", "main")
     assert assert_kept(versioned) == []
     git(versioned.repo, "commit", "-q", "--allow-empty", "-m", "meanwhile")

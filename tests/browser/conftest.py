@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from browser.site import Site
+from kit import TOP
 from kit.waiting import WAIT_S_MAX
 
 collect_ignore_glob = [] if "HOLDFAST_BROWSER" in os.environ else ["test_*.py"]
-SHOTS = Path(__file__).parent.parent.parent / "build" / "screenshots"
+SHOTS = TOP / "build" / "screenshots"
 
 # Runs before the page's own scripts: what would only show in a console is kept here.
 WATCH = """

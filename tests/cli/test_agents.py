@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,13 @@ from holdfast.clock import monotonic
 from holdfast.config import mcp
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
+from kit import TOP
 from kit.program import holdfast, type_in
 from kit.project import landed, layout, settings, sound
 from kit.waiting import WAIT_S_MAX, wait_for
+from real_agents import matrix
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
+PAGE = TOP / "docs" / "agents.md"
 UNSIGNED = dict.fromkeys(
     ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "CODEX_API_KEY"), ""
 ) | dict.fromkeys(("CLAUDE_CONFIG_DIR", "CODEX_HOME"), "")
@@ -194,24 +195,14 @@ def test_the_other_examples_of_the_page_are_settings(repo: Path) -> None:
     assert [each.name for each in mcp.read(layout(repo).mcp_servers)] == ["docs", "tracker"]
 
 
-def the_matrix() -> Any:
-    """Of the tests of the real agents, which are a package of their own."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "real_agents"))
-    try:
-        import matrix
-    finally:
-        sys.path.pop(0)
-    return matrix
-
-
 def test_the_page_has_a_place_for_the_matrix() -> None:
     page = PAGE.read_text()
-    for sandbox in the_matrix().SANDBOXES:
+    for sandbox in matrix.SANDBOXES:
         assert page.count(f"<!-- matrix, sandbox {sandbox}: made by `make test-agents` -->") == 1
 
 
 def test_a_matrix_is_whole_when_every_test_of_every_cell_was_run(tmp_path: Path) -> None:
-    module = the_matrix()
+    module = matrix
     made = module.Matrix(["claude"])
     assert made.is_empty and not made.is_whole
     for row in module.ROWS:

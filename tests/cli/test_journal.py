@@ -35,11 +35,11 @@ from holdfast.ledgers.files import FileLedger
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.writer import Journal, Ref
 from holdfast.views.story import SENTENCES
+from kit import TOP
 from kit.program import HOLDFAST, Typed, type_in
 from kit.roots import short_run
 
 SCRIPT = Path(sys.executable).parent / "holdfast"
-REPOSITORY = Path(__file__).parent.parent.parent
 # Clears the screen, sets the title, an 8-bit CSI, turns the reading order, ends the line.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\r\nDone"
 
@@ -636,7 +636,7 @@ def test_each_shell_gets_its_script(app: App, shell: str) -> None:
 
 @pytest.fixture(scope="module")
 def clidocs() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("clidocs", REPOSITORY / "tools" / "clidocs.py")
+    spec = importlib.util.spec_from_file_location("clidocs", TOP / "tools" / "clidocs.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -649,17 +649,17 @@ def test_the_page_is_what_the_commands_say(clidocs: ModuleType) -> None:
 
 def test_a_stale_page_is_seen_and_made_anew(clidocs: ModuleType, tmp_path: Path) -> None:
     page = tmp_path / "cli.md"
-    page.write_text((REPOSITORY / "docs" / "cli.md").read_text().replace("Only the last N.", "Only the first N."))
+    page.write_text((TOP / "docs" / "cli.md").read_text().replace("Only the last N.", "Only the first N."))
     assert clidocs.main(["--check"], page) == 1
     assert clidocs.main([], page) == 0
-    assert page.read_text() == (REPOSITORY / "docs" / "cli.md").read_text()
+    assert page.read_text() == (TOP / "docs" / "cli.md").read_text()
     page.write_text("no places")
     with pytest.raises(SystemExit, match="Nothing was written"):
         clidocs.main([], page)
 
 
 def test_the_examples_are_command_lines_that_the_commands_take(clidocs: ModuleType) -> None:
-    page = (REPOSITORY / "docs" / "cli.md").read_text()
+    page = (TOP / "docs" / "cli.md").read_text()
     shown = re.findall(r"^\$ holdfast (.*)$", page, re.MULTILINE)
     assert {line.split()[0] for line in shown} == set(COMMANDS)
     for line in shown:

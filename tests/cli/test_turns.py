@@ -9,10 +9,10 @@ import click
 import pytest
 
 from holdfast.cli.commands import holdfast as group
-from kit.decisions import THREE_TURNS, ask, failed, hanging, journal
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
+from kit.tasks import THREE_TURNS, ask, failed, hanging, journal
 from kit.waiting import wait_for
 
 REFS = "refs/attempts/a.1"

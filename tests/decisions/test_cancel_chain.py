@@ -9,9 +9,9 @@ import pytest
 from holdfast.decisions.cancel_chain import CHAIN_POINTS
 from holdfast.storage.records import attempt_folder
 from kit.crash import left_alive
-from kit.decisions import ask, failed, hanging, journal, living_run
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
+from kit.tasks import ask, failed, hanging, journal, living_run
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.

@@ -15,11 +15,11 @@ from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError
 from holdfast.storage.records import attempt_folder
 from holdfast.wiring import decide_here
-from kit.decisions import ask, failed, hanging, journal, keys, rejected
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
 from kit.roots import short_run
+from kit.tasks import ask, failed, hanging, journal, keys, rejected
 from kit.waiting import wait_for
 
 KEY = "0" * 32

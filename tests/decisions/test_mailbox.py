@@ -19,9 +19,9 @@ from holdfast import identity
 from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer
 from holdfast.storage.records import attempt_folder
-from kit.decisions import ask, failed, journal, keys, living_run, rejected
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, settings, sound, state
+from kit.tasks import ask, failed, journal, keys, living_run, rejected
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.records import attempt_folder
-from kit.decisions import ask, hanging, journal, living_run
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
+from kit.tasks import ask, hanging, journal, living_run
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.

@@ -18,10 +18,10 @@ from holdfast.domain.fsm import Machine, Reason, Transition
 from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
 from holdfast.errors import IllegalTransition
+from kit import TOP
 
-REPOSITORY = Path(__file__).parent.parent.parent
-PAGE = REPOSITORY / "docs" / "lifecycle.md"
-TOOL = REPOSITORY / "tools" / "diagrams.py"
+PAGE = TOP / "docs" / "lifecycle.md"
+TOOL = TOP / "tools" / "diagrams.py"
 
 # The original diagrams, as they were drawn.
 TASK_DRAWN = """

@@ -13,11 +13,10 @@ from holdfast import identity as process
 from holdfast.domain.task import TaskState
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.views.diffs import Diffs
-from kit.decisions import journal
 from kit.git import git
-from kit.pauses import files_landed, paused, turns
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
+from kit.tasks import files_landed, journal, paused, turns
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.

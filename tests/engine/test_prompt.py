@@ -39,10 +39,10 @@ def test_it_shows_what_would_be_sent(repo: Path) -> None:
         "paths": ["src/"],
         "context": {"files": ["src/a.py"], "why": "x"},
     }
-    add(repo, "t", "write a.txt x", **more)
+    add(repo, "t", "write a.txt x", title="Do t", **more)
     told = holdfast(repo, "prompt", "t")
     for words in (
-        "# t",
+        "# Do t",
         "Make it work.",
         "- make test",
         "- make lint",
@@ -70,8 +70,8 @@ def test_people_may_write_their_own(repo: Path) -> None:
     template = holdfast(repo, "prompt", "--template")
     own = layout(repo).prompt_template
     own.write_text("Do it: {{title}}\n")
-    add(repo, "t", "write a.txt x")
-    assert holdfast(repo, "prompt", "t") == "Do it: t\n"
+    add(repo, "t", "write a.txt x", title="Do t")
+    assert holdfast(repo, "prompt", "t") == "Do it: Do t\n"
     own.write_text("{{titel}}")
     assert "'titel'" in holdfast(repo, "prompt", "t", code=2) and "{{#title}}" in template
     assert "Name a task" in holdfast(repo, "prompt", code=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from holdfast.storage.records.blobs import Blobs
 from holdfast.testing.recorder import Recorder
 from holdfast.wiring import build_effects
 from kit.disks import each_disk, record, scratch, some_disks
+from kit.git import git, repository
 from kit.ledger_contract import added, move
 
 
@@ -111,22 +111,13 @@ def closings(base: Path) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> tuple[Path, str, str]:
-    path = tmp_path / "repo"
-    identity = {**os.environ, "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@t", "GIT_COMMITTER_NAME": "t"}
-    identity["GIT_COMMITTER_EMAIL"] = "t@t"
-
-    def git(*command: str) -> str:
-        done = subprocess.run(["git", "-C", str(path), *command], check=True, capture_output=True, env=identity)
-        return done.stdout.decode().strip()
-
-    path.mkdir()
-    git("init", "-q")
+def target(tmp_path: Path) -> tuple[Path, str, str]:
+    path = repository(tmp_path / "repo")
     commits = []
     for message in ("old", "new"):
-        git("commit", "-q", "--allow-empty", "-m", message)
-        commits.append(git("rev-parse", "HEAD"))
-    git("update-ref", "refs/heads/target", commits[0])
+        git(path, "commit", "-q", "--allow-empty", "-m", message)
+        commits.append(git(path, "rev-parse", "HEAD"))
+    git(path, "update-ref", "refs/heads/target", commits[0])
     return path, commits[0], commits[1]
 
 
@@ -139,8 +130,10 @@ def test_every_effect_is_built_and_has_its_own_intent(tmp_path: Path) -> None:
     assert entries.EffectIntended not in wanted, "each has a type of its own, by which it is found"
 
 
-def test_recovery_confirms_fails_or_parks_by_what_reconcile_finds(tmp_path: Path, repo: tuple[Path, str, str]) -> None:
-    path, old, new = repo
+def test_recovery_confirms_fails_or_parks_by_what_reconcile_finds(
+    tmp_path: Path, target: tuple[Path, str, str]
+) -> None:
+    path, old, new = target
     ledger = open_ledger(tmp_path)
     ledger.append(ledger.epoch, [added("t")])
     done, open_file, mark = tmp_path / "done", tmp_path / "open", tmp_path / "mark"

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parent.parent.parent
+from kit import TOP
+
 TOOLS = Path(os.environ["HOLDFAST_INSTALL"]).absolute() / "bin"
 VERSIONS = ("3.11", "3.12", "3.13")
 # What README promises. Counted without pip and setuptools, with the byte code that pip compiles.

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kit import TOP
 from kit.runner import Bench
 
-BUILD = Path(__file__).parent.parent.parent / "build"
+BUILD = TOP / "build"
 
 
 def why_not() -> str:

@@ -1,4 +1,4 @@
-"""What the tests of landing and refreshing share: intents, and a process of its own that can be killed at a point."""
+"""What the tests of landing share: intents, and effects in a process of their own that can be killed at a point."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.storage.journal.entry import GENESIS, Entry
 from holdfast.storage.journal.intents import OpenIntent
+from kit import TESTS
 
 _PROGRAM = """
 import sys
@@ -61,6 +62,6 @@ def killed(kind: str, repo: Path, inputs: dict[str, str], at: str, number: int =
 
 
 def _run(kind: str, repo: Path, inputs: dict[str, str], extra: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), **extra}
+    env = {**os.environ, "PYTHONPATH": str(TESTS), **extra}
     arguments = [kind, str(repo), msgspec.json.encode(inputs).decode()]
     return subprocess.run([sys.executable, "-c", _PROGRAM, *arguments], env=env, capture_output=True, check=False)

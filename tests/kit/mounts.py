@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import ParamSpec
 
 import pytest
+
+from kit import TOP
 
 P = ParamSpec("P")
 _INSIDE = "TEST_HAS_OWN_MOUNTS"
@@ -44,10 +45,9 @@ def mounts(test: Callable[P, None]) -> Callable[P, None]:
             pytest.skip(reason)
         name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
         again = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "", name]
-        top = Path(__file__).parent.parent.parent
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
         env = {**kept, _INSIDE: "1", "PYTEST_ADDOPTS": ""}
-        done = subprocess.run([*command, *again], cwd=top, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, *again], cwd=TOP, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
     return within

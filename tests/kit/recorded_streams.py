@@ -6,15 +6,15 @@ of the test that it is from, and of the attempt.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from holdfast.agents.streams import stream_of
 from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.ports import Stream
+from kit import TESTS
 
-FIXTURES = Path(__file__).parent.parent / "real_agents" / "fixtures"
+FIXTURES = TESTS / "real_agents" / "fixtures"
 RECORDED = sorted(FIXTURES.glob("*/*.jsonl"))
 CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
 

@@ -22,8 +22,7 @@ from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.storage.records.blobs import Blobs
 from holdfast.storage.records.ledger import LineLedger
 from kit.git import git, repository
-from kit.waiting import WAIT_S_MAX
-from kit.waiting import wait_for as until
+from kit.waiting import WAIT_S_MAX, wait_for
 
 SCRIPT = (sys.executable, "-m", "holdfast.agents.adapters.script")
 # Beside all that a busy machine does, an agent that gives way to it would come to nothing for minutes.
@@ -109,7 +108,7 @@ class Bench:
             found = attempt_folder.read_process(self.files)
             return found if found is not None and found.start == start else None
 
-        return until(running, "process.json").agent  # type: ignore[no-any-return]
+        return wait_for(running, "process.json").agent  # type: ignore[no-any-return]
 
     def is_in(self, name: str) -> Callable[[], bool]:
         return (self.worktree / name).exists
@@ -117,7 +116,7 @@ class Bench:
     def pid_in(self, name: str) -> int:
         """The pid that a process of the agent's wrote into a file of the worktree."""
         path = self.worktree / name
-        until(lambda: path.exists() and path.read_text().strip(), name)
+        wait_for(lambda: path.exists() and path.read_text().strip(), name)
         return int(path.read_text())
 
     def end(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,27 +14,9 @@ from holdfast.landing.gates import Gate
 from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.processes import sandbox as sandboxes
-from holdfast.storage.journal.entry import GENESIS, Entry
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records.blobs import Blobs
-
-
-def as_intent(inputs: dict[str, Any]) -> OpenIntent:
-    return OpenIntent(
-        "run",
-        Entry(
-            1,
-            GENESIS,
-            0.0,
-            "task_verify_intent",
-            inputs,
-            output={},
-            actor="loop",
-            committed=False,
-            synced=0,
-            entry_hash=GENESIS,
-        ),
-    )
+from kit import landing as intents
 
 
 def effect(repo: Path, grace_s: float = 0.3) -> Verify:
@@ -63,9 +44,9 @@ def intent(
         gates=digest,
         repeatable=all(g.repeatable for g in gates),
     )
-    return as_intent(msgspec.to_builtins(intended))
+    return intents.intent("verify", **msgspec.to_builtins(intended))
 
 
 if __name__ == "__main__":
     inputs = msgspec.json.decode(Path(sys.argv[2]).read_bytes())
-    print(msgspec.json.encode(effect(Path(sys.argv[1])).perform(as_intent(inputs))).decode())
+    print(msgspec.json.encode(effect(Path(sys.argv[1])).perform(intents.intent("verify", **inputs))).decode())

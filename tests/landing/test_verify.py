@@ -27,7 +27,7 @@ from holdfast.processes import cgroups
 from holdfast.snapshots.store import Store
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records.blobs import Blobs
-from kit import verdicts
+from kit import TESTS
 from kit.git import git, repository, with_files
 from kit.verdicts import effect, intent
 
@@ -381,8 +381,9 @@ def test_feedback_holds_the_last_lines(repo: Path) -> None:
 def begin(repo: Path, made: OpenIntent, stdin: int = subprocess.DEVNULL, **env: str) -> subprocess.Popen[bytes]:
     file = repo.parent / "intent.json"
     file.write_bytes(msgspec.json.encode(made.entry.inputs))
-    program = [sys.executable, verdicts.__file__, str(repo), str(file)]
-    return subprocess.Popen(program, env={**os.environ, **env}, stdin=stdin, stdout=subprocess.PIPE)
+    program = [sys.executable, "-m", "kit.verdicts", str(repo), str(file)]
+    env = {**os.environ, "PYTHONPATH": str(TESTS), **env}
+    return subprocess.Popen(program, env=env, stdin=stdin, stdout=subprocess.PIPE)
 
 
 GATES = (Gate("one", "echo one", repeatable=False), Gate("two", "echo two"))

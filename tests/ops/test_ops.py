@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kit import TOP
 from kit.ops import running, tool
 from kit.project import add, make_repo
 
-OPS = Path(__file__).parent.parent.parent / "ops"
+OPS = TOP / "ops"
 _NAME = re.compile(r"\bholdfast_[a-z_]+")
 
 

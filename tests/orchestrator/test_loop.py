@@ -19,10 +19,10 @@ from holdfast.orchestrator.wakeup import LEAVE
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.wiring import run_context
-from kit.decisions import journal
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, settings, sound, state
+from kit.tasks import journal
 from kit.waiting import wait_for
 
 

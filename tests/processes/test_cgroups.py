@@ -16,7 +16,8 @@ from holdfast.processes import cgroups, starts
 from holdfast.storage.files import disk, plain
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Running
-from kit.runner import is_dead, until
+from kit.runner import is_dead
+from kit.waiting import wait_for
 
 HOMES = cgroups.homes()
 
@@ -37,7 +38,7 @@ def group(request: pytest.FixtureRequest, files: Attempt, monkeypatch: pytest.Mo
     assert made is not None and made.path.parent == request.param
     yield made
     made.kill()
-    until(lambda: not made.members())
+    wait_for(lambda: not made.members())
     made.remove()
     assert not made.path.exists()
 
@@ -50,11 +51,11 @@ def begun(group: cgroups.Group, line: str) -> subprocess.Popen[str]:
 
 def test_a_process_stays_in_its_control_group(group: cgroups.Group) -> None:
     child = begun(group, "setsid env -i sh -c 'sleep 600 >/dev/null' & echo on; exec sleep 600")
-    until(lambda: len(group.members()) == 3)
+    wait_for(lambda: len(group.members()) == 3)
     assert child.pid in group.members() and os.getpid() not in group.members()
     group.kill()
     assert child.wait() == -9
-    until(lambda: not group.members())
+    wait_for(lambda: not group.members())
     assert child.stdout is not None
     child.stdout.close()
 
@@ -70,7 +71,7 @@ def test_frozen_it_does_nothing_and_thawed_it_goes_on(group: cgroups.Group, tmp_
     assert (tmp_path / "log").stat().st_size == size
     assert Path(f"/proc/{child.pid}/stat").read_text().split()[13:15] == ticks
     group.thaw()
-    until(lambda: (tmp_path / "log").stat().st_size > size)
+    wait_for(lambda: (tmp_path / "log").stat().st_size > size)
     group.freeze(60.0)
     group.kill()
     assert child.wait() == -9
@@ -128,7 +129,7 @@ def test_a_group_of_another_name_is_nobody_of_ours(files: Attempt, tmp_path: Pat
     child.wait()
     assert child.stdout is not None
     child.stdout.close()
-    until(lambda: not other.members())
+    wait_for(lambda: not other.members())
     other.remove()
 
 
@@ -157,6 +158,6 @@ def test_the_empty_group_of_gates_is_swept_and_one_in_use_is_not(files: Attempt,
     assert made.members() == [child.pid]
     made.kill()
     child.communicate()
-    until(lambda: not made.members())
+    wait_for(lambda: not made.members())
     cgroups.sweep(Layout(tmp_path / "data"))
     assert not made.path.exists()

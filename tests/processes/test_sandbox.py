@@ -19,8 +19,9 @@ from kit.confined import needs_bwrap
 from kit.git import git, repository
 from kit.program import begin, holdfast
 from kit.project import add, layout, make_repo, settings, state
-from kit.runner import Bench, is_dead, kill, until
+from kit.runner import Bench, is_dead, kill
 from kit.verdicts import effect, intent
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = [needs_bwrap, pytest.mark.heavy]
@@ -205,7 +206,7 @@ def test_neither_a_confined_agent_nor_a_confined_gate_reads_what_lets_somebody_i
     settings(repo, sandbox_writable=[str(home)], audit={"key_path": str(configured)})
     run = begin(repo, HOME=str(home), XDG_CONFIG_HOME="")
     worktree = layout(repo).worktree("a")
-    until(lambda: (worktree / "ready").exists() or run.poll() is not None, "the agent")
+    wait_for(lambda: (worktree / "ready").exists() or run.poll() is not None, "the agent")
     assert layout(repo).decisions.is_socket(), "where a person's decisions are taken"
     for path in (layout(repo).server, layout(repo).server_key):
         path.with_suffix(".new").write_text("newer")
@@ -249,7 +250,7 @@ def test_a_confined_agent_stands_still_while_its_turn_is_taken(bench: Bench) -> 
 def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str) -> None:
     line = "setsid env -i sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&-; echo x > up; exec sleep 4242.5' & trap '' TERM; wait"
     runner = bench.start(bench.order(agent="command", launch=Launch(("sh", "-c", line)), sandbox="bwrap"))
-    until(bench.is_in("up"))
+    wait_for(bench.is_in("up"))
     assert attempt_folder.liveness(bench.files, 1) is Liveness.ALIVE and _sleepers()
     if who == "runner":
         runner.kill()
@@ -259,7 +260,7 @@ def test_a_confined_attempt_that_is_killed_leaves_nothing(bench: Bench, who: str
         starts.end_all(bench.files, "T.1", 1, 0.1)
     runner.wait(120)
     starts.end_all(bench.files, "T.1", 1, 0.1)
-    until(lambda: not _sleepers(), "the stray's end")
+    wait_for(lambda: not _sleepers(), "the stray's end")
     # A runner that is asked to end may be quick enough to say how its agent ended.
     wanted = {"runner": {Liveness.DEAD}, "agent": {Liveness.ENDED}, "all": {Liveness.DEAD, Liveness.ENDED}}
     assert attempt_folder.liveness(bench.files, 1) in wanted[who] and not bench.agent().is_alive()
@@ -318,7 +319,7 @@ def test_a_confined_gate_that_does_not_end_is_ended_with_all_of_it(tmp_path: Pat
     gate = Gate("g", "setsid env -i sleep 4242.5 & sleep 600", timeout_s=0.5)
     result = effect(repo).perform(intent(repo, base, merged, gate, sandbox="bwrap"))
     assert result["kind"] == "gate_timed_out"
-    until(lambda: not _sleepers(), "the stray's end")
+    wait_for(lambda: not _sleepers(), "the stray's end")
 
 
 def test_a_whole_task_is_done_and_judged_in_the_sandbox(tmp_path: Path) -> None:

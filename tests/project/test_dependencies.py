@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parent.parent.parent
+from kit import TOP
+
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Imported by a module of another package that we import, which has it as an extra of its own.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kit import TOP
 from kit.program import holdfast
 from kit.shell import Shell, Step, is_as_told, steps_of
 
-TOP = Path(__file__).parent.parent.parent
 PAGES = {"hello": TOP / "README.md", "garden": TOP / "docs" / "tutorial.md"}
 
 

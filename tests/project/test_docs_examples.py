@@ -17,10 +17,10 @@ import pytest
 
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.commands import holdfast as group
+from kit import TOP
 from kit.program import holdfast, type_in
 from kit.project import add, make_repo
 
-TOP = Path(__file__).parent.parent.parent
 DOCS = TOP / "docs"
 PAGES = [TOP / "README.md", *sorted(DOCS.glob("*.md"))]
 # Their tasks are made on the page itself: `test_docs_blocks` types all of them, in order.

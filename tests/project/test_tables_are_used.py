@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from enum import StrEnum
-from pathlib import Path
 
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.turn import TURN, TurnEvent, TurnState
+from kit import TOP
 
-SOURCE = Path(__file__).parent.parent.parent / "src" / "holdfast"
+SOURCE = TOP / "src" / "holdfast"
 # Where the tables themselves stand.
 TABLES = {SOURCE / "domain" / name for name in ("fsm.py", "task.py", "turn.py")}
 # Nothing makes a plan yet: tasks come as OPEN. The moves that leave the state are there for the planner's tasks.

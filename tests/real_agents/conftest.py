@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kit import TOP
 from kit.confined import why_not
 from real_agents import site
 from real_agents.kits import KITS, Kit
@@ -22,7 +22,6 @@ from real_agents.matrix import ROWS, SANDBOXES, Matrix
 from real_agents.site import bins
 
 collect_ignore_glob = [] if "HOLDFAST_AGENTS" in os.environ else ["test_*.py"]
-TOP = Path(__file__).parent.parent.parent
 _matrices = {sandbox: Matrix(kit.name for kit in KITS) for sandbox in SANDBOXES}
 
 

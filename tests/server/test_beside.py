@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.decisions import THREE_TURNS
 from kit.git import git
 from kit.program import holdfast
 from kit.project import add, landed, make_repo, sound, state
 from kit.server import Server, served
+from kit.tasks import THREE_TURNS
 from kit.waiting import wait_for
 
 

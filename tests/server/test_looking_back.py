@@ -21,10 +21,10 @@ from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.at_work import last_tool
 from holdfast.views.history import Chronicle
 from holdfast.views.story import plain_words
-from kit.decisions import THREE_TURNS, failed
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, sound
 from kit.roots import short_run
+from kit.tasks import THREE_TURNS, failed
 
 
 def told(at: Layout, chronicle: Chronicle | None = None) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from holdfast.domain.agent_events import AgentEvent
 from holdfast.server.routes.outputs import AgentEventRow
 from holdfast.storage.journal.entry import encode
 from holdfast.storage.journal.reader import Chain
-from kit.decisions import hanging
 from kit.git import git
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, settings, state
 from kit.server import Server, served
+from kit.tasks import hanging
 from kit.waiting import wait_for
 
 GOOD = "session s-1\nsay hello\nwrite a.txt one\nspend 0.25 70\nappend a.txt two\nspend 0.5 100"

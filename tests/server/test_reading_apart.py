@@ -6,9 +6,9 @@ from pathlib import Path
 
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
-from kit.decisions import THREE_TURNS, hanging
 from kit.project import add, layout, state
 from kit.server import served
+from kit.tasks import THREE_TURNS, hanging
 from kit.waiting import wait_for
 
 

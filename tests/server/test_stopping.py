@@ -13,12 +13,12 @@ from holdfast.domain.task_record import Task
 from holdfast.server.observability.tracing import Spans
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.reader import Chain
-from kit.decisions import journal
 from kit.git import git
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, sound, state
 from kit.roots import short_run
 from kit.server import Server, served
+from kit.tasks import journal
 from kit.waiting import wait_for
 
 

@@ -18,9 +18,9 @@ from holdfast.snapshots import after_boot
 from holdfast.storage.records.attempt_folder import read_process, read_start
 from kit.git import git
 from kit.landing import intent
-from kit.pauses import files_landed, paused
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
+from kit.tasks import files_landed, paused
 from kit.waiting import wait_for
 
 

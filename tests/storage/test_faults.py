@@ -20,12 +20,12 @@ from holdfast.storage.journal.checkpoint import Files, recover
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
+from kit import TESTS
 from kit.disks import require_strace
 from kit.fault_writer import ATTEMPTS
 from kit.journal_writer import Counts
 from kit.waiting import WAIT_S_MAX
 
-TESTS = Path(__file__).parent.parent
 require_strace()
 
 Verify = Callable[[Path, list[str]], None]

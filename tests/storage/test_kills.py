@@ -20,9 +20,10 @@ from holdfast.storage.journal.data_root import open_root
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
+from kit import TESTS
 from kit.journal_writer import Counts, acknowledged, files
 
-HERE = Path(__file__).parent.parent / "kit"
+HERE = TESTS / "kit"
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "200"))
 
 

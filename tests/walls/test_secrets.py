@@ -17,8 +17,9 @@ from holdfast.storage.records.redact import REDACTED, Flow, Scrubber
 from kit.confined import bench as bench
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, settings
-from kit.runner import Bench, until
+from kit.runner import Bench
 from kit.server import served
+from kit.waiting import wait_for
 
 plain = Scrubber(environ={})
 R = "Zq7xK9mW2vB4nR8tY1uP5sD3"
@@ -126,7 +127,7 @@ def test_what_an_agent_prints_is_kept_without_its_secrets(bench: Bench, tmp_path
     script.write_text(PRINTS.format(first=first, second=second))
     order = bench.order(agent="command", launch=Launch((sys.executable, str(script))))
     runner = bench.start(order)
-    until(lambda: bench.files.output.exists() and b"beside" in bench.files.output.read_bytes(), "the first piece")
+    wait_for(lambda: bench.files.output.exists() and b"beside" in bench.files.output.read_bytes(), "the first piece")
     assert R[:12].encode() not in bench.files.output.read_bytes()
     (bench.worktree / "seen").touch()
     assert runner.wait(120) == 0

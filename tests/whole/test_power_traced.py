@@ -17,6 +17,7 @@ from holdfast.ports import Happened
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.snapshots import WorktreeSnapshots
 from holdfast.snapshots.store import Store
+from kit import TESTS
 from kit.disks import require_strace
 from kit.git import git
 from kit.landing import intent
@@ -53,7 +54,7 @@ def python(program: str, repo: Path, *args: str) -> list[str]:
 
 
 def env(repo: Path) -> dict[str, str]:
-    return environment(repo, PYTHONPATH=str(Path(__file__).parent.parent), PYTHONDONTWRITEBYTECODE="1")
+    return environment(repo, PYTHONPATH=str(TESTS), PYTHONDONTWRITEBYTECODE="1")
 
 
 def unreadable(repo: Path, commit: str) -> list[objects.Damaged]:

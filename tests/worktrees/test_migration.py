@@ -12,9 +12,9 @@ import pytest
 from holdfast.worktrees.migration import MIGRATE_POINTS
 from kit.clock import SetClock
 from kit.git import git
-from kit.pauses import files_landed, paused
 from kit.program import begin, holdfast
 from kit.project import layout, sound, state
+from kit.tasks import files_landed, paused
 
 # Whole runs, of seconds each.
 pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]

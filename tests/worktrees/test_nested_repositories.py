@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.domain.task import TaskState
 from kit.git import git
-from kit.pauses import stop_after
 from kit.program import holdfast
 from kit.project import add, landed, layout, sound, state
+from kit.tasks import stop_after
 
 # Whole runs, of seconds each.
 pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]

@@ -17,13 +17,12 @@ from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskState
 from kit.program import begin, holdfast
 from kit.project import add, layout, make_repo, settings, state
-from kit.runner import LIMITS, Bench, until
+from kit.recorded_streams import FIXTURES
+from kit.runner import LIMITS, Bench
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-FIXTURES = Path(__file__).parent.parent.parent / "real_agents" / "fixtures"
 
 
 @pytest.fixture
@@ -187,8 +186,8 @@ def test_a_hundred_megabytes_of_output_cost_little_memory(bench: Bench) -> None:
         "time.sleep(600)\n"
     )  # fmt: skip
     runner = bench.start(bench.order(agent="claude", launch=Launch((sys.executable, "-c", talk), stream="claude")))
-    until(bench.is_in("said"), "the last word")
-    until(lambda: b"done" in bench.files.events.read_bytes()[-1000:], "the last event")
+    wait_for(bench.is_in("said"), "the last word")
+    wait_for(lambda: b"done" in bench.files.events.read_bytes()[-1000:], "the last event")
     peak = next(each for each in Path(f"/proc/{runner.pid}/status").read_text().splitlines() if "VmHWM" in each)
     assert bench.files.output.stat().st_size > 90 << 20
     assert int(peak.split()[1]) < 64 << 10, peak

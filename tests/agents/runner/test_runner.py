@@ -17,7 +17,8 @@ from holdfast.processes import cgroups, starts
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from kit.git import git
-from kit.runner import Bench, is_dead, kill, until
+from kit.runner import Bench, is_dead, kill
+from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -130,8 +131,8 @@ def test_an_agent_gets_its_variables_and_no_others(bench: Bench) -> None:
 
 def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own(bench: Bench) -> None:
     runner = bench.start(bench.order("run ps -o pgid= -o ni= -p $PPID > got\nhang", limits=AttemptLimits(grace_s=0.2)))
-    until(bench.is_in("got"))
-    until(lambda: (bench.worktree / "got").read_text().strip())
+    wait_for(bench.is_in("got"))
+    wait_for(lambda: (bench.worktree / "got").read_text().strip())
     group, nice = (bench.worktree / "got").read_text().split()
     assert int(group) == bench.agent().pid != runner.pid and nice == "19"
     kill(runner.pid, signal.SIGHUP)
@@ -157,7 +158,7 @@ def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own
 def test_how_an_agent_ends(bench: Bench, script: str, ending: Ending, detail: str) -> None:
     ended = bench.run(script)
     assert ended.ending is ending and detail in ended.detail
-    assert (ended.until > time.time()) == (ending is Ending.RATE_LIMITED)
+    assert (ended.wait_for > time.time()) == (ending is Ending.RATE_LIMITED)
     assert ended.signal if ending is Ending.CRASHED else ended.signal in (None, signal.SIGTERM)
 
 
@@ -216,7 +217,7 @@ def test_a_runner_that_cannot_write_ends_its_agent_and_says_so(bench: Bench) -> 
 
 def test_a_file_stops_the_agent_and_not_the_next_start(bench: Bench) -> None:
     runner = bench.start(bench.order("write b 1\nhang"))
-    until(lambda: len(bench.turns()) == 1)
+    wait_for(lambda: len(bench.turns()) == 1)
     bench.files.stop.touch()
     assert runner.wait(120) == 0 and bench.exit().ending is Ending.STOPPED and bench.exit().turn == 1
     assert bench.run("write b 2", start=2, turn=0).ending is Ending.DONE
@@ -259,7 +260,7 @@ def test_a_runner_that_was_killed_leaves_a_headless_attempt_that_can_be_ended(be
 
 def test_an_agent_that_was_killed_has_crashed(bench: Bench) -> None:
     runner = bench.start(bench.order("write b 1\nhang"))
-    until(lambda: len(bench.turns()) == 1)
+    wait_for(lambda: len(bench.turns()) == 1)
     kill(bench.agent().pid)
     assert runner.wait(120) == 0
     ended = bench.exit()

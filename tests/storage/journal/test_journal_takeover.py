@@ -19,9 +19,10 @@ from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import DataLock
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal, epoch_of, run_id
+from kit import TESTS
 from kit.journal_writer import Counts, acknowledged, files
 
-WRITER = Path(__file__).parent.parent.parent / "kit" / "journal_writer.py"
+WRITER = TESTS / "kit" / "journal_writer.py"
 
 
 def name_run(epoch: int) -> str:

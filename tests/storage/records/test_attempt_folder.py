@@ -19,7 +19,8 @@ from holdfast.processes import starts
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import RECOVERY, RUNNER, Liveness, Running
-from kit.runner import is_dead, kill, until
+from kit.runner import is_dead, kill
+from kit.waiting import wait_for
 
 # A runner as others see it: it has the lock, then the start, and says so.
 HOLD = """
@@ -156,7 +157,7 @@ def test_a_sign_of_life_is_of_one_start_and_of_its_very_runner(files: Attempt) -
     attempt_folder.sign(files, 1, fd)
     first = attempt_folder.last_sign(files, 1)
     attempt_folder.beat(files)
-    until(lambda: attempt_folder.beat(files) is None and attempt_folder.last_sign(files, 1) != first)
+    wait_for(lambda: attempt_folder.beat(files) is None and attempt_folder.last_sign(files, 1) != first)
     assert first is not None and attempt_folder.last_sign(files, 2) is None
     # The next start has the same file, and has shown nothing yet.
     assert attempt_folder.claim_start(files, 2, RUNNER) and attempt_folder.last_sign(files, 2) is None
@@ -230,7 +231,7 @@ def test_a_deaf_process_is_killed_after_the_grace_and_a_stopped_one_is_woken(
     stopped = strays.start("sh", "-c", line, env=marked(files))
     assert stopped.stdout is not None and stopped.stdout.readline() == "on\n"
     kill(stopped.pid, signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    wait_for(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     starts.end_all(files, "T.1", 1, 3.0)
     assert deaf.wait() == -signal.SIGKILL
     assert stopped.wait() == 0 and (tmp_path / "heard").read_text() == "heard\n"

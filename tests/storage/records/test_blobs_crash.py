@@ -21,10 +21,11 @@ from holdfast.storage.records import blob_meta
 from holdfast.storage.records.blobs import Blobs
 from holdfast.testing.powercut import Crash, lay
 from holdfast.testing.recorder import Recorder
+from kit import TESTS
 from kit.blobs import ONE, PUTS, THREE, TWO, damage, file_of, flaws, sha
 from kit.disks import each_disk, each_fault, examples, record, scratch
 
-WRITER = Path(__file__).parent.parent.parent / "kit" / "blob_writer.py"
+WRITER = TESTS / "kit" / "blob_writer.py"
 
 
 # -- tier 1: power cuts and faults at every operation -----------------------------------------------------------------
