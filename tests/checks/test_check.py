@@ -430,7 +430,7 @@ from holdfast.domain.task import TaskEvent
 from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.data_root import open_root
-from holdfast.backlog.sync import project
+from kit.roots import project
 from holdfast.ledgers import files
 from holdfast.backlog.folder import Backlog
 
@@ -468,7 +468,9 @@ while True:
 
 
 def start_owner(layout: Layout, mode: str) -> subprocess.Popen[str]:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(layout.root), mode], stdout=subprocess.PIPE, text=True)
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    asked = [sys.executable, "-c", OWNER, str(layout.root), mode]
+    owner = subprocess.Popen(asked, stdout=subprocess.PIPE, text=True, env=environ)
     assert owner.stdout is not None and owner.stdout.readline() == "ready\n"
     return owner
 

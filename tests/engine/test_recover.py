@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.backlog.folder import Backlog
-from holdfast.backlog.sync import project, take_in
+from holdfast.backlog.sync import take_in
 from holdfast.config.settings import Config
 from holdfast.domain import entries
 from holdfast.domain.task import TaskEvent, TaskState
@@ -35,6 +35,7 @@ from holdfast.wiring import build_effects
 from kit.disks import each_disk, record, scratch, some_disks
 from kit.git import git, repository
 from kit.ledger_contract import added, move
+from kit.roots import project
 
 
 class FileEffect:

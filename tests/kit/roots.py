@@ -6,7 +6,12 @@ import contextlib
 from collections.abc import Callable
 
 from holdfast.app import App
+from holdfast.backlog.folder import Backlog
+from holdfast.config.settings import Config
+from holdfast.engine.board import Board
 from holdfast.engine.context import RunContext
+from holdfast.ledgers.files import FileLedger
+from holdfast.storage.records.blobs import Blobs
 from holdfast.wiring import PATIENCE_S, run_context
 
 
@@ -15,3 +20,10 @@ def short_run(
 ) -> contextlib.AbstractContextManager[RunContext]:
     """A short run: what people did to the files is taken in, what a crash left is closed, and nothing is started."""
     return run_context(app, lambda task, text: say(text), patience_s=patience_s, works=False)
+
+
+def project(ledger: FileLedger, backlog: Backlog) -> None:
+    """Puts every file where its task's state says, as a run does at its end."""
+    board = Board(ledger, backlog, Blobs(ledger.layout.cas), Config())
+    board.take_in()
+    assert board.project() == []

@@ -41,6 +41,7 @@ from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
 from kit.disks import SCRATCH, examples
 from kit.ledger_contract import Clock
+from kit.roots import project
 
 # -- the tables, once more --------------------------------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class Tasks(RuleBasedStateMachine):
 
     def keep_up(self) -> None:
         sync.take_in(self.ledger, self.backlog, self.blobs)
-        sync.project(self.ledger, self.backlog)
+        project(self.ledger, self.backlog)
 
     def let_go(self) -> None:
         """What the kernel does for a process that is dead."""

@@ -1,6 +1,7 @@
 """Between the backlog's files and the journal, in both directions.
 
-`take_in` journals what people did to the files since last time; `project` puts each file where its task's state says.
+`take_in` journals what people did to the files since last time. In the other direction `is_out_of_place` and `block_of`
+say where a file belongs and what it shows; `engine/board.py` moves it there.
 
 - A file that the journal does not know is a new task. It brings the state of its folder along, so that a backlog that
   arrives without a journal (a clone, a copy) keeps what is closed closed.
@@ -220,17 +221,6 @@ def pinned_text(task: Task, blobs: Blobs) -> bytes:
         return b""
 
 
-def project(ledger: Ledger, backlog: BacklogFolder) -> list[str]:
-    """Puts every file into the folder of its task's state, with that state's block; returns the tasks it moved."""
-    scan, moved = backlog.scan(), []
-    for name, task in ledger.state.tasks.copy().items():
-        folder = FOLDER_OF[task.state]
-        if name in scan.moved or (name in scan.tasks and _is_out_of_place(scan.tasks[name], task)):
-            backlog.move(name, folder, block_of(task))
-            moved.append(name)
-    return moved
-
-
 def block_of(task: Task) -> dict[str, Any] | None:
     """What a task's file says of its state, for the people who read the folder."""
     match FOLDER_OF[task.state]:
@@ -263,7 +253,8 @@ def state_of_new(file: TaskFile) -> TaskState:
     return TaskState.CANCELLED if is_cancelled else state
 
 
-def _is_out_of_place(file: TaskFile, task: Task) -> bool:
+def is_out_of_place(file: TaskFile, task: Task) -> bool:
+    """Whether a file stands in another folder than its task's state says, or shows another state."""
     if file.folder != FOLDER_OF[task.state]:
         # What came from an issue tracker stays in its own folder until somebody works on it.
         return not (file.folder == "issues" and FOLDER_OF[task.state] == "open")

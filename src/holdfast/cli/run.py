@@ -192,7 +192,6 @@ def _add(app: App, goal: str) -> str:
 
 
 def _expect_known(board: Board, names: list[str]) -> None:
-    board.take_in()
     for name in names:
         if name not in board.tasks:
             raise unknown(name, board.tasks)

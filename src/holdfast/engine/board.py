@@ -11,7 +11,7 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
-from holdfast.backlog.sync import DEFINITION_TYPE, SyncReport, block_of, file_new, shows_state, take_in
+from holdfast.backlog.sync import DEFINITION_TYPE, SyncReport, block_of, file_new, is_out_of_place, take_in
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.file_problem import FileProblem
@@ -199,11 +199,7 @@ class Board:
         file, task = self.files.get(name), self.tasks.get(name)
         if file is None or task is None:
             return False
-        if name in self._doubled:
-            return True
-        if file.folder != FOLDER_OF[task.state]:
-            return not (file.folder == "issues" and FOLDER_OF[task.state] == "open")
-        return not shows_state(file.definition, task)
+        return name in self._doubled or is_out_of_place(file, task)
 
     def _put(self, name: str) -> None:
         task = self.tasks.get(name)
