@@ -302,14 +302,7 @@ PHRASES = re.compile(
     re.IGNORECASE,
 )
 # A ratchet: how many of them a room may still have; only goes down, and an entry goes with the last one.
-STILL_SAID: dict[str, int] = {
-    "cli": 4,
-    "cli.md": 4,
-    "config": 3,
-    "configuration.md": 2,
-    "decisions": 10,
-    "server": 2,
-}
+STILL_SAID: dict[str, int] = {}
 
 
 def phrases_by_room() -> Counter[str]:

@@ -8,7 +8,7 @@
       url: https://tracker.example.org/mcp
       headers: {Authorization: "Bearer ${TRACKER_TOKEN}"}
 
-`${NAME}` in a value of `env` and `headers` stands for a variable of whoever runs Holdfast. It is put in when an agent
+`${NAME}` in a value of `env` and `headers` is a variable of the user who runs Holdfast. It is filled in when an agent
 starts, so that no secret is written to a file that stays.
 """
 

@@ -64,7 +64,7 @@ class DeclaredAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ()
     prompt: Annotated[
-        Literal["argument", "stdin", "file"], Meta(description="how it is told; file: in the one of {prompt_file}")
+        Literal["argument", "stdin", "file"], Meta(description="how the prompt is passed; file: in {prompt_file}")
     ] = "argument"
     events: Annotated[
         dict[str, str],
@@ -183,7 +183,7 @@ class Server(msgspec.Struct, frozen=True):
     tls_cert: Annotated[Text | None, Meta(description="file of the certificate; null: no TLS")] = None
     tls_key: Annotated[Text | None, Meta(description="file of its key")] = None
     plain_beyond_loopback: Annotated[
-        bool, Meta(description="true: listen beyond loopback without TLS; whoever can listen in gets the token")
+        bool, Meta(description="true: listen beyond loopback without TLS; an eavesdropper gets the token")
     ] = False
     followers_max: Annotated[int, Meta(ge=1, le=100_000, description="streams at the same time")] = 1000
     events_kept: Annotated[

@@ -2,7 +2,7 @@
 
 The first record of a decision carries that id as its `idempotency_key`, each further one the id with its number. Asked
 again under the same id, a decision does what is missing of it and gives the same answer: nothing happens twice,
-whoever died in between.
+whatever died in between.
 """
 
 from __future__ import annotations

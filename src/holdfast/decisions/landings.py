@@ -31,7 +31,7 @@ from holdfast.storage.journal.entry import Record
 
 
 class LandingRetry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`reason`: what the agent is told; a result that is done needs one to be sent back."""
+    """`reason`: the agent's feedback; a result that is done needs one to be sent back."""
 
     tasks: list[str]
     reason: str = ""

@@ -109,7 +109,7 @@ def decide(decision: DecisionContext, kind: str, params: dict[str, Any]) -> Answ
     answer = function(dataclasses.replace(decision, kind=kind), asked)
     if not any(task.state is TaskState.CANCELLED for task in answer.tasks):
         return answer
-    # At once, so that whoever asked is told of them, too. After a crash in between the next start does the rest.
+    # At once, so that the answer has them, too. After a crash in between the next start does the rest.
     told = msgspec.structs.replace(answer, tasks=[*answer.tasks, *finish_chains(decision)])
     pins.release(decision.repo, decision.layout, [decision.task(each.id) for each in told.tasks])
     return told
@@ -153,7 +153,7 @@ class Asked:
         return [task.id for task in answer.tasks]
 
     def reply(self, reply: Reply) -> None:
-        """In a thread of its own: whoever does not read keeps the loop from nothing."""
+        """Answers in a thread of its own: a client that does not read cannot block the loop."""
 
         def send() -> None:
             with self._connection, contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ class Asked:
 class Mailbox:
     """The run's side, open while it is entered. `submit` has the loop's thread answer, and returns at once.
 
-    One thread accepts, and each request is read in its own: whoever sends slowly keeps nobody waiting.
+    One thread accepts, and each request is read in its own: a slow client delays no other.
     """
 
     def __init__(self, layout: Layout, submit: Callable[[Asked], None]) -> None:
@@ -208,7 +208,7 @@ class Mailbox:
             self._submit(asked)
 
 
-# -- who asks ---------------------------------------------------------------------------------------------------------
+# -- the client -------------------------------------------------------------------------------------------------------
 
 
 def is_served(layout: Layout) -> bool:

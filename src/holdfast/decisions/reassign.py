@@ -1,7 +1,7 @@
 """`reassign`: takes a task from its agent, and gives its attempt to another agent.
 
 The processes are ended first, and what they completed is journalled. The attempt keeps its id and goes on from its last
-turn. The new agent begins a conversation of its own: it is told what was done so far.
+turn. The new agent begins a conversation of its own, with the history in its prompt.
 """
 
 from __future__ import annotations

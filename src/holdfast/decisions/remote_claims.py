@@ -129,7 +129,7 @@ def complete(decision: DecisionContext, task: str, token: str, commit: str, summ
 
 
 def keep_reason(blobs: Blobs, reason: str) -> str:
-    """The blob of what a worker says, which the next attempt is told; put before `fail`, which others wait for."""
+    """The blob of a worker's report, feedback for the next attempt; put before `fail`, which others wait for."""
     return blobs.put(without_secrets(reason).encode(), content_type="text/plain") if reason else ""
 
 

@@ -150,7 +150,7 @@ def approve(decision: DecisionContext, asked: One) -> Answer:
 
 
 def reject(decision: DecisionContext, asked: Rejection) -> Answer:
-    """What the person says is told to the agent when the task is tried again."""
+    """The agent gets the person's reason when the task is tried again."""
     task = decision.task(asked.task)
     if not decision.has_begun():
         facts: dict[str, Any]

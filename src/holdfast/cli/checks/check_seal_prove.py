@@ -40,7 +40,7 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     kept in quarantine/.
 
     There are three answers. Sound: exit code 0. Sound, and the next start has something to finish: exit code 0, and
-    each such thing is told as pending. Not sound: exit code 4, there are findings. Notes do not count.
+    each such thing is listed as pending. Not sound: exit code 4, there are findings. Notes do not count.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 
 @click.command(epilog="Example:  holdfast retry fix-login")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
-@click.option("--reason", default="", help="Why; the agent is told.")
+@click.option("--reason", default="", help="Why; the agent gets it as feedback.")
 @as_json
 @click.pass_context
 def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool) -> None:
@@ -119,7 +119,7 @@ def approve(ctx: click.Context, task: str, as_json: bool) -> None:
 
 @click.command(epilog="Example:  holdfast reject fix-login --reason 'The error message must stay as it was.'")
 @click.argument("task", shell_complete=complete_task)
-@click.option("--reason", required=True, help="Why; the agent is told when the task is tried again.")
+@click.option("--reason", required=True, help="Why; the agent gets it when the task is tried again.")
 @as_json
 @click.pass_context
 def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
@@ -152,7 +152,7 @@ def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bo
     """Take a task from its agent and give it to another.
 
     The agent that works on it is ended first. The attempt goes on from its last turn and costs no other; the new agent
-    begins a conversation of its own, and is told what was done so far.
+    begins a conversation of its own, with the history in its prompt.
     """
     _print_answer(_decide(ctx, "reassign", task=task, agent=agent, reason=reason), as_json)
 

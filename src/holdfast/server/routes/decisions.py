@@ -95,7 +95,7 @@ def _of_one(kind: str) -> Any:
 
 
 class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`reason`: what the agent is told; a result that is done needs one to be sent back."""
+    """`reason`: the agent's feedback; a result that is done needs one to be sent back."""
 
     reason: Annotated[str, Meta(max_length=100_000)] = ""
 

@@ -154,7 +154,7 @@ def complete(decision: DecisionContext, ask: Ask) -> Now:
 
 
 def keep_reason(api: Api, ask: Ask) -> str:
-    """The blob of what the next attempt is told; of an agent that we run, its process says why."""
+    """The blob with the feedback for the next attempt; an agent that we run reports it through its process."""
     api.quotas.expect_room(ask, ask.body.reason)
     return "" if ask.principal.role == "agent" else remote_claims.keep_reason(api.context.blobs, ask.body.reason)
 
