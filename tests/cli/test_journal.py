@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from holdfast.app import App
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.screen import terminal
-from holdfast.domain import printable
+from holdfast.domain import wording as printable
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.task import TaskEvent
 from holdfast.ledgers.files import FileLedger

@@ -34,9 +34,9 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.fsm import Reason
-from holdfast.domain.moments import iso
 from holdfast.domain.task import AT_WORK, FOLDER_OF, TASK, TaskState, cancel_event
 from holdfast.domain.task_record import Task
+from holdfast.domain.wording import iso
 from holdfast.errors import (
     AlreadyExists,
     BlobCorrupt,

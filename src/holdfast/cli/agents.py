@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from holdfast.cli.options import as_json, config_here, print_json
-from holdfast.domain.printable import plain
+from holdfast.domain.wording import plain
 
 if TYPE_CHECKING:
     from holdfast.agents.survey import Facts

@@ -16,10 +16,9 @@ import msgspec
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.screen.agent_output import Records, lines
 from holdfast.cli.screen.terminal import Printer, printing
-from holdfast.domain.printable import plain
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.domain.wording import money
+from holdfast.domain.wording import money, plain
 from holdfast.errors import NeverAttempted
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records import attempt_folder

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from holdfast.domain.printable import plain
+from holdfast.domain.wording import plain
 from holdfast.errors import HoldfastError, OutputFailed
 
 STOPPED = 130

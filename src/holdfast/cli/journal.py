@@ -20,8 +20,8 @@ import msgspec
 from holdfast.cli.options import as_json, complete_task, find_app
 from holdfast.cli.screen.terminal import Printer, local_time, moment, printing
 from holdfast.domain.entries import PAYLOADS
-from holdfast.domain.printable import plain
 from holdfast.domain.state import State
+from holdfast.domain.wording import plain
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.landing.gate_results import output_of_verdict
 from holdfast.layout import Layout

@@ -66,7 +66,7 @@ def config_here(ctx: click.Context) -> Config:
 
 def print_json(value: Any) -> None:
     """It may hold what an agent or a stranger wrote, and be looked at on a terminal: see `terminal`."""
-    from holdfast.domain.printable import plain_json
+    from holdfast.domain.wording import plain_json
 
     click.echo(plain_json(msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2).decode()))
 

@@ -19,8 +19,8 @@ import click
 from holdfast.backlog.restore import put_back_config
 from holdfast.cli.options import as_json, complete_task, find_app, linked_branch, print_json
 from holdfast.clock import monotonic
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import plain
 from holdfast.errors import (
     AgentsAlone,
     AgentsNotStopped,

@@ -11,10 +11,8 @@ import click
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import wall
-from holdfast.domain.moments import moment
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
-from holdfast.domain.wording import money
+from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
 from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records.at_work import AtWork, at_work, clock

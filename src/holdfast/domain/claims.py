@@ -15,9 +15,9 @@ import msgspec
 from holdfast.domain.attempt_history import end_attempt
 from holdfast.domain.entries import TaskMoved
 from holdfast.domain.fsm import Reason
-from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Left, Past, Task
+from holdfast.domain.wording import moment
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.domain.fsm import Reason
-from holdfast.domain.moments import moment
 from holdfast.domain.task import TaskEvent, TaskState, cancel_event
+from holdfast.domain.wording import moment
 
 SETTLED = TaskState.CLOSED
 # Of a task whose file names none.

@@ -1,8 +1,9 @@
-"""Money, counts, sizes and faults as people read them: one function for each."""
+"""Words for people: money, counts, sizes, faults and points in time; and text that a terminal can show safely."""
 
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -54,3 +55,44 @@ def size(number: int) -> str:
             return f"{left:.0f} {unit}" if unit == "bytes" or left >= 10 else f"{left:.1f} {unit}"
         left /= 1024
     return f"{left:.1f} TB"
+
+
+def moment(unix_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"second {unix_s:.0f}"  # a date that no calendar here has
+
+
+def iso(unix_s: float) -> str | float:
+    """As ISO 8601, to the microsecond. A moment that no calendar here has stays a number."""
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return unix_s
+
+
+def plain(text: str) -> str:
+    """The text in printable characters only, on one line; what else there is becomes its escape."""
+    return text if text.isprintable() else "".join(map(_plain_char, text))
+
+
+def plain_lines(text: str) -> str:
+    """A text of several lines; its tabs and line ends are kept, and nothing else that controls."""
+    return "\n".join("\t".join(map(plain, line.split("\t"))) for line in text.split("\n"))
+
+
+def plain_json(text: str) -> str:
+    """The same JSON in printable characters and line ends only."""
+    return "\n".join(line if line.isprintable() else "".join(map(_json_char, line)) for line in text.split("\n"))
+
+
+def _plain_char(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
+def _json_char(char: str) -> str:
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

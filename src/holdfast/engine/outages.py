@@ -10,12 +10,12 @@ from holdfast.config.settings import Config
 from holdfast.domain import outage
 from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.fsm import Reason
-from holdfast.domain.moments import moment
 from holdfast.domain.outage import Outage, Policy
 from holdfast.domain.routing import choose
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
+from holdfast.domain.wording import moment
 from holdfast.engine.context import RunContext
 
 # Where an agent does not say when it may spend again.

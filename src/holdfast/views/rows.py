@@ -18,11 +18,9 @@ from holdfast.clock import wall
 from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
-from holdfast.domain.moments import moment
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
-from holdfast.domain.wording import fault_words
+from holdfast.domain.wording import fault_words, moment, plain
 from holdfast.errors import HoldfastError, TaskUnknown
 from holdfast.layout import Layout
 from holdfast.views.next_step import next_step_of, stuck_behind, waiting_words

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.domain.entries import CLOSINGS, EFFECTS
-from holdfast.domain.moments import moment
-from holdfast.domain.wording import money, plural
+from holdfast.domain.wording import moment, money, plural
 from holdfast.storage.journal.entry import Entry
 
 TEXT_MAX = 400

@@ -11,8 +11,7 @@ import click
 import msgspec
 
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.domain.printable import plain, plain_json
-from holdfast.domain.wording import plural
+from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
 from holdfast.storage.files.modes import COMMON_FILE
 

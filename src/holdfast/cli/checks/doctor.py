@@ -11,9 +11,8 @@ import click
 
 from holdfast.cli import preflight
 from holdfast.cli.options import as_json, config_here, find_app, print_json
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
-from holdfast.domain.wording import plural
+from holdfast.domain.wording import plain, plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
 from holdfast.views.rows import Overview, read_overview
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.domain.printable import plain
+from holdfast.domain.wording import plain
 
 if TYPE_CHECKING:
     from holdfast.checks.gc import Garbage

@@ -13,9 +13,8 @@ import click
 import msgspec
 
 from holdfast.clock import monotonic, wall
-from holdfast.domain.printable import plain, plain_json
 from holdfast.domain.task import AT_WORK, TaskState
-from holdfast.domain.wording import money, plural
+from holdfast.domain.wording import money, plain, plain_json, plural
 from holdfast.landing import lost_landings
 from holdfast.landing.gate_results import OUTPUT, output_of_task
 from holdfast.views.next_step import next_step_of, stuck_behind

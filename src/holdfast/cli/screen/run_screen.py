@@ -23,10 +23,9 @@ from rich.text import Text
 from holdfast.cli.screen.live import counted, reasons_to_wait, summary
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import monotonic, wall
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
-from holdfast.domain.wording import money, plural
+from holdfast.domain.wording import money, plain, plural
 from holdfast.storage.records.at_work import AtWork, agent_at_work, clock
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import click
 
 from holdfast.clock import monotonic, wall
-from holdfast.domain.printable import plain, plain_json, plain_lines
+from holdfast.domain.wording import plain, plain_json, plain_lines
 
 FLUSH_AFTER_S = 0.1
 _UNIT_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}

@@ -19,8 +19,7 @@ from holdfast.cli.screen.fullscreen import FullScreen, Line
 from holdfast.cli.screen.table import cell_width, cut, pad, wrapped
 from holdfast.cli.watch import SETTLED, Looking, Picture, heading
 from holdfast.clock import wall
-from holdfast.domain.printable import plain
-from holdfast.domain.wording import money
+from holdfast.domain.wording import money, plain
 from holdfast.errors import HoldfastError
 from holdfast.storage.records.at_work import clock, tail
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.screen.table import cut, echo_wrapped, terminal_width
-from holdfast.domain.printable import plain
+from holdfast.domain.wording import plain
 from holdfast.errors import InputError
 from holdfast.storage.journal.lock import read_holder
 

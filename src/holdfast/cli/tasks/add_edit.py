@@ -19,9 +19,9 @@ from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.tasks.add_checks import expect_usable, print_added, print_edited, warn_without_gates
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import free_id, from_values, words_of
+from holdfast.domain.wording import plain
 from holdfast.errors import (
     AlreadyExists,
     DefinitionInvalid,

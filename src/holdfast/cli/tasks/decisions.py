@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import plain
 
 if TYPE_CHECKING:
     from holdfast.app import App

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.screen.table import echo_wrapped
-from holdfast.domain.printable import plain, plain_lines
 from holdfast.domain.task_record import Task
+from holdfast.domain.wording import plain, plain_lines
 from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId
 from holdfast.landing import gate_results
 from holdfast.landing.gates import GateRun

@@ -11,8 +11,8 @@ import click
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.screen.table import echo_wrapped, print_table
 from holdfast.cli.tasks.add_checks import GATE_WAYS
-from holdfast.domain.printable import plain
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import plain
 from holdfast.views.rows import Row, print_problems, read_overview
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")

@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.domain.definition import Definition, parse
-from holdfast.domain.printable import plain_lines
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task, seems_lost
+from holdfast.domain.wording import plain_lines
 from holdfast.views.rows import read_overview, unknown
 
 if TYPE_CHECKING:

@@ -11,12 +11,10 @@ import msgspec
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.domain.definition import Definition
-from holdfast.domain.moments import moment
-from holdfast.domain.printable import plain, plain_lines
 from holdfast.domain.routing import Choice, choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
-from holdfast.domain.wording import money, plural
+from holdfast.domain.wording import moment, money, plain, plain_lines, plural
 from holdfast.storage.records.at_work import clock
 from holdfast.views.rows import Overview, Row, read_overview, unknown
 

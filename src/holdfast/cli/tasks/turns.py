@@ -12,8 +12,7 @@ import msgspec
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.screen.table import print_table
 from holdfast.cli.screen.terminal import printing
-from holdfast.domain.printable import plain
-from holdfast.domain.wording import money, plural
+from holdfast.domain.wording import money, plain, plural
 from holdfast.errors import DecisionRefused
 from holdfast.views.rows import unknown
 
