@@ -12,7 +12,7 @@ import pytest
 
 import rooms as rooms_page
 from holdfast.cli.commands import COMMANDS
-from rooms import MODULES, SOURCE, TOP, imports, line_of, parsed, room_of, rooms
+from rooms import HOUSES, MODULES, SOURCE, TOP, imports, line_of, parsed, room_of, rooms
 
 # Behind ports: what they are is known to the composition root, and to who asks what there is.
 ADAPTERS = {"agents", "agents.common", "agents.adapters", "agents.runner", "ledgers"}
@@ -173,6 +173,14 @@ def test_every_room_says_what_it_is_for() -> None:
             folder = SOURCE / "holdfast" / room.replace(".", "/")
             said = ast.get_docstring(parsed((folder / "__init__.py").read_text()))
             assert said and len(said.splitlines()) >= 3, f"{room}: what for, what enters and leaves, what to read first"
+
+
+def test_every_folder_of_tests_is_that_of_a_room() -> None:
+    # What is no room: helpers, whole programs, rules of the source, and what has a target of its own in the Makefile.
+    others = {"kit", "whole", "project", "api", "browser", "install", "ops", "real_agents", "terminal", "walls"}
+    folders = {path.parent for path in (TOP / "tests").glob("*/**/test_*.py")}
+    names = {".".join(folder.relative_to(TOP / "tests").parts) for folder in folders}
+    assert {name for name in names if name not in {*rooms(), *HOUSES, *others}} == set()
 
 
 def test_a_public_class_name_exists_once() -> None:
