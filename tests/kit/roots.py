@@ -23,7 +23,8 @@ def short_run(
 
 
 def project(ledger: FileLedger, backlog: Backlog) -> None:
-    """Puts every file where its task's state says, as a run does at its end."""
+    """Puts every file where its task's state says, as a run does at its end; raises the first error that a run notes."""
     board = Board(ledger, backlog, Blobs(ledger.layout.cas), Config())
     board.take_in()
-    assert board.project() == []
+    for error in board.project():
+        raise error

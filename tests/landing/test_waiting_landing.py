@@ -11,7 +11,7 @@ from holdfast.decisions.mailbox import is_served
 from holdfast.domain.task import TaskState
 from kit.git import git
 from kit.program import begin, holdfast
-from kit.project import add, landed, layout, sound, state
+from kit.project import add, landed, layout, make_repo, sound, state
 from kit.waiting import wait_for
 
 
@@ -88,6 +88,7 @@ def test_a_run_cancels_it_too(repo: Path) -> None:
 
 
 def test_deleting_the_file_of_a_failed_task_cancels_it(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "failing")
     add(repo, "t", "fail on purpose", max_attempts=1)
     add(repo, "u", "fail on purpose", max_attempts=1)
     add(repo, "v", "write v.txt x", depends_on=["u"])

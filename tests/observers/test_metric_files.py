@@ -212,7 +212,7 @@ def test_no_line_passes_over_an_entry_that_was_not_heard(repo: Path) -> None:
             with pytest.MonkeyPatch.context() as patched:
                 # As if an interrupt had come between the journal and the observer.
                 if task == "two":
-                    patched.setattr(observer, "take", lambda run, entry: None)
+                    patched.setattr(observer, "observe", lambda run, entry: None)
                 ledger.append(ledger.epoch, [Record("task_cancelled", inputs)])
     assert "does not follow the one that was heard before it" in "".join(said)
     assert len(read(repo)["tasks"]) <= 1

@@ -158,7 +158,7 @@ def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own
 def test_how_an_agent_ends(bench: Bench, script: str, ending: Ending, detail: str) -> None:
     ended = bench.run(script)
     assert ended.ending is ending and detail in ended.detail
-    assert (ended.wait_for > time.time()) == (ending is Ending.RATE_LIMITED)
+    assert (ended.until > time.time()) == (ending is Ending.RATE_LIMITED)
     assert ended.signal if ending is Ending.CRASHED else ended.signal in (None, signal.SIGTERM)
 
 
