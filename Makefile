@@ -15,7 +15,7 @@ MARKS ?= not crash and not heavy
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons lock clean
+.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls -m "$(MARKS)" $(ARGS)
@@ -96,6 +96,7 @@ docs: $(VENV)/ready
 	@$(BIN)/python tools/clidocs.py
 	@$(BIN)/python tools/apidocs.py
 	@$(BIN)/python tools/metricdocs.py
+	@$(BIN)/python tests/config/test_config.py
 
 # Ratios against a reference in the same run; writes build/bench.json. `make bench ARGS="--quick"` for a short look.
 bench: $(VENV)/ready

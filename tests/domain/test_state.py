@@ -10,7 +10,7 @@ from holdfast import errors
 from holdfast.domain import entries
 from holdfast.domain.state import _HANDLERS, State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.domain.task_record import Left
+from holdfast.domain.task_record import PreviousAttempt
 
 RUN = "000001-a"
 
@@ -102,7 +102,7 @@ def test_candidate_and_feedback_are_kept_until_a_newer_candidate() -> None:
     undone = ("turn_undone", {"task": "t", "attempt": "t.2", "turn": 2, "saved": "s"})
     story = [*story[:9], *worked, *turns, lost, undone, again, third]
     task = fold(facts(*story)).tasks["t"]
-    assert task.left == Left("t.2", 2, "b2") and task.past[-1].undos == ((3, 2),)
+    assert task.left == PreviousAttempt("t.2", 2, "b2") and task.past[-1].undos == ((3, 2),)
     story += [START, moved("task_done", TaskEvent.AGENT_REPORTS_SUCCESS, candidate="c3")]
     task = fold(facts(*story)).tasks["t"]
     assert (task.candidate, task.feedback, task.left) == ("c3", "", None)

@@ -15,7 +15,7 @@ from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.outages import QUOTA_S
-from holdfast.engine.outcome import apply_exit, go_on, orphan
+from holdfast.engine.outcome import _worked_after_last_turn, apply_exit, go_on, orphan
 from holdfast.storage.journal.entry import Record
 from kit.git import git
 from kit.states import Run, append, moves, running
@@ -395,3 +395,13 @@ def test_turns_that_the_attempt_completed_are_journalled_before_its_end(run: Run
     assert (task.turn, task.usd, task.tokens) == (1, SPENT.usd, SPENT.tokens), (
         "what a turn has counted is not counted twice"
     )
+
+
+@pytest.mark.parametrize(("start", "is_kept"), [(2, True), (1, False)], ids=["of this start", "of an earlier start"])
+def test_only_a_tool_of_the_orphaned_start_itself_keeps_its_tree(run: Run, start: int, is_kept: bool) -> None:
+    """Start 1 was put back to its last turn; that one of its tools had ended says nothing of what start 2 left."""
+    files = run.context.layout.attempt_files("t.1")
+    files.root.mkdir(parents=True)
+    events = [{"ts": NOW, "start": start, "turn": 1, "type": "tool_ended"}, {"ts": NOW, "start": 2, "type": "text"}]
+    files.events.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    assert _worked_after_last_turn(files, 2) is is_kept

@@ -23,7 +23,7 @@ def short_run(
 
 
 def project(ledger: FileLedger, backlog: Backlog) -> None:
-    """Puts every file where its task's state says, as a run does at its end; raises the first error that a run notes."""
+    """Puts every file where its task's state says, as a run does at its end; raises what a run would note."""
     board = Board(ledger, backlog, Blobs(ledger.layout.cas), Config())
     board.take_in()
     for error in board.project():

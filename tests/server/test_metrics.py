@@ -121,7 +121,7 @@ def test_agents_and_remote_workers_are_seen_and_a_lease_that_runs_out_is_counted
         wait_for(lambda: only(server, "holdfast_agent_silence_seconds") > 0, "an agent that is silent")
         assert server.ask("/tasks", "POST", {"goal": "x", "id": "far", "agent": "nobody-has-it"}).status == 201
         claimed = server.ask("/tasks/far/claim", "POST", {"worker": "elsewhere"})
-        assert claimed.status == 200, claimed.text
+        assert claimed.status == 200, claimed
         wait_for_value(server, 1, "holdfast_leases_expired_total")
         wait_for_value(server, 0, "holdfast_remote_claims")
         # Agents outlive the server: this one is ended first.

@@ -41,7 +41,7 @@ def work() -> None:
 
 
 def _stand_in_for_closed_streams() -> None:
-    """What who started us has closed is empty, and nobody reads it; the command is carried out all the same.
+    """Replaces a standard stream that the parent process closed with /dev/null, so that the command still runs.
 
     The descriptor is taken too, or the next file that is opened, a journal perhaps, would get its number.
     """

@@ -16,7 +16,7 @@ from holdfast.domain.attempt_history import end_attempt
 from holdfast.domain.entries import TaskMoved
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import Left, Past, Task
+from holdfast.domain.task_record import Past, PreviousAttempt, Task
 from holdfast.domain.wording import moment
 
 
@@ -64,7 +64,7 @@ def fold_claim(task: Task, moved: TaskMoved) -> None:
     """A claim of the attempt that the task had before continues it, and costs no attempt."""
     if moved.attempt != task.attempt:
         if task.stands and task.at != task.made:
-            task.left = Left(task.attempt, task.stands, task.base)
+            task.left = PreviousAttempt(task.attempt, task.stands, task.base)
         if task.attempt and task.attempt not in (each.attempt for each in task.past):
             end_attempt(task, Past(task.attempt, task.turn, undos=task.undos))
         task.attempts, task.resumes = task.attempts + 1, 0

@@ -16,7 +16,7 @@ from holdfast.domain.task import TaskState
 Undos = tuple[tuple[int, int], ...]
 
 
-class Left(msgspec.Struct, frozen=True):
+class PreviousAttempt(msgspec.Struct, frozen=True):
     """Work that an attempt had done by the end of a turn, on top of `base`, and that became no candidate."""
 
     attempt: str
@@ -133,7 +133,7 @@ class Task(msgspec.Struct):
     # The attempt and turn at which that candidate was made.
     made: str = ""
     # Work after that candidate, of an attempt that is over: the next attempt begins with it.
-    left: Left | None = None
+    left: PreviousAttempt | None = None
     # The blob with what a gate or a person said of the candidate, for the next attempt.
     feedback: str = ""
     # The merged commit that passed its gates, and the target on which it may land: on no other.

@@ -1,4 +1,6 @@
-"""What an attempt is doing right now: 10 states, run through once per attempt.
+"""The state machine of an attempt: 10 states, run through once per attempt.
+
+A turn's own record is `attempt_records.py:TurnLine`, written by `AttemptWriter.turn`.
 
 Two events have names that surprise, and are kept as the original diagram has them: COMPACTING returns to RUNNING on
 `verify_requested`, and VERIFYING on `compact_needed`.

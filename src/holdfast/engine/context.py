@@ -124,7 +124,7 @@ class RunContext:
         )
 
     def move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> None:
-        """Journals one move of the task's state machine, after what `before` holds."""
+        """Journals one move of the task's state machine."""
         self.append(self.moved(task, event, reason, **more))
 
     def moved(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Record:

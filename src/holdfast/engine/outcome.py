@@ -39,7 +39,7 @@ _WITHOUT_REASON = (
     "The agent said that it has failed.",
 )
 
-# How long a start that comes to nothing is followed by none, doubled each time.
+# Delay before restarting an attempt that made no progress; doubles each time.
 PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
 
 _FAILED: dict[Ending, Reason] = {
@@ -166,7 +166,10 @@ def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
 
 
 def go_on(context: RunContext, task: Task) -> None:
-    """Saves an orphan's tree as it was found, puts it back to its last turn where that is right, and opens the task."""
+    """Opens an orphan to be continued: saves its tree as found and journals whether the next start begins with that.
+
+    The worktree is not changed here; `base_tree.hold` does that. After `max_resumes` it is salvaged, or fails.
+    """
     made = context.board.worked_on(task)
     most = made.max_resumes if made.max_resumes is not None else context.config.max_resumes
     if task.resumes >= most:
@@ -197,9 +200,10 @@ def _last_words(context: RunContext, attempt: str) -> str:
 
 
 def _save(context: RunContext, task: Task) -> str:
-    """Saves an orphan's tree as it was found; returns its commit where the next start has to go on with it.
+    """Saves an orphan's tree as it was found; returns its commit where the next start has to begin with it.
 
-    Once: a tree that descends from the attempt's base was saved by a process that died before it journalled it.
+    Empty: `Task.tree` stays. Once: a tree that descends from the one that this start began with was saved by a process
+    that died before it journalled it.
     """
     if not context.worktrees.mend(task.id, task.base):
         return ""
@@ -210,7 +214,7 @@ def _save(context: RunContext, task: Task) -> str:
     if not saved or (before and not store.descends(saved, before)):
         saved = snapshots.take(task.attempt, name, large="leave_out").commit
     files = context.layout.attempt_files(task.attempt)
-    return saved if _is_of_this_boot(files, task.starts) and _worked_after_last_turn(files) else ""
+    return saved if _is_of_this_boot(files, task.starts) and _worked_after_last_turn(files, task.starts) else ""
 
 
 def _is_of_this_boot(files: Attempt, start: int) -> bool:
@@ -219,12 +223,16 @@ def _is_of_this_boot(files: Attempt, start: int) -> bool:
     return began is not None and began.boot_id == identity.boot_id()
 
 
-def _worked_after_last_turn(files: Attempt) -> bool:
-    """Whether the stream shows a tool that ended after the last turn was saved: what it did must not be undone."""
+def _worked_after_last_turn(files: Attempt, start: int) -> bool:
+    """Whether a tool of this start ended after the last turn was saved: what it did must not be undone.
+
+    Tools of earlier starts say nothing about the tree that this one left.
+    """
     lines = turns.all_turns(files)
     last = lines[-1].ts if lines else 0.0
     events = (line.record for line in jsonl.LineLedger(files.events).read()) if files.events.exists() else ()
-    return any(event.get("type") == "tool_ended" and event["ts"] > last for event in events)
+    ended = (event for event in events if event.get("type") == "tool_ended" and event["start"] == start)
+    return any(event["ts"] > last for event in ended)
 
 
 def _end_of(context: RunContext, task: Task, ended: Exit) -> dict[str, Any]:

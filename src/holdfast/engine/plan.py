@@ -43,7 +43,7 @@ class ApplyExit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Orphan(msgspec.Struct, frozen=True, tag=True):
-    """Nobody works on it any more, and nobody said how it ended."""
+    """Its runner is dead or silent and left no `exit.json`; its agent may live, and is ended first."""
 
     task: str
     event: TaskEvent

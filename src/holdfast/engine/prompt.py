@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Check, Definition, fork_source
-from holdfast.domain.task_record import Left, Past, Task, standing
+from holdfast.domain.task_record import Past, PreviousAttempt, Task, standing
 from holdfast.domain.template import check, render
 from holdfast.errors import InputError, TemplateUnreadable
 from holdfast.layout import Layout
@@ -117,7 +117,7 @@ class PromptTree(msgspec.Struct, frozen=True):
     """
 
     conflicts: list[str] = []
-    begun_by: Left | None = None
+    begun_by: PreviousAttempt | None = None
     differing: list[str] = []
     is_kept: bool = False
 
@@ -216,7 +216,7 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     return f"{told}:\n\n{_listed(_first(tree.differing))}"
 
 
-def _begun(left: Left | None) -> str:
+def _begun(left: PreviousAttempt | None) -> str:
     if left is None:
         return ""
     number = left.attempt.rpartition(".")[2]

@@ -25,7 +25,7 @@ from holdfast.engine.base_tree import hold
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import template_problem
-from holdfast.engine.start_inputs import Ready, StartInputs, ready
+from holdfast.engine.start_inputs import StartInputs, StartPlan, plan_start
 from holdfast.errors import (
     DefinitionLost,
     HoldfastError,
@@ -130,7 +130,7 @@ def _hidden_program(context: RunContext, agent: Agent, made: Definition) -> str:
 
 def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     made = context.board.worked_on(task)
-    room = StartInputs(
+    inputs = StartInputs(
         repo=context.repo,
         layout=context.layout,
         config=context.config,
@@ -139,7 +139,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
     )
-    found = ready(room, task, made, agent)
+    found = plan_start(inputs, task, made, agent)
     base = found.base
     pins.pin(context.repo, context.layout, task.attempt, base)
     hold(context.worktrees, task, base, found.snapshot, found.begin)
@@ -167,7 +167,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     )
 
 
-def _order(context: RunContext, task: Task, made: Definition, agent: Agent, found: Ready, *, caps: Caps) -> Order:
+def _order(context: RunContext, task: Task, made: Definition, agent: Agent, found: StartPlan, *, caps: Caps) -> Order:
     """All that the runner needs to know for this start."""
     work = Work(
         task=task.id,

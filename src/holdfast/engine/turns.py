@@ -1,6 +1,6 @@
-"""Following an attempt: each line of its `turns.jsonl` becomes one `turn_completed`, and then `state.json`.
+"""Journals turns: each line of an attempt's `turns.jsonl`, durable already, becomes one `turn_completed`.
 
-The journal's own offset says where to go on, and a turn that it knows is passed over: following again from anywhere
+The journal's own offset says where to continue, and a turn that it knows is passed over: following again from anywhere
 doubles nothing. A line that names another intent than the start that the journal has was left by a journal that is
 gone, and is passed over. A line is settled before it is journalled, so the journal never names what a power cut could
 take.

@@ -66,6 +66,8 @@ class _Bounded:
 
 
 class AttemptWriter:
+    """All that a runner writes into `attempts/<id>/`. When `turn` returns, the turn is durable, and never before."""
+
     def __init__(self, files: Attempt, order: Order) -> None:
         self._files, self._order = files, order
         worktree, private, index = Path(order.worktree), Path(order.private), sandbox.own_index(order)

@@ -8,7 +8,7 @@ its own messages; its results are in the attempt's folder alone.
 
 - It takes `alive.lock`, then `start-<n>`. If another process was first, it does nothing.
 - A turn: the agent's group is stopped, the snapshot is taken, the ledgers are synced, and last the line in turns.jsonl;
-  then the group continues. What has no line in turns.jsonl did not happen: the next start does it again.
+  then the group continues. A turn without its line is not counted; `engine/outcome.py` decides about its tree.
 - exit.json is written when no process of the start is left and the last snapshot is on disk.
 - SIGTERM, or a file `stop` in the attempt's folder, ends the agent.
 """

@@ -48,7 +48,7 @@ def _prompt(app: App, name: str) -> str:
     from holdfast.agents.registry import agents
     from holdfast.domain.claims import claimed
     from holdfast.domain.routing import choose
-    from holdfast.engine.start_inputs import StartInputs, ready
+    from holdfast.engine.start_inputs import StartInputs, plan_start
     from holdfast.storage.records.blobs import Blobs
     from holdfast.views.diffs import Diffs
     from holdfast.worktrees import merges
@@ -72,7 +72,7 @@ def _prompt(app: App, name: str) -> str:
         base_of=lambda attempt: Diffs(app.repo, app.layout, task, attempt, app.reader()).base(),
         journal=app.reader(),
     )
-    return ready(room, task, _pinned(blobs, before) or file.definition, agent).prompt
+    return plan_start(room, task, _pinned(blobs, before) or file.definition, agent).prompt
 
 
 def _at_rest(task: Task) -> Task:

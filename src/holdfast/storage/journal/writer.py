@@ -125,7 +125,7 @@ class Journal:
     ) -> Journal:
         """Begins a run: its file and its `run_started` are durable on return.
 
-        `previous` is the last entry of the run before, as `chain.Chain` found it; it ties the files into one chain.
+        `previous` is the last entry of the run before, as `reader.Chain` found it; it ties the files into one chain.
         """
         path = run_file(wal, run)
         if previous is not None and epoch_of(previous.run) >= epoch_of(run):

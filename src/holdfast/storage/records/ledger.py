@@ -1,4 +1,4 @@
-"""Append-only ledgers (spend, traces, provenance, events, sessions, metrics): one JSON object per line, `ts` first.
+"""Append-only ledgers (turns, spend, traces, provenance, events, sessions, metrics): JSON lines, `ts` first.
 
 `ts` is float Unix seconds; every other field belongs to the ledger's owner. Secrets are scrubbed on the way in
 (`redact`); the files and their names are described in `segments`.
