@@ -47,9 +47,9 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     yield compared("append_many of 64", lambda: batches(journal, count * 16), 20)
     journal.close()
     requests, sqlite = Requests(folder / "served"), Sqlite(folder / "sqlite.db", line)
-    yield compared("64 requests at once, by the batch writer", lambda: requests.rate(64, count * 8), 2)
+    yield compared("64 requests at once, by the batch writer", lambda: requests.rate(64, count * 8), 5)
     versus = "16 requests at once, by the batch writer"
-    yield compared(versus, lambda: requests.rate(16, count * 4), 2, lambda: sqlite.rate(16, count))
+    yield compared(versus, lambda: requests.rate(16, count * 4), 5, lambda: sqlite.rate(16, count))
     requests.close()
     yield reading(folder, 100_000 if quick else 1_000_000, 1 if quick else 5)
 
@@ -123,7 +123,7 @@ class Requests:
         decision = cast("DecisionContext", self)
         self._writer = BatchWriter(lambda key, by: decision, self.ledger, lambda: None, lambda error: None)
         self._operation = Operation("POST", "/bench", "bench", "", self._append, None, lane="batch", status=204)
-        self._ask = Ask(Principal("operator", "bench"), {}, None, None)
+        self._ask = Ask(principal=Principal("operator", "bench"), path={}, query=None, body=None)
         self._answers = Answers()
 
     def rate(self, clients: int, count: int) -> float:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.cli.main import main
-from holdfast.storage.journal.writer import Journal
+from holdfast.storage.journal.writer import Journal, StagedEntries
 
-_write: Any = Journal._write
+_append_staged: Any = Journal.append_staged
 
 
-def forget(self: Journal, data: bytes, last: tuple[int, str, int, int]) -> None:
+def forget(self: Journal, staged: StagedEntries) -> None:
     if self._last[0] < 0:
-        _write(self, data, last)
-    self._last = last
+        _append_staged(self, staged)
+    self._last = staged.last
 
 
 if __name__ == "__main__":
-    Journal._write = forget  # type: ignore[method-assign]
+    Journal.append_staged = forget  # type: ignore[method-assign]
     main()

@@ -137,6 +137,8 @@ function keys(event) {
 }
 
 let begun = false;
+// Until all is loaded a page would be drawn twice, and what was typed into the first be lost.
+let ready = false;
 
 async function begin() {
   makeNav();
@@ -155,6 +157,7 @@ async function begin() {
     begun = false;
   }
   document.body.dataset.role = store.me.role;
+  ready = true;
   show();
 }
 
@@ -168,7 +171,7 @@ addEventListener("hashchange", () => {
   if (/[#&]token=/.test(location.hash)) {
     takeToken();
     begin();
-  } else if (location.hash !== "#view") show();
+  } else if (ready && location.hash !== "#view") show();
 });
 addEventListener("keydown", keys);
 document.querySelector(".skip").addEventListener("click", (event) => {
