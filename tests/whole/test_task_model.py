@@ -25,6 +25,7 @@ from holdfast import errors
 from holdfast.backlog import sync
 from holdfast.backlog.folder import Backlog
 from holdfast.domain.claims import Claim
+from holdfast.domain.entries import EffectIntended
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskEvent
 from holdfast.engine.recover import recover
@@ -232,7 +233,7 @@ class Tasks(RuleBasedStateMachine):
         self.ledger = FileLedger.open(layout, clock=self.clock)
         self.backlog, self.blobs = Backlog(layout.backlog), Blobs(layout.cas)
         self.effect = Publishing(self.root)
-        recover(self.ledger, {"publish": self.effect}, self.clock.now, 3600)
+        recover(self.ledger, {EffectIntended: self.effect}, self.clock.now, 3600)
         self.keep_up()
 
     def keep_up(self) -> None:
