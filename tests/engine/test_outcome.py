@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.domain.attempt_records import Ending, Exit, TurnLine
+from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
@@ -18,7 +18,7 @@ from holdfast.engine.outages import QUOTA_S
 from holdfast.engine.outcome import _worked_after_last_turn, apply_exit, go_on, orphan
 from holdfast.storage.journal.entry import Record
 from kit.git import git
-from kit.states import Run, append, moves, running
+from kit.states import Run, append, moves, running, turn_line
 
 S, E = TaskState, Ending
 NOW = 1_800_000_000.0
@@ -371,24 +371,7 @@ def test_turns_that_the_attempt_completed_are_journalled_before_its_end(run: Run
     task = at_work(run)
     files = run.context.layout.attempt_files("t.1")
     files.root.mkdir(parents=True)
-    line = TurnLine(
-        NOW,
-        1,
-        1,
-        "write",
-        "",
-        changed=True,
-        files=[],
-        usd=0.25,
-        tokens=3,
-        seconds=1.0,
-        session="s-1",
-        traces=0,
-        spend=0,
-        provenance=0,
-        output=0,
-        intent=task.intent,
-    )
+    line = turn_line(1, task.intent, ts=NOW, changed=True, usd=0.25, tokens=3, seconds=1.0, session="s-1")
     files.turns.write_bytes(msgspec.json.encode(line) + b"\n")
     apply_exit(run.context, task, ended(E.FAILED))
     assert [kind for kind, *_ in run.moved] == ["turn_completed", "task_failed"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.domain.attempt_records import Ending, Exit, TurnLine
+from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import new_turns
 from holdfast.errors import DiskFull
@@ -22,6 +22,7 @@ from holdfast.storage.records.ledger import LineLedger
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, sound, state
+from kit.states import turn_line
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
@@ -235,25 +236,7 @@ def test_a_turn_of_another_intent_is_passed_over(tmp_path: Path) -> None:
     attempt_folder.make_folder(files)
     with LineLedger(files.turns) as ledger:
         for turn, intent in ((1, "ours"), (2, "theirs"), (2, "ours")):
-            line = TurnLine(
-                1.0,
-                turn,
-                1,
-                "edit",
-                "",
-                changed=False,
-                files=[],
-                usd=0.0,
-                tokens=0,
-                seconds=0.0,
-                session="",
-                traces=0,
-                spend=0,
-                provenance=0,
-                output=0,
-                intent=intent,
-            )
-            ledger.append(msgspec.to_builtins(line))
+            ledger.append(msgspec.to_builtins(turn_line(turn, intent)))
     assert [(line.turn, line.intent) for _, line in new_turns(files, 0, 0, "ours")] == [(1, "ours"), (2, "ours")]
 
 

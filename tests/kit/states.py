@@ -18,6 +18,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.clock import wall
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
+from holdfast.domain.attempt_records import TurnLine
 from holdfast.domain.entries import EFFECT_OF, MOVE_TO, EffectIntended, LandIntended
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State, fold
@@ -255,3 +256,11 @@ def board_of(ledger: FileLedger) -> Board:
     board = Board(ledger, Backlog(ledger.layout.backlog), Blobs(ledger.layout.cas), DEFAULTS)
     ledger.observe(board)
     return board
+
+
+def turn_line(turn: int, intent: str, **facts: Any) -> TurnLine:
+    """A line of `turns.jsonl`, of the first start; `facts` say what it cost and changed."""
+    costs: dict[str, Any] = {"usd": 0.0, "tokens": 0, "seconds": 0.0, "session": "", "changed": False, "files": []}
+    offsets = {"traces": 0, "spend": 0, "provenance": 0, "output": 0}
+    told = {"ts": 1.0, "start": 1, "tool": "edit", "snapshot": "", **costs, **offsets, **facts}
+    return TurnLine(turn=turn, intent=intent, **told)
