@@ -43,8 +43,8 @@ def put_back_open(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> list[
     texts = {
         name: text
         for name, task in tasks.items()
-        if FOLDER_OF[task.state] == "open" and not (name in scan.tasks or name in scan.moved)
-        if (text := _pinned(task, blobs))
+        if FOLDER_OF[task.state] == "open" and not (task.unfiled or name in scan.tasks or name in scan.moved)
+        if (text := pinned_text(task, blobs))
     }
     kept = {name for problem in only_away(backlog, scan, tasks, texts) for name in problem.tasks}
     kept |= removed(backlog, tasks, texts)
@@ -75,9 +75,8 @@ def _make_whole(place: Path, files: Mapping[str, bytes]) -> bool:
     return True
 
 
-def _pinned(task: Task, blobs: Blobs) -> bytes:
-    if task.unfiled:
-        return b""
+def pinned_text(task: Task, blobs: Blobs) -> bytes:
+    """The text that the journal pinned; empty where its blob is lost."""
     try:
         return blobs.get(task.definition)
     except (BlobMissing, BlobCorrupt):

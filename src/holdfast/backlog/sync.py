@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from holdfast.backlog.missing import FOLDERS, carried_off, only_away, swept, without_file
-from holdfast.backlog.restore import put_back_open
+from holdfast.backlog.restore import pinned_text, put_back_open
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.file_problem import FileProblem
@@ -39,8 +39,6 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import iso
 from holdfast.errors import (
     AlreadyExists,
-    BlobCorrupt,
-    BlobMissing,
     EntryUnfit,
     FileMissing,
     TaskExists,
@@ -212,13 +210,6 @@ def _make_folders(backlog: BacklogFolder) -> None:
 def _texts(known: Mapping[str, Task], names: list[str], blobs: Blobs) -> dict[str, bytes]:
     """The pinned text of each, in hand before anything is decided; empty where the blob is lost."""
     return {name: pinned_text(known[name], blobs) for name in names}
-
-
-def pinned_text(task: Task, blobs: Blobs) -> bytes:
-    try:
-        return blobs.get(task.definition)
-    except (BlobMissing, BlobCorrupt):
-        return b""
 
 
 def block_of(task: Task) -> dict[str, Any] | None:
