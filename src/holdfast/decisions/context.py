@@ -183,6 +183,10 @@ class DecisionContext:
             raise self.ledger.refuse(task, error, reason, self.actor) from error
         return self.record(kind, number, {"task": task.id, "event": event, "reason": reason, **facts})
 
+    def flagged(self, task: Task, number: int = 0, told: Mapping[str, Any] = {}, **flags: Any) -> Record:
+        """The flags of a task, as `TaskFlagged` names them: one that is not given is taken off."""
+        return self.record("task_flagged", number, {"task": task.id, **flags}, told)
+
     def append(self, records: Sequence[Record]) -> None:
         if records:
             self.ledger.append(self.ledger.epoch, records)

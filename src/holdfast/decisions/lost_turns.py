@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,16 +21,15 @@ if TYPE_CHECKING:
 CHOICES = ("newest", "anew")
 
 
-def records(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
+def records(decision: DecisionContext, task: Task, choice: str, told: Mapping[str, Any]) -> list[Record]:
     """`newest` goes on from the newest turn that is there, `anew` without what the attempts before left."""
     if not is_lost(task.parked):
         hint = f"use `holdfast resolve {task.id} --happened`, `--retry` or `--abandon`."
         raise DecisionRefused(task=task.id, verb="continued", reason="no turn of it is lost", hint=hint)
-    flag = {"task": task.id, "parked": "", "not_before": task.not_before, "anew": choice == "anew"}
-    told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
+    flags = {"parked": "", "not_before": task.not_before, "anew": choice == "anew"}
     opened = _opened(decision, task)
     if choice == "anew":
-        return [*opened, decision.record("task_flagged", 0, flag, told)]
+        return [*opened, decision.flagged(task, 0, told, **flags)]
     left = task.left if task.left is not None and not task.starts else None
     attempt, turn, base = (left.attempt, left.turn, left.base) if left else (task.attempt, task.stands, task.base)
     found, commit = newest_whole(decision.ledger, decision.worktrees, attempt, turn, base)
@@ -41,7 +41,7 @@ def records(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
     if opened or not task.continues:
         resumed = {"task": task.id, "attempt": task.attempt}
         opened.append(decision.record("attempt_resumed", 3, resumed))
-    return [*opened, back, decision.record("task_flagged", 1, flag, told)]
+    return [*opened, back, decision.flagged(task, 1, told, **flags)]
 
 
 def _opened(decision: DecisionContext, task: Task) -> list[Record]:

@@ -105,10 +105,12 @@ def resolve(decision: DecisionContext, asked: Resolution) -> Answer:
 
 def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
     """The move that the decision asks for, if any, and then the flag: a crash between leaves the task parked still."""
+    told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
     if choice in lost_turns.CHOICES:
-        return lost_turns.records(decision, task, choice)
+        return lost_turns.records(decision, task, choice, told)
     if choice == "happened" and landed_before.is_doubt(task.parked):
-        return landed_before.closing(decision.repo, decision.config, task, decision.record)
+        moves = landed_before.closing(decision.repo, decision.config, task, decision.record)
+        return [*moves, decision.flagged(task, 0, told, parked="")]
     has_landed = choice == "happened" and task.parked.startswith("task_land_")
     events = _GIVE_UP if choice == "abandon" else (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if has_landed else ()
     event = next((each for each in events if each in TASK.legal(task.state)), None)
@@ -116,12 +118,11 @@ def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Reco
     if event is not None and not has_begun:
         end_attempt(decision, task)
         moves = [decision.moved(task, event, Reason.RESOLVED_BY_PERSON)]
-    flag: dict[str, Any] = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
+    flags: dict[str, Any] = {"parked": "", "not_before": task.not_before, "cause": task.cause}
     if choice == "happened":
         gates = verify.gates_of(decision.definition(task), decision.config)
-        flag["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt), gates)
-    told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
-    return [*moves, decision.record("task_flagged", 1 if moves or has_begun else 0, flag, told)]
+        flags["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt), gates)
+    return [*moves, decision.flagged(task, 1 if moves or has_begun else 0, told, **flags)]
 
 
 # -- approve, reject, resume ------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
             raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
         if task.state is TaskState.OPEN and task.not_before and task.cause and not task.parked:
             told = {"was": task.cause, "reason": Reason.REQUESTED_BY_PERSON}
-            decision.append([decision.record("task_flagged", 0, {"task": task.id}, told)])
+            decision.append([decision.flagged(task, 0, told)])
             return decision.answer(task, note=who_goes_on(decision, "tries it at once"))
         if task.state is not TaskState.FAILED and not task.parked:
             if task.state not in _UNDER_WAY:
@@ -198,9 +199,10 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
 
 def _letting_go(decision: DecisionContext, task: Task, number: int) -> list[Record]:
     """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
-    flag = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
+    if task.parked != STOPPED:
+        return []
     told = {"was": task.parked, "reason": Reason.REQUESTED_BY_PERSON}
-    return [decision.record("task_flagged", number, flag, told)] if task.parked == STOPPED else []
+    return [decision.flagged(task, number, told, parked="", not_before=task.not_before, cause=task.cause)]
 
 
 def resuming(decision: DecisionContext, task: Task) -> list[Record]:
