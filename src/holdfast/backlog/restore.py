@@ -25,7 +25,6 @@ from holdfast.git.repository import is_in_a_branch, is_tracked
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE, COMMON_FOLDER
 from holdfast.storage.records.blobs import Blobs
 
 _STAGED = ".hf-open"
@@ -140,8 +139,8 @@ def hide_from_git(root: Path, repo: Path) -> None:
     lines = [line for line in found if line not in (_MARK, f"/{root.name}/")]
     text = "\n".join([*lines, _MARK, *rules]) + "\n"
     try:
-        disk.mkdir(exclude.parent, COMMON_FOLDER)
-        disk.replace(exclude, text.encode(errors="surrogateescape"), COMMON_FILE)
+        disk.mkdir(exclude.parent, disk.COMMON_FOLDER)
+        disk.replace(exclude, text.encode(errors="surrogateescape"), disk.COMMON_FILE)
     except DiskError:
         # A `.git` that is not ours to write: `.sdd/.gitignore` still hides the journal.
         return

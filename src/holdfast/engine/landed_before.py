@@ -21,7 +21,7 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import acknowledge
 from holdfast.git import command as git
-from holdfast.landing.rewritten import COMMITS_MAX
+from holdfast.landing.branch import COMMITS_MAX
 from holdfast.layout import Layout
 from holdfast.ports import LedgerReader
 from holdfast.storage.audit.from_journal import ref_of

@@ -22,7 +22,6 @@ from holdfast.clock import monotonic, wall
 from holdfast.errors import AlreadyExists, GitLocked
 from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import decode_json, read_json
-from holdfast.storage.files.modes import COMMON_FILE
 
 WAIT_S_MAX = 3.0
 POLL_S = 0.02
@@ -123,7 +122,7 @@ def acquire(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> 
     deadline = monotonic() + wait_s
     while True:
         try:
-            disk.create(lock, me, COMMON_FILE)
+            disk.create(lock, me, disk.COMMON_FILE)
             return ""
         except AlreadyExists:
             owner = free(lock, folders, max(deadline - monotonic(), 0.0))

@@ -13,7 +13,6 @@ import msgspec
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
-from holdfast.storage.files.modes import COMMON_FILE
 
 if TYPE_CHECKING:
     from holdfast.backlog.folder import Backlog
@@ -153,7 +152,7 @@ def _write_proof(layout: Layout, day: str, seq: int, out: Path | None) -> None:
     if out is None:
         click.echo(plain_json(proof.document().decode()), nl=False)
     else:
-        disk.create(out.absolute(), proof.document(), COMMON_FILE)
+        disk.create(out.absolute(), proof.document(), disk.COMMON_FILE)
         click.echo(f"{out}: record {seq} of {proof.day.file}, against the root {proof.root}")
 
 
