@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,31 @@ def found_by(rule: Callable[[str], Iterable[str]], modules: Iterable[str]) -> li
 
 def test_imports_keep_the_order_of_the_rooms_and_lead_to_real_files() -> None:
     assert [breach for module, path in MODULES.items() for breach in breaches(module, path.read_text())] == []
+
+
+def cycle(modules: Mapping[str, str]) -> list[str]:
+    """Modules of which each imports the one before it, the last like the first; empty where there are none."""
+    graph = {
+        module: {name for name, _ in imports(parsed(source), module) if name in modules and name != module}
+        for module, source in modules.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_modules_of_a_room_do_not_import_each_other() -> None:
+    found = [cycle({module: MODULES[module].read_text() for module in modules}) for modules in rooms().values()]
+    assert [each for each in found if each] == []
+
+
+def test_the_check_of_cycles_can_say_no() -> None:
+    one, other = "holdfast.engine.plan", "holdfast.engine.start"
+    late = f"def f():\n    from {one} import plan"
+    assert set(cycle({one: f"from {other} import start", other: late})) == {one, other}
+    assert cycle({one: f"from {other} import start", other: ""}) == []
 
 
 def test_a_room_is_no_warehouse() -> None:

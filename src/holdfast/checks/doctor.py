@@ -32,7 +32,8 @@ from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups, resources
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
-from holdfast.storage.audit import key, noted, verify
+from holdfast.storage.audit import key, noted
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.files import filesystems
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import live_owner, read_holder
@@ -312,7 +313,7 @@ def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | N
 
 def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
     """Whether runs can sign their records."""
-    days = verify.day_files(layout.audit)
+    days = day_files(layout.audit)
     try:
         key.load_key(layout.root, key_path, environ, create=False)
     except AuditKeyUnusable as error:

@@ -55,7 +55,7 @@ class Api:
         self.prepared.set_running_or_notify_cancel()
         self._denied = Denials(self.put_on_record)
         self.is_ending = False
-        self.metrics = Metrics(self)
+        self.metrics = Metrics(context, loop, self.feed, self._denied, self.began)
         self.logs = ServerLog(
             context.layout.logs / "server.log",
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),

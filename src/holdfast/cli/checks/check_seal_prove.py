@@ -87,9 +87,9 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     """
     from holdfast.checks.repair import holding
     from holdfast.storage.audit import seals
+    from holdfast.storage.audit.days import day_files
     from holdfast.storage.audit.from_journal import complete
     from holdfast.storage.audit.key import load_key
-    from holdfast.storage.audit.verify import day_files
 
     layout = _layout(ctx, writing=True)
     if not day_files(layout.audit):

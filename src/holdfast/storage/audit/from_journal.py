@@ -31,10 +31,11 @@ from holdfast.domain.entries import AuditNoted
 from holdfast.errors import DiskError, HoldfastError, InputError
 from holdfast.layout import Layout
 from holdfast.storage.audit import seals
+from holdfast.storage.audit.days import day_files, moment, name_of
 from holdfast.storage.audit.key import AuditKey, load_key
 from holdfast.storage.audit.log import AuditLog
 from holdfast.storage.audit.noted import WAY_BACK, content, cut, holds, noted_in
-from holdfast.storage.audit.verify import AuditRecord, day_files, in_order, moment, name_of, parse
+from holdfast.storage.audit.verify import AuditRecord, in_order, parse
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.journal.reader import Chain, find
