@@ -37,7 +37,7 @@ from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.journal.entry import Entry, Record
 from holdfast.storage.records.blobs import Blobs
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 ACTOR = "cli"

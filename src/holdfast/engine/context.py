@@ -27,7 +27,7 @@ from holdfast.errors import DefinitionLost
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
 from holdfast.storage.audit.from_journal import Auditor
-from holdfast.storage.audit.noted import note_log
+from holdfast.storage.audit.notes import note_log
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges

@@ -26,7 +26,7 @@ from holdfast.layout import Layout
 from holdfast.ports import LedgerReader
 from holdfast.storage.audit.days import day_files
 from holdfast.storage.audit.from_journal import ref_of
-from holdfast.storage.audit.noted import content
+from holdfast.storage.audit.notes import content
 from holdfast.storage.audit.verify import parse
 from holdfast.storage.journal.entry import Record
 from holdfast.worktrees import merges, pins

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from holdfast.clock import wall
 from holdfast.decisions.context import DecisionContext, Later, unknown
-from holdfast.decisions.create import Catalogue
+from holdfast.decisions.new_tasks import Catalogue
 from holdfast.domain.definition import Definition
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext

@@ -37,7 +37,7 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.processes.leaving import leave
+from holdfast.processes.quick_exit import leave
 from holdfast.storage.files import disk
 
 TURNS = ("write", "append", "delete", "run", "spawn")
