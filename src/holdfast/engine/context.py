@@ -19,7 +19,7 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.landing_thread import LandingThread
-from holdfast.engine.recover import Closed
+from holdfast.engine.recovery import Closed
 from holdfast.engine.silence import Silence
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
