@@ -209,6 +209,38 @@ def test_every_folder_of_tests_is_that_of_a_room() -> None:
     assert {name for name in names if name not in {*rooms(), *HOUSES, *others}} == set()
 
 
+# They end like a participle, and are nouns.
+NOUNS = {"feed", "landing", "listing", "routing", "serving", "tracing", "wiring", "wording"}
+VERBS = {
+    "ask", "attach", "create", "leave", "promote", "reassign", "recover", "redact", "restore", "serve", "show", "stop",
+    "verify",
+}  # fmt: skip
+# A ratchet: an entry goes with its module's new name, and none is added.
+STILL_NO_NOUNS = {
+    "backlog.missing", "backlog.restore", "landing.verify", "storage.audit.verify", "storage.records.redact",
+}  # fmt: skip
+
+
+def is_noun(module: str) -> bool:
+    """A module has the name of a thing. The module of a command has that of the command."""
+    name = module.rpartition(".")[2]
+    if room_of(module) == "cli" and name in COMMANDS:
+        return True
+    word = name.rpartition("_")[2]
+    return word in NOUNS or not (word in VERBS or word.endswith(("ed", "ing")))
+
+
+def test_modules_are_nouns() -> None:
+    found = {module.removeprefix("holdfast.") for modules in rooms().values() for module in modules}
+    assert {module for module in found if not is_noun(f"holdfast.{module}")} == STILL_NO_NOUNS
+
+
+@pytest.mark.parametrize("name", ["decisions.create", "decisions.stop", "worktrees.confined", "processes.leaving"])
+def test_the_check_of_nouns_can_say_no(name: str) -> None:
+    assert not is_noun(f"holdfast.{name}")
+    assert is_noun("holdfast.decisions.new_tasks") and is_noun("holdfast.cli.attach")
+
+
 def test_a_public_class_name_exists_once() -> None:
     places: dict[str, list[str]] = {}
     for module, path in MODULES.items():
