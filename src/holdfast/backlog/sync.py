@@ -125,7 +125,8 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport
     added = [name for name in files if name not in ledger.state.tasks]
     added.sort(key=lambda name: files[name].written_ns)
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
-    missing = _texts(known, without_file(known, scan), blobs)
+    # In hand before anything is decided; empty where the blob is lost.
+    missing = {name: pinned_text(known[name], blobs) for name in without_file(known, scan)}
     if missing:
         # An editor may be saving by renaming, or somebody switching branches: nothing final on one look alone.
         time.sleep(LOOK_AGAIN_S)
@@ -205,11 +206,6 @@ def _make_folders(backlog: BacklogFolder) -> None:
     for folder in (*FOLDERS, "failed"):
         if not os.path.lexists(backlog.folder / folder):
             disk.mkdir(backlog.folder / folder)
-
-
-def _texts(known: Mapping[str, Task], names: list[str], blobs: Blobs) -> dict[str, bytes]:
-    """The pinned text of each, in hand before anything is decided; empty where the blob is lost."""
-    return {name: pinned_text(known[name], blobs) for name in names}
 
 
 def block_of(task: Task) -> dict[str, Any] | None:
