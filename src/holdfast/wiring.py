@@ -41,7 +41,7 @@ from holdfast.domain.state import State
 from holdfast.engine import landed_before
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.recover import recover
+from holdfast.engine.recovery import recover
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, catch_up
 from holdfast.errors import HoldfastError, Locked
@@ -56,7 +56,7 @@ from holdfast.ports import Effect
 from holdfast.processes import cgroups, sandbox
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots import after_boot
-from holdfast.storage.audit import noted as audit_noted
+from holdfast.storage.audit import notes as audit_notes
 from holdfast.storage.audit.from_journal import Auditor
 from holdfast.storage.audit.key import configured_path
 from holdfast.storage.journal import root_place as place
@@ -65,7 +65,7 @@ from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import pins
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.migration import migrate, migrate_older
 
 RUNNER = (sys.executable, "-m", "holdfast.agents.runner.runner")
@@ -238,7 +238,7 @@ def owned(
 
     def judge(state: State, end: Ref | None, before: Holder | None) -> dict[str, Any]:
         nonlocal noted
-        noted, found = state.audit, audit_noted.to_note(layout, None if is_audit_lost else state.audit)
+        noted, found = state.audit, audit_notes.to_note(layout, None if is_audit_lost else state.audit)
         facts: dict[str, Any] = {"audit": found} if found is not None else {}
         if is_restored:
             facts["restored"] = witnesses.contradictions(layout, state, end, before, app.repo)
@@ -270,7 +270,7 @@ def owned(
                 yield layout, ledger, auditor
             # Where that cannot be, the next run notes it when it begins.
             with contextlib.suppress(HoldfastError):
-                audit_noted.note_log(layout, ledger)
+                audit_notes.note_log(layout, ledger)
 
 
 def _ledger(app: App, layout: Layout, take_over: bool, patience_s: float, judge: Judge) -> FileLedger:

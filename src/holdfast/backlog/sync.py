@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from holdfast.backlog.missing import FOLDERS, carried_off, only_away, swept, without_file
-from holdfast.backlog.restore import put_back_open
+from holdfast.backlog.restore import pinned_text, put_back_open
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.file_problem import FileProblem
@@ -39,8 +39,6 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import iso
 from holdfast.errors import (
     AlreadyExists,
-    BlobCorrupt,
-    BlobMissing,
     EntryUnfit,
     FileMissing,
     TaskExists,
@@ -127,7 +125,8 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport
     added = [name for name in files if name not in ledger.state.tasks]
     added.sort(key=lambda name: files[name].written_ns)
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
-    missing = _texts(known, without_file(known, scan), blobs)
+    # In hand before anything is decided; empty where the blob is lost.
+    missing = {name: pinned_text(known[name], blobs) for name in without_file(known, scan)}
     if missing:
         # An editor may be saving by renaming, or somebody switching branches: nothing final on one look alone.
         time.sleep(LOOK_AGAIN_S)
@@ -207,18 +206,6 @@ def _make_folders(backlog: BacklogFolder) -> None:
     for folder in (*FOLDERS, "failed"):
         if not os.path.lexists(backlog.folder / folder):
             disk.mkdir(backlog.folder / folder)
-
-
-def _texts(known: Mapping[str, Task], names: list[str], blobs: Blobs) -> dict[str, bytes]:
-    """The pinned text of each, in hand before anything is decided; empty where the blob is lost."""
-    return {name: pinned_text(known[name], blobs) for name in names}
-
-
-def pinned_text(task: Task, blobs: Blobs) -> bytes:
-    try:
-        return blobs.get(task.definition)
-    except (BlobMissing, BlobCorrupt):
-        return b""
 
 
 def block_of(task: Task) -> dict[str, Any] | None:

@@ -32,14 +32,15 @@ from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups, resources
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
-from holdfast.storage.audit import key, noted, verify
+from holdfast.storage.audit import key, notes
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.files import filesystems
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import live_owner, read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 DISK_BYTES_MIN = 1 << 30
@@ -304,15 +305,15 @@ def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | N
             f"The journal is older than the files beside it: {witnesses.in_short(found)}. Put the newer journal back."
         )
         findings.append(Finding(f"{said} If it is lost:", "holdfast resolve --journal-restored"))
-    if state.audit is not None and not noted.holds(layout, state.audit):
-        said = f"{noted.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
+    if state.audit is not None and not notes.holds(layout, state.audit):
+        said = f"{notes.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
         findings.append(Finding(said, "holdfast resolve --audit-lost"))
     return Part("witnesses", "differ from the journal" if findings else "agree with the journal", findings)
 
 
 def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
     """Whether runs can sign their records."""
-    days = verify.day_files(layout.audit)
+    days = day_files(layout.audit)
     try:
         key.load_key(layout.root, key_path, environ, create=False)
     except AuditKeyUnusable as error:

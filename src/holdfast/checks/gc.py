@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.checks.expected import blob_named_by
+from holdfast.checks.expectations import blob_named_by
 from holdfast.config.settings import Config
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
@@ -35,7 +35,7 @@ from holdfast.storage.journal import archive
 from holdfast.storage.records import attempt_folder, blob_meta
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 DAY_S = 86_400

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.checks.expected import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
+from holdfast.checks.expectations import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
 from holdfast.checks.report import REPAIR, RESTORE, RUN, Draft
 from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State

@@ -4,13 +4,21 @@ A rule is a glob, like a line of `.gitignore`, and allows what it matches and al
 name, `[a-z]` is one character of it, `**` stands for any folders. A rule without a slash (`*.md`) counts at any depth;
 one with a slash, also at its end or its beginning (`src/`, `/Makefile`, `docs/**`), counts from the top. A slash at
 the end asks for a folder.
+
+Some paths no candidate may change, whatever its rules: where Holdfast looks for its settings and its data root. A
+writer there decides what the next run starts, outside of every sandbox. Their names count alike whatever their case,
+and with or without characters that nobody sees: some filesystems take them for the same.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
+
+REPOSITORY_FILE = "holdfast.yaml"
+DEFAULT_ROOT = ".sdd"
 
 
 def outside(changed: Iterable[str], rules: Sequence[str]) -> list[str]:
@@ -70,3 +78,23 @@ def _escaped(found: re.Match[str]) -> str:
 _WORDS = {"/**/": "/(?:.*/)?", "**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _TOKEN = re.compile(r"/\*\*/|\*\*/|/\*\*(?=\Z)|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|\\.", re.DOTALL)
 _CLASS_SPECIAL = re.compile(r"[\\\[\]&~|]")
+
+
+# -- reserved paths --------------------------------------------------------------------------------------------------
+
+
+def reserved(changed: Iterable[str], roots: Sequence[str]) -> list[str]:
+    """Those of the changed paths that no candidate may change, sorted. `roots`: data roots, as paths in the
+    repository."""
+    tops = [_alike(top) for top in (REPOSITORY_FILE, DEFAULT_ROOT, *roots)]
+    return sorted({path for path in changed if _is_reserved(_alike(path), tops)})
+
+
+def _is_reserved(path: str, tops: Sequence[str]) -> bool:
+    # A link or a file in place of a folder above leads elsewhere just as well.
+    return any(path == top or path.startswith(f"{top}/") or top.startswith(f"{path}/") for top in tops)
+
+
+def _alike(path: str) -> str:
+    seen = "".join(each for each in unicodedata.normalize("NFKC", path) if unicodedata.category(each) != "Cf")
+    return seen.casefold()

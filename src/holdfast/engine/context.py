@@ -19,7 +19,7 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.landing_thread import LandingThread
-from holdfast.engine.recover import Closed
+from holdfast.engine.recovery import Closed
 from holdfast.engine.silence import Silence
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower
@@ -27,7 +27,7 @@ from holdfast.errors import DefinitionLost
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
 from holdfast.storage.audit.from_journal import Auditor
-from holdfast.storage.audit.noted import note_log
+from holdfast.storage.audit.notes import note_log
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
@@ -131,18 +131,21 @@ class RunContext:
         inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, **more}
         return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
 
+    def flagged(self, task: Task, actor: str = "loop", **flags: Any) -> Record:
+        """The flags of a task, as `TaskFlagged` names them: one that is not given is taken off."""
+        return Record("task_flagged", {"task": task.id, **flags}, actor=actor)
+
     def pause(self, task: Task, event: TaskEvent, reason: str, cause: str, not_before: float, **more: Any) -> None:
         """Gives the task back, to continue in the same attempt at that time; 0: at once. Costs no attempt.
 
         `cause` is a sentence that is shown while the task is paused. The pause is on disk before the task is open.
         """
-        told = {"task": task.id, "parked": task.parked, "not_before": not_before, "cause": cause}
-        flag = [Record("task_flagged", told, actor="loop")] if not_before else []
-        self.append(*flag, self.moved(task, event, reason, **more))
+        flag = self.flagged(task, parked=task.parked, not_before=not_before, cause=cause)
+        self.append(*([flag] if not_before else []), self.moved(task, event, reason, **more))
 
     def held_up(self, task: Task, cause: str) -> Record:
         """A fault of the machine, shown until the task moves on, also when the run is over."""
-        return Record("task_flagged", {"task": task.id, "parked": task.parked, "cause": cause}, actor="loop")
+        return self.flagged(task, parked=task.parked, cause=cause)
 
     def note_fault(self, task: Task, cause: str) -> None:
         """Journals what holds the task up, once, and not where an append might fail: that would end the run."""
@@ -156,10 +159,9 @@ class RunContext:
         """Leaves a task to a person; one that was claimed and not started is nobody's again."""
         if task.parked:
             return
-        flag = Record("task_flagged", {"task": task.id, "parked": reason, "not_before": task.not_before}, actor="loop")
         is_unstarted = task.state is TaskState.CLAIMED and not task.started
         back = [self.moved(task, TaskEvent.UNCLAIM, Reason.PARKED)] if is_unstarted else []
-        self.append(*back, flag)
+        self.append(*back, self.flagged(task, parked=reason, not_before=task.not_before))
         self.note(task.id, reason)
 
     def fail(

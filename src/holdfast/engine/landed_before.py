@@ -21,12 +21,13 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import acknowledge
 from holdfast.git import command as git
-from holdfast.landing.rewritten import COMMITS_MAX
+from holdfast.landing.branch import COMMITS_MAX
 from holdfast.layout import Layout
 from holdfast.ports import LedgerReader
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.audit.from_journal import ref_of
-from holdfast.storage.audit.noted import content
-from holdfast.storage.audit.verify import day_files, parse
+from holdfast.storage.audit.notes import content
+from holdfast.storage.audit.verify import parse
 from holdfast.storage.journal.entry import Record
 from holdfast.worktrees import merges, pins
 
@@ -108,8 +109,7 @@ def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record
         move(event, **_facts(task, event, attempt, named.get(attempt, "")))
     outcome = {"commit": named.get(attempt, ""), "branch": branch, "attempt": attempt, "left": []}
     move(TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome=outcome)
-    told = {"decision": "happened", "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
-    return [*records, record("task_flagged", 0, {"task": task.id, "parked": ""}, told)]
+    return records
 
 
 # -- what is there ----------------------------------------------------------------------------------------------------
@@ -189,8 +189,7 @@ def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) 
         event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
         context.move(task, event, Reason.LANDED, **_facts(task, event, attempt, commit))
     # Its checkouts have followed long since, and may have gone on.
-    flag = {"task": task.id, "parked": "", "happened": ["refresh"]}
-    context.append(Record("task_flagged", flag, actor="recover"))
+    context.append(context.flagged(task, "recover", parked="", happened=["refresh"]))
     repository = git.discover(context.repo)
     old = repository.run("rev-parse", "--verify", "--quiet", f"{commit}^", codes=(0, 1, 128)).line
     wanted = LandIntended(task.id, attempt, context.branch, old or "0" * len(commit), commit)

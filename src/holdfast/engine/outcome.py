@@ -24,7 +24,6 @@ from holdfast.errors import SnapshotLost
 from holdfast.git import command as git
 from holdfast.layout import Attempt
 from holdfast.processes import starts
-from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges
@@ -187,7 +186,7 @@ def go_on(context: RunContext, task: Task) -> None:
         return
     # It came to nothing, and not for the first time: at once it would come to nothing again.
     not_before = context.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
-    context.append(Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}), back)
+    context.append(context.flagged(task, "holdfast", parked=task.parked, not_before=not_before), back)
 
 
 def _last_words(context: RunContext, attempt: str) -> str:
@@ -280,9 +279,8 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         base_tree.expect_result(context.worktrees.store, task, ended.snapshot)
     except SnapshotLost as error:
         # Its tree is what the next start has to begin with, and that is for a person to decide.
-        flag = {"task": task.id, "parked": str(error), "not_before": task.not_before}
         back = context.moved(task, TaskEvent.REQUEUE, Reason.PARKED, **_end_of(context, task, ended))
-        context.append(back, Record("task_flagged", flag, actor="loop"))
+        context.append(back, context.flagged(task, parked=str(error), not_before=task.not_before))
         context.note(task.id, str(error))
         return
     store, modules = context.worktrees.store, context.worktrees.modules

@@ -39,7 +39,6 @@ from holdfast.ports import Agent, Work
 from holdfast.processes import bwrap
 from holdfast.processes.resources import of_machine
 from holdfast.storage.audit.key import configured_path
-from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import ledger
 from holdfast.worktrees import merges, pins
 
@@ -95,7 +94,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     caps = budget.reserve(context.ledger.state, task, made, context.config, context.clock(), free_slots=free_slots)
     if isinstance(caps, budget.BudgetRefusal):
         if caps.until is not None:
-            context.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
+            context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
     context.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)

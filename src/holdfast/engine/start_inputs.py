@@ -24,7 +24,7 @@ from holdfast.ports import Agent, LedgerReader
 from holdfast.snapshots.store import Store
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 

@@ -21,7 +21,7 @@ from holdfast import identity
 from holdfast.clock import monotonic, wall
 from holdfast.errors import AlreadyExists, GitLocked
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE
+from holdfast.storage.files.json_file import decode_json, read_json
 
 WAIT_S_MAX = 3.0
 POLL_S = 0.02
@@ -102,9 +102,8 @@ def free_own(lock: Path) -> None:
 
 def is_left_by_us(lock: Path) -> bool:
     """Whether a process of ours made the lock, and is dead."""
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return not msgspec.json.decode(lock.read_bytes()[:4096], type=identity.Identity).is_alive()
-    return False
+    maker = read_json(lock, identity.Identity, lenient=True)
+    return maker is not None and not maker.is_alive()
 
 
 def left_on_indexes(repo: Path) -> list[Path]:
@@ -123,7 +122,7 @@ def acquire(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> 
     deadline = monotonic() + wait_s
     while True:
         try:
-            disk.create(lock, me, COMMON_FILE)
+            disk.create(lock, me, disk.COMMON_FILE)
             return ""
         except AlreadyExists:
             owner = free(lock, folders, max(deadline - monotonic(), 0.0))
@@ -137,10 +136,8 @@ def holder(lock: Path, folders: Sequence[Path]) -> str:
         content, owner = lock.read_bytes()[:4096], lock.stat()
     except OSError:
         return "" if not os.path.lexists(lock) else "a process that cannot be inspected"
-    try:
-        return "another Holdfast" if msgspec.json.decode(content, type=identity.Identity).is_alive() else ""
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    if (maker := decode_json(content, identity.Identity)) is not None:
+        return "another Holdfast" if maker.is_alive() else ""
     if owner.st_uid != os.geteuid() and os.geteuid() != 0:
         return "a process of another user"
     tops = [os.path.realpath(folder) for folder in folders]

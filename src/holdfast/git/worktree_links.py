@@ -14,7 +14,6 @@ import os
 from pathlib import Path
 
 from holdfast.storage.files import disk, plain
-from holdfast.storage.files.modes import COMMON_FILE
 
 PATH_BYTES_MAX = 1 << 16
 
@@ -37,8 +36,8 @@ def place_of(admin: Path) -> Path | None:
 
 
 def link(path: Path, admin: Path) -> None:
-    disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"), COMMON_FILE)
-    disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"), COMMON_FILE)
+    disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"), disk.COMMON_FILE)
+    disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"), disk.COMMON_FILE)
 
 
 def relink(path: Path, common: Path) -> bool:

@@ -16,8 +16,7 @@ import msgspec
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.task_record import Task
 from holdfast.git import command as git
-from holdfast.landing import rewritten
-from holdfast.landing.branch import branch_of, lost_landings
+from holdfast.landing.branch import branch_of, find_rewritten, lost_landings
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
 from holdfast.storage.journal.entry import Record
@@ -30,7 +29,7 @@ TRIES = 5
 
 def recognised(repo: Path, task: Task) -> tuple[str, str]:
     """The commit on the task's branch that its landing was rewritten as, and the evidence; empty where none is."""
-    return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
+    return find_rewritten(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
 
 
 def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> dict[str, str]:

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.crashpoints import point
-from holdfast.domain import path_rules, reserved_paths
+from holdfast.domain import path_rules
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.definition import Definition
 from holdfast.domain.wording import plural
@@ -33,7 +33,7 @@ from holdfast.ports import Reconciled as Answer
 from holdfast.processes.cgroups import NO_LIMITS
 from holdfast.snapshots.store import CANDIDATES, MERGED
 from holdfast.storage.files import disk
-from holdfast.storage.files.json_file import read_json
+from holdfast.storage.files.json_file import decode_json, read_json
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.blobs import Blobs
@@ -207,7 +207,7 @@ class Verify:
         if not changed:
             detail = "it changes nothing: the target is already so"
             return GateVerdict(*names, passed=False, kind="empty_change", detail=detail)
-        if told := [git.readable(name) for name in reserved_paths.among(changed, self._layout.within(self._repo))]:
+        if told := [git.readable(name) for name in path_rules.reserved(changed, self._layout.within(self._repo))]:
             detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
             return GateVerdict(*names, passed=False, kind="paths_violated", detail=detail, files=told)
         pinned = self._pinned(wanted["gates"])
@@ -294,12 +294,12 @@ def _result(verdict: GateVerdict, digest: str) -> dict[str, Any]:
 
 
 def _read(files: Attempt) -> tuple[GateVerdict | None, bytes]:
-    """The file appears whole or not at all; one that cannot be read was damaged, and counts as missing."""
+    """The verdict, and the bytes that it was read from."""
     try:
         content = files.verdict.read_bytes()
-        return msgspec.json.decode(content, type=GateVerdict), content
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    except FileNotFoundError:
         return None, b""
+    return decode_json(content, GateVerdict), content
 
 
 def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
@@ -319,10 +319,10 @@ def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
 def _begun(files: Attempt, wanted: dict[str, Any]) -> str:
     """The gates that must not run twice and have begun to judge this, in words; empty where none has."""
     try:
-        begun = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun)
+        begun = decode_json(files.gates_begun.read_bytes(), _Begun)
     except FileNotFoundError:
         return ""
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    if begun is None:
         return f"a gate whose name in {files.gates_begun} cannot be read"
     is_this = (begun.merged, begun.gates) == (wanted["merged"], wanted["gates"])
     return " and ".join(begun.names) if is_this else ""

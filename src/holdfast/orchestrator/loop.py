@@ -20,7 +20,7 @@ from holdfast.backlog.restore import put_back_config
 from holdfast.clock import monotonic
 from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
-from holdfast.decisions.stop import end_agents, leave, note_adopted
+from holdfast.decisions.stops import end_agents, leave, note_adopted
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from holdfast.clock import wall
 from holdfast.decisions.context import DecisionContext, Later, unknown
-from holdfast.decisions.create import Catalogue
+from holdfast.decisions.new_tasks import Catalogue
 from holdfast.domain.definition import Definition
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
@@ -55,7 +55,7 @@ class Api:
         self.prepared.set_running_or_notify_cancel()
         self._denied = Denials(self.put_on_record)
         self.is_ending = False
-        self.metrics = Metrics(self)
+        self.metrics = Metrics(context, loop, self.feed, self._denied, self.began)
         self.logs = ServerLog(
             context.layout.logs / "server.log",
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),

@@ -24,7 +24,6 @@ from holdfast.git.objects import Damaged
 from holdfast.layout import Layout
 from holdfast.snapshots.store import publish, staging_in
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE, COMMON_FOLDER
 
 # Without a record of the last time, objects older than this are not read to their end.
 DAYS_READ = 7
@@ -79,8 +78,8 @@ def _replace_damaged(layout: Layout, store: Path, names: Collection[str], hash_n
     made = set()
     with staging_in(store) as staging:
         for name, content in objects.kept_in(worktrees, names, hash_name):
-            disk.mkdir(staging / name[:2], COMMON_FOLDER)
-            disk.create(staging / name[:2] / name[2:], content, COMMON_FILE)
+            disk.mkdir(staging / name[:2], disk.COMMON_FOLDER)
+            disk.create(staging / name[:2] / name[2:], content, disk.COMMON_FILE)
             made.add(name)
         publish(staging, store)
     return made

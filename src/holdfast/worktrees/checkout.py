@@ -21,7 +21,6 @@ from holdfast.git import command as git
 from holdfast.git import lock_files
 from holdfast.snapshots.submodule_state import GITLINK
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FOLDER
 
 Stamp = tuple[int, ...] | None
 
@@ -197,13 +196,13 @@ class Checkout:
             disk.sync_file(made)
         if target.is_dir() and not target.is_symlink():
             _remove_empty(target)
-        disk.mkdir(target.parent, COMMON_FOLDER)
+        disk.mkdir(target.parent, disk.COMMON_FOLDER)
         disk.rename(made, target)
 
     def put_folder(self, path: str) -> None:
         """Makes the empty folder of a submodule that was not fetched; anything already there stays."""
         if not os.path.lexists(self.top / path):
-            disk.mkdir(self.top / path, COMMON_FOLDER)
+            disk.mkdir(self.top / path, disk.COMMON_FOLDER)
 
     def remove(self, path: str) -> None:
         """Removes a file or a link."""

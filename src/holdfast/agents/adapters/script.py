@@ -37,9 +37,8 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.processes.leaving import leave
+from holdfast.processes.quick_exit import leave
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE, COMMON_FOLDER
 
 TURNS = ("write", "append", "delete", "run", "spawn")
 OTHERS = (
@@ -139,9 +138,9 @@ def _change(verb: str, path: Path, data: bytes) -> None:
     if verb == "delete":
         disk.unlink(path, missing_ok=True)
         return
-    disk.mkdir(path.absolute().parent, COMMON_FOLDER)
+    disk.mkdir(path.absolute().parent, disk.COMMON_FOLDER)
     before = path.read_bytes() if verb == "append" and path.exists() else b""
-    disk.replace(path, before + data, COMMON_FILE)
+    disk.replace(path, before + data, disk.COMMON_FILE)
 
 
 def _other(verb: str, rest: str) -> int | None:

@@ -44,7 +44,7 @@ from holdfast.errors import HoldfastError, SandboxFailed, SnapshotTooLarge
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import sandbox, starts
-from holdfast.processes.leaving import leave
+from holdfast.processes.quick_exit import leave
 from holdfast.processes.resources import AttemptResources
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder, blobs

@@ -13,7 +13,6 @@ import msgspec
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
-from holdfast.storage.files.modes import COMMON_FILE
 
 if TYPE_CHECKING:
     from holdfast.backlog.folder import Backlog
@@ -88,9 +87,9 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     """
     from holdfast.checks.repair import holding
     from holdfast.storage.audit import seals
+    from holdfast.storage.audit.days import day_files
     from holdfast.storage.audit.from_journal import complete
     from holdfast.storage.audit.key import load_key
-    from holdfast.storage.audit.verify import day_files
 
     layout = _layout(ctx, writing=True)
     if not day_files(layout.audit):
@@ -153,7 +152,7 @@ def _write_proof(layout: Layout, day: str, seq: int, out: Path | None) -> None:
     if out is None:
         click.echo(plain_json(proof.document().decode()), nl=False)
     else:
-        disk.create(out.absolute(), proof.document(), COMMON_FILE)
+        disk.create(out.absolute(), proof.document(), disk.COMMON_FILE)
         click.echo(f"{out}: record {seq} of {proof.day.file}, against the root {proof.root}")
 
 

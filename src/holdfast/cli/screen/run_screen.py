@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from holdfast.cli.screen.live import counted, reasons_to_wait, summary
+from holdfast.cli.screen.run_summary import counted, reasons_to_wait, summary
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState

@@ -16,8 +16,8 @@ import click
 
 from holdfast.cli.screen import agent_output
 from holdfast.cli.screen.fullscreen import FullScreen, Line
+from holdfast.cli.screen.picture import SETTLED, Looking, Picture, heading
 from holdfast.cli.screen.table import cell_width, cut, pad, wrapped
-from holdfast.cli.watch import SETTLED, Looking, Picture, heading
 from holdfast.clock import wall
 from holdfast.domain.wording import money, plain
 from holdfast.errors import HoldfastError

@@ -7,7 +7,7 @@ import itertools
 import msgspec
 
 from holdfast.decisions.context import DecisionContext, refused
-from holdfast.decisions.stop import flag
+from holdfast.decisions.stops import flag
 from holdfast.domain.task import AT_WORK
 from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt

@@ -11,7 +11,7 @@ from msgspec import Meta
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
 from holdfast.backlog.sync import EDITABLE
-from holdfast.decisions import create
+from holdfast.decisions import new_tasks
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.mailbox import decide
 from holdfast.decisions.tasks import end_attempt
@@ -153,7 +153,7 @@ def split(api: Api) -> Any:
         new = [given(each) for each in ask.body.tasks]
         if ask.principal.role == "agent" and not decision.has_done("task_added", 0):
             new = fenced_in(decision, task, _definition(decision, task), new)
-        names = create.create(decision, api.catalogue, new, parent=task.id)
+        names = new_tasks.create(decision, api.catalogue, new, parent=task.id)
         if not is_split:
             end_attempt(decision, task)
             decision.append([decision.moved(task, _SPLITS[task.state], Reason.REQUESTED_BY_PERSON, count)])

@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.errors import AlreadyExists, AuditKeyUnusable, DiskError
 from holdfast.layout import Layout
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.files import disk
 
 VARIABLE = "HOLDFAST_AUDIT_KEY"
@@ -129,8 +130,6 @@ def _sync_key(path: Path) -> None:
 
 
 def _existing_log(data_root: Path) -> Path | None:
-    from holdfast.storage.audit.verify import day_files  # which needs this file for reading the days
-
     folder = Layout(data_root).audit
     return folder if day_files(folder) else None
 

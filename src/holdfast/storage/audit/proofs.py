@@ -20,8 +20,9 @@ import msgspec
 
 from holdfast.errors import AuditCorrupt, InputError, NotSealed, ProofInvalid
 from holdfast.storage.audit import merkle
+from holdfast.storage.audit.days import day_file
 from holdfast.storage.audit.seals import Seal, SealedDay, parse_seal, seal_files, seals_folder
-from holdfast.storage.audit.verify import AuditRecord, Walk, day_file, parse
+from holdfast.storage.audit.verify import AuditRecord, Walk, parse
 
 FORMAT = 1
 

@@ -33,8 +33,9 @@ from holdfast.clock import wall
 from holdfast.domain.wording import plural
 from holdfast.errors import InputError
 from holdfast.storage.audit import merkle
+from holdfast.storage.audit.days import moment
 from holdfast.storage.audit.key import AuditKey, signature
-from holdfast.storage.audit.verify import AuditFinding, Findings, TornRecord, Walk, moment
+from holdfast.storage.audit.verify import AuditFinding, Findings, TornRecord, Walk
 from holdfast.storage.files import disk
 
 FORMAT = 1

@@ -38,7 +38,6 @@ from holdfast.errors import (
 )
 from holdfast.layout import FOLDERS, Layout, unslug
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import OWN_FOLDER
 
 # 2: snapshots are in `snapshots.git`. Before, they were in the user's repository.
 FORMAT = 2
@@ -281,7 +280,7 @@ def _prepare(layout: Layout) -> None:
     _claim(layout.root, missing + 2)
     for folder in folders:
         disk.mkdir(folder)
-    if stat.S_IMODE(layout.root.stat().st_mode) != OWN_FOLDER:
+    if stat.S_IMODE(layout.root.stat().st_mode) != disk.OWN_FOLDER:
         # It is of an earlier version, or somebody has opened it. Behind the root's own mode nobody else gets in.
         disk.close_to_others(layout.root, _of_agents(layout))
     # What is there may have been made by a process that died before it was durable.

@@ -32,6 +32,7 @@ from holdfast import identity
 from holdfast.clock import monotonic, wall
 from holdfast.errors import DiskError, Locked, TakeOverFailed, TakeOverRefused
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.journal.entry import Ref
 
 # A new owner has the lock a moment before its name is in the file; for so long nobody draws conclusions from the line.
@@ -208,9 +209,9 @@ def read_holder(path: Path) -> Holder | None:
     """Who the file names, held or not; None when there is no whole line (none yet, or torn by a crash)."""
     try:
         line, end, _ = path.read_bytes().partition(b"\n")
-        return msgspec.json.decode(line, type=Holder) if end else None
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    except FileNotFoundError:
         return None
+    return decode_json(line, Holder) if end else None
 
 
 # -- no child gets the descriptor -------------------------------------------------------------------------------------

@@ -27,8 +27,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from holdfast import errors
 from holdfast.storage.files import disk
 from holdfast.storage.records import blob_meta
@@ -47,13 +45,6 @@ class NewBlob(NamedTuple):
     data: bytes
     content_type: str = UNKNOWN_TYPE
     metadata: Mapping[str, str] | None = None
-
-
-class Checked(msgspec.Struct, frozen=True):
-    """One blob as `verify_all` found it; `flaw` is the error that says what is wrong with it."""
-
-    digest: str
-    flaw: errors.HoldfastError | None
 
 
 class Blobs:
@@ -189,19 +180,6 @@ class Blobs:
             for name in _names(self.folder / shelf):
                 if _DIGEST.fullmatch(name) and name[:2] == shelf:
                     yield name
-
-    def verify_all(self) -> Iterator[Checked]:
-        """Reads every blob and its description, in constant memory, and yields what is wrong with each."""
-        for digest in self.digests():
-            flaw: errors.HoldfastError | None = None
-            try:
-                blob = self._path(digest)
-                with _open_verified(blob) as file:
-                    size = os.fstat(file.fileno()).st_size
-                blob_meta.read(blob, size)
-            except (errors.BlobCorrupt, errors.BlobMissing, errors.BlobUndescribed, errors.DiskError) as error:
-                flaw = error
-            yield Checked(digest, flaw)
 
     def _path(self, digest: str) -> Path:
         if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):

@@ -47,8 +47,7 @@ def stop(decision: DecisionContext, asked: Several) -> Answer:
 
 def flag(decision: DecisionContext, task: Task, number: int = 0) -> Record:
     """Parks the task: a run would go on with the attempt at once."""
-    flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before, "cause": task.cause}
-    return decision.record("task_flagged", number, flag)
+    return decision.flagged(task, number, parked=STOPPED, not_before=task.not_before, cause=task.cause)
 
 
 def _expect_stoppable(task: Task) -> None:
