@@ -104,9 +104,9 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
         return
-    records = sum(day.records for day in made.days)
+    counted = f"{plural(sum(day.records for day in made.days), 'record')} of {plural(len(made.days), 'day')}"
     click.echo(f"{seals.seals_folder(layout.audit) / made.file}")
-    click.echo(f"{records} records of {len(made.days)} days, sealed at {made.sealed_at}. Root: {made.root}")
+    click.echo(f"{counted}, sealed at {made.sealed_at}. Root: {made.root}")
 
 
 @click.command(short_help="Prove one audit record, or check such a proof.")
@@ -209,7 +209,7 @@ def _say(line: str) -> None:
 
 
 def _show_progress(entries: int) -> None:
-    click.echo(f"\r\033[K{entries:,} entries of the journal read …", err=True, nl=False)
+    click.echo(f"\r\033[K{plural(entries, 'entry', 'entries')} of the journal read …", err=True, nl=False)
 
 
 def _print_repaired(repaired: Repaired | None) -> None:
@@ -234,7 +234,7 @@ def _answer(report: CheckReport) -> str:
     findings = sum(len(section.findings) for section in report.sections)
     pending = sum(len(section.pending) for section in report.sections)
     if not report.sound:
-        return f"Not sound: {findings} finding{'s' if findings > 1 else ''}."
+        return f"Not sound: {plural(findings, 'finding')}."
     if report.pending:
         return f"Sound; the next start has {plural(pending, 'thing')} to finish, told above as pending."
     return "Sound."
