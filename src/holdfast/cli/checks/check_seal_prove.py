@@ -16,9 +16,7 @@ from holdfast.errors import AuditKeyUnusable, InputError
 from holdfast.storage.files.modes import COMMON_FILE
 
 if TYPE_CHECKING:
-    from holdfast.backlog.folder import Backlog
     from holdfast.checks.check import CheckReport, Section
-    from holdfast.checks.repair import Repaired
     from holdfast.layout import Layout
     from holdfast.storage.audit.key import AuditKey
 
@@ -57,7 +55,11 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     layout = _layout(ctx, writing=with_repair)
     repo = find_app(ctx).repo
     backlog = Backlog(layout.backlog)
-    repaired = _repair(ctx, layout, backlog) if with_repair else None
+    repaired = None
+    if with_repair:
+        from holdfast.checks.repair import repair
+
+        repaired = repair(layout, backlog, repo=repo, say=_say, key_path=find_app(ctx).audit_key)
     progress = _show_progress if sys.stderr.isatty() else None
     report = run_check(layout, backlog, _key(ctx, layout), repo=repo, chain_only=chain_only, progress=progress)
     if progress is not None:
@@ -65,7 +67,9 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     if as_json:
         print_json({**msgspec.to_builtins(report), **({"repaired": repaired} if repaired else {})})
     else:
-        _print_repaired(repaired)
+        for title, items in msgspec.structs.asdict(repaired).items() if repaired is not None else ():
+            for item in items:
+                click.echo(plain(f"{title.replace('_', ' ')}: {item}"))
         _print_report(report)
     if not report.sound:
         sys.exit(UNSOUND)
@@ -195,13 +199,7 @@ def _key(ctx: click.Context, layout: Layout) -> AuditKey | None:
         return None
 
 
-# -- repairing and printing -------------------------------------------------------------------------------------------
-
-
-def _repair(ctx: click.Context, layout: Layout, backlog: Backlog) -> Repaired:
-    from holdfast.checks.repair import repair
-
-    return repair(layout, backlog, repo=find_app(ctx).repo, say=_say, key_path=find_app(ctx).audit_key)
+# -- printing ---------------------------------------------------------------------------------------------------------
 
 
 def _say(line: str) -> None:
@@ -210,14 +208,6 @@ def _say(line: str) -> None:
 
 def _show_progress(entries: int) -> None:
     click.echo(f"\r\033[K{plural(entries, 'entry', 'entries')} of the journal read …", err=True, nl=False)
-
-
-def _print_repaired(repaired: Repaired | None) -> None:
-    if repaired is None:
-        return
-    for title, items in msgspec.structs.asdict(repaired).items():
-        for item in items:
-            click.echo(plain(f"{title.replace('_', ' ')}: {item}"))
 
 
 def _print_report(report: CheckReport) -> None:

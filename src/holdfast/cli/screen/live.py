@@ -105,7 +105,8 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
     yield f"{counted(states)}; {plural(run.turns, 'turn')}, {money(run.usd)}"
     told = [name for name in left if name in loop.holds or not _is_merely_ready(loop, name)]
     for name in told[:LEFT_TOLD_MAX]:
-        task, why = loop.board.task(name), _why(loop, name)
+        task, hold = loop.board.task(name), loop.holds.get(name)
+        why = "; ".join([hold.reason] if hold else reasons_to_wait(loop, name)) or str(task.outcome.get("detail", ""))
         yield f"  {name} is {task.state}" + (f": {why}" if why else "")
         if task.state is TaskState.FAILED:
             yield from (f"      | {line}" for line in output_of_task(loop.context.layout, loop.context.blobs, task))
@@ -130,12 +131,6 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
 def _is_merely_ready(loop: Loop, name: str) -> bool:
     task = loop.board.task(name)
     return task.state is TaskState.OPEN and not task.parked and not reasons_to_wait(loop, name)
-
-
-def _why(loop: Loop, name: str) -> str:
-    hold = loop.holds.get(name)
-    reasons = [hold.reason] if hold else reasons_to_wait(loop, name)
-    return "; ".join(reasons) or str(loop.board.task(name).outcome.get("detail", ""))
 
 
 def reasons_to_wait(loop: Loop, name: str) -> list[str]:

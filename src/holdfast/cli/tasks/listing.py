@@ -103,8 +103,7 @@ def list_tasks(
 
 def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
     if rows:
-        notes = [plain("; ".join([*row.waits, *filter(None, (row.reason, _asks(row), _lost(row)))])) for row in rows]
-        print_table(_COLUMNS, [_cells(row) for row in rows], notes=notes, drop=_DROPPED)
+        print_table(_COLUMNS, [_cells(row) for row in rows], notes=[_note(row) for row in rows], drop=_DROPPED)
         if sys.stdout.isatty() and any(row.state in _DECIDED or row.parked for row in rows):
             echo_wrapped("", "`holdfast status` says what to type for those that wait for you.")
     elif is_empty:
@@ -113,18 +112,16 @@ def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
         click.echo("No task fits.")
 
 
-def _asks(row: Row) -> str:
-    return "its result waits for your approval" if row.state is TaskState.PENDING_APPROVAL else ""
-
-
-def _lost(row: Row) -> str:
-    return f"{row.lost}: {row.next_step}" if row.lost else ""
-
-
 def _folded_away(rows: Iterable[Row]) -> str:
     counted = Counter(f"{row.state}" for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in counted.items())
     return f"{told}: `holdfast list --all` shows {'it' if sum(counted.values()) == 1 else 'them'}."
+
+
+def _note(row: Row) -> str:
+    asks = "its result waits for your approval" if row.state is TaskState.PENDING_APPROVAL else ""
+    lost = f"{row.lost}: {row.next_step}" if row.lost else ""
+    return plain("; ".join([*row.waits, *filter(None, (row.reason, asks, lost))]))
 
 
 def _cells(row: Row) -> list[str]:

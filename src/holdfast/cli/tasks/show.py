@@ -99,7 +99,13 @@ def _lines(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Lines:
             yield "next", row.next_step
     if task is not None:
         yield from _work(task, facts)
-    yield from _asked(facts["definition"], facts.get("next"))
+    choice: Choice | None = facts.get("next")
+    if choice is not None:
+        model = f", model {choice.model}" if choice.model else ""
+        yield "goes to", f"{choice.agent}{model} ({choice.why})" if choice.why else f"{choice.agent}{model}"
+    made: Definition | None = facts["definition"]
+    if made is not None and made.depends_on:
+        yield "needs", ", ".join(made.depends_on)
     for path in facts["files"]:
         yield "file", path
 
@@ -149,11 +155,3 @@ def _work(task: Task, facts: dict[str, Any]) -> Lines:
     yield "added", moment(task.added_at)
     if task.changed_at != task.added_at:
         yield "changed", moment(task.changed_at)
-
-
-def _asked(made: Definition | None, choice: Choice | None) -> Lines:
-    if choice is not None:
-        model = f", model {choice.model}" if choice.model else ""
-        yield "goes to", f"{choice.agent}{model} ({choice.why})" if choice.why else f"{choice.agent}{model}"
-    if made is not None and made.depends_on:
-        yield "needs", ", ".join(made.depends_on)
