@@ -159,7 +159,8 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
             done = await answer_of(job)
         finally:
             if job.fault is not None:
-                api.logs.write("fault", "error", operation=operation.name, error=_trace(job.fault))
+                trace = "".join(traceback.format_exception(job.fault))[-4000:]
+                api.logs.write("fault", "error", operation=operation.name, error=trace)
         return _response(operation, done.body, done.status)
     if operation.lane == "aside":
         result = await run_in_threadpool(operation.function, api, ask)
@@ -168,10 +169,6 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     if operation.right != "public":
         await api.batch_writer.settled()
     return _response(operation, result, operation.status)
-
-
-def _trace(error: Exception) -> str:
-    return "".join(traceback.format_exception(error))[-4000:]
 
 
 def _response(operation: Operation, result: Any, status: int) -> Response:

@@ -147,18 +147,15 @@ class Connection(HttpToolsProtocol):
             self._refuse(*expected[1:])
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
-        may_answer = self._may_answer()
+        # While an answer is under way, another would stand in the middle of it.
+        may_answer = self.cycle is None or self.cycle.response_complete
+        if not may_answer:
+            may_answer = self._is_in_body and not self.pipeline and not self.cycle.response_started
         self._end_head()
         if not self.transport.is_closing():
             if may_answer and code:
                 self.transport.write(_problem(status, code, detail))
             self.transport.close()
-
-    def _may_answer(self) -> bool:
-        """While an answer is under way, another would stand in the middle of it."""
-        if self.cycle is None or self.cycle.response_complete:
-            return True
-        return self._is_in_body and not self.pipeline and not self.cycle.response_started
 
 
 def connection_type(most: int) -> type[asyncio.Protocol]:

@@ -196,14 +196,6 @@ class Feed:
         self.on_drop()
         place.task.cancel()
 
-    def _since(self, number: int) -> list[_Item] | None:
-        """What came after so many; None when the ring has no longer all of it."""
-        with self._mutex:
-            missing = self._count - number
-            if missing > len(self._ring):
-                return None
-            return [self._ring[index] for index in range(len(self._ring) - missing, len(self._ring))]
-
     @property
     def followers(self) -> int:
         return len(self._places)
@@ -258,8 +250,10 @@ class Feed:
     async def _live(self, place: _Place, fits: Fits) -> AsyncIterator[bytes]:
         while True:
             news = self._news
-            items = self._since(place.number)
-            if items is None:
+            with self._mutex:
+                missing, kept = self._count - place.number, len(self._ring)
+                items = [self._ring[index] for index in range(max(0, kept - missing), kept)]
+            if missing > kept:
                 self._drop(place)
                 return
             if items:

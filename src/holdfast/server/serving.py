@@ -76,7 +76,9 @@ def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], 
     `prepare`: takes in files and recovers while it serves already; what cannot be answered before that waits.
     """
     settings = context.config.server
-    listening = listen(settings, _last_port(context.layout))
+    # Agents and open pages know the port that there was.
+    last_port = read_json(context.layout.server_port, int) or 0
+    listening = listen(settings, last_port if 0 < last_port < 65536 else 0)
     api = Api(context, loop)
     traces = tracer(context.layout, context.ledger, api.logs)
     position = context.ledger.position
@@ -140,18 +142,16 @@ def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
     return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
 
 
-def _last_port(layout: Layout) -> int:
-    """Agents and open pages know the port that there was."""
-    found = read_json(layout.server_port, int) or 0
-    return found if 0 < found < 65536 else 0
-
-
 def listen(settings: Server, last_port: int) -> socket.socket:
     """A socket that listens where the settings say. Beyond loopback only with TLS, or when somebody insists."""
     if settings.host not in LOOPBACK and not settings.tls_cert and not settings.plain_beyond_loopback:
         raise ListenRefused(host=settings.host)
     if settings.tls_cert:
-        _expect_certificate(settings.tls_cert, settings.tls_key)
+        cert, key = settings.tls_cert, settings.tls_key
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise CertificateUnusable(cert=cert, key=key, reason=error.strerror or str(error)) from error
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     ports = [settings.port] if settings.port else [last_port, 0]
     for number, port in enumerate(ports):
@@ -166,13 +166,6 @@ def listen(settings: Server, last_port: int) -> socket.socket:
             if number == len(ports) - 1:
                 raise ListenFailed(host=settings.host, port=port, reason=error.strerror or str(error)) from error
     raise AssertionError("unreachable")
-
-
-def _expect_certificate(cert: str, key: str | None) -> None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise CertificateUnusable(cert=cert, key=key, reason=error.strerror or str(error)) from error
 
 
 class _Words(logging.Handler):
@@ -198,12 +191,6 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-def _keep_words(api: Api) -> None:
-    for name in ("uvicorn", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [_Words(api)], False
-
-
 class _Thread:
     def __init__(self, api: Api, listening: socket.socket, settings: Server) -> None:
         self._api = api
@@ -224,7 +211,9 @@ class _Thread:
             ssl_keyfile=settings.tls_key,
             ssl_version=ssl.PROTOCOL_TLS_SERVER,
         )
-        _keep_words(api)
+        for name in ("uvicorn", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [_Words(api)], False
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._ready = threading.Event()

@@ -183,20 +183,17 @@ class Metrics:
         kind = entry.decision_type
         self._by_kind[kind].inc()
         if kind == "turn_completed":
-            self._count_turn(entry)
+            spent = entry.inputs
+            agent, model = self._spender(spent["task"])
+            self._turns.labels(agent, model).inc()
+            self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
+            self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
         elif not entry.committed:
             self._under_way[run, entry.seq] = entry.timestamp
         elif "intent" in entry.inputs:
             self._close(entry)
         elif kind in entries.MOVES:
             self._count_move(kind, entry)
-
-    def _count_turn(self, entry: Entry) -> None:
-        spent = entry.inputs
-        agent, model = self._spender(spent["task"])
-        self._turns.labels(agent, model).inc()
-        self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
-        self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
 
     def _count_move(self, kind: str, entry: Entry) -> None:
         moved = entry.inputs
