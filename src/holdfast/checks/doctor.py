@@ -172,7 +172,7 @@ def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
     findings, living = [], 0
     for attempt in sorted(_folders(layout.attempts) | current.keys()):
         files, task = layout.attempt_files(attempt), current.get(attempt)
-        start = task.starts if task else _last_start(files.root)
+        start = task.starts if task else attempt_folder.last_start(files)
         seen = attempt_folder.liveness(files, start, task.intent if task else "")
         living += seen is Liveness.ALIVE
         if task is None and seen in (Liveness.ALIVE, Liveness.HEADLESS):
@@ -286,14 +286,13 @@ def missing_submodule(repo: Path, layout: Layout, config: Config, base: str = ""
 
 
 def git_locks_part(repo: Path) -> Part:
-    found = stale_locks(repo)
-    return Part("git locks", f"{len(found)} stale", [_left_lock(lock) for lock in found])
-
-
-def _left_lock(lock: Path) -> Finding:
-    if lock_files.is_left_by_us(lock):
-        return Finding(left_words(lock), "holdfast run")
-    return Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
+    findings = [
+        Finding(left_words(lock), "holdfast run")
+        if lock_files.is_left_by_us(lock)
+        else Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
+        for lock in stale_locks(repo)
+    ]
+    return Part("git locks", f"{len(findings)} stale", findings)
 
 
 def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | None) -> Part:
@@ -357,11 +356,6 @@ def _folders(folder: Path, *, files: bool = False) -> set[str]:
     if not folder.is_dir():
         return set()
     return {path.name for path in folder.iterdir() if not path.name.startswith(".") and (files or path.is_dir())}
-
-
-def _last_start(folder: Path) -> int:
-    numbers = (path.name.removeprefix("start-") for path in folder.glob("start-*"))
-    return max((int(number) for number in numbers if number.isdigit()), default=0)
 
 
 def _between_ticks(text: str) -> str:

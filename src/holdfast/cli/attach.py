@@ -179,7 +179,7 @@ def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follow
     polls, start = 0, 0
     while True:
         ended = _over(app, name, attempt) if polls % LOOK_EVERY == 0 else None
-        newest = _newest_start(files)
+        newest = attempt_folder.last_start(files)
         if start and newest > start:
             follower.say(f"{attempt} goes on, start {newest}")
         start = newest
@@ -191,18 +191,13 @@ def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follow
         polls += 1
 
 
-def _newest_start(files: Attempt) -> int:
-    numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
-    return max((int(number) for number in numbers if number.isdigit()), default=0)
-
-
 def _over(app: App, name: str, attempt: str) -> str | None:
     """Why nothing more comes; None while something may. Asked before the last look, so that nothing is missed."""
     task: Task = app.look().state.tasks[name]
     if task.attempt != attempt:
         return f"{attempt} is over; the task goes on with {task.attempt}: `holdfast attach {name}`"
     files = app.layout.attempt_files(attempt)
-    start = max(task.starts, _newest_start(files))
+    start = max(task.starts, attempt_folder.last_start(files))
     intent = task.intent if start == task.starts else ""
     seen = attempt_folder.liveness(files, start, intent)
     if seen in (Liveness.ALIVE, Liveness.HEADLESS):

@@ -134,6 +134,12 @@ def is_lock_of(files: Attempt, running: Running) -> bool:
         return False
 
 
+def last_start(files: Attempt) -> int:
+    """The number of the newest start; 0 where there was none."""
+    numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
 def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
     """Files in the way of a start that belong to none that the journal has: of a later one, or of another one with its
     number. If the first start of an attempt is affected, the whole folder is."""
