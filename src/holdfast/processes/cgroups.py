@@ -138,7 +138,12 @@ def make(files: Attempt, attempt: str, part: int | str, resources: Resources = N
     for home in homes():
         group = Group(home / name)
         if group.path.is_dir():
-            _end_earlier(group, part)
+            # A data root that stood at the same path may have left it, frozen, with an agent in it. A process that came
+            # in would freeze with it, and the agent, woken, would write to this one's worktree. The caller is the only
+            # one of this name.
+            if part != GATES:
+                group.kill()
+            group.thaw()
         try:
             disk.make_group(group.path)
             for inner in () if part == GATES else (AGENT, GIT):
@@ -151,14 +156,6 @@ def make(files: Attempt, attempt: str, part: int | str, resources: Resources = N
             return Group(group.path, controllers.make_old(name, resources))
         group.remove()
     return None
-
-
-def _end_earlier(group: Group, part: int | str) -> None:
-    """A data root that stood at the same path may have left it, frozen, with an agent in it: who came in would freeze
-    with it, and the agent, woken, would write to this one's worktree. The caller is the only one of this name."""
-    if part != GATES:
-        group.kill()
-    group.thaw()
 
 
 def name_of(files: Attempt, attempt: str, part: int | str) -> str:

@@ -164,16 +164,12 @@ def _counted(path: Path, word: str) -> int:
 
 def machine_memory() -> int:
     """What there is in all, or what our own groups may have where that is less; 0 where nobody says."""
-    limits = [_counted_kb(Path("/proc/meminfo"))]
+    limits = [1024 * _counted(Path("/proc/meminfo"), "MemTotal:")]
     if (old := place(MEMORY)) is not None:
         limits += [_number(at / "memory.limit_in_bytes") for at in (old, *old.parents)]
     if (new := place("")) is not None:
         limits += [_number(at / "memory.max") for at in (new, *new.parents)]
     return min((each for each in limits if each), default=0)
-
-
-def _counted_kb(path: Path) -> int:
-    return 1024 * _counted(path, "MemTotal:")
 
 
 def _number(path: Path) -> int:

@@ -274,7 +274,11 @@ def fill(place: ModulePlace, wanted: Sequence[WantedModule]) -> None:
             point("submodule.make.after")
         elif not each.files and head_of(place.git_dir / MODULES / each.module.name) != each.commit:
             # A confined agent moved it, in a git dir of its own.
-            _set_head(place, each)
+            git_dir, store = place.git_dir / MODULES / each.module.name, Path(each.module.store)
+            index = _staged(place) / "index"
+            git.run("read-tree", each.commit, cwd=store, env=trusted(store, GIT_INDEX_FILE=str(index)))
+            disk.rename(index, git_dir / "index")
+            disk.replace(git_dir / "HEAD", f"{each.commit}\n".encode())
 
 
 def _make(place: ModulePlace, wanted: WantedModule) -> None:
@@ -303,13 +307,6 @@ def _make(place: ModulePlace, wanted: WantedModule) -> None:
         disk.rmdir(path)
     disk.mkdir(path.parent)
     disk.rename(files, path)
-
-
-def _set_head(place: ModulePlace, wanted: WantedModule) -> None:
-    git_dir, store, staged = place.git_dir / MODULES / wanted.module.name, Path(wanted.module.store), _staged(place)
-    git.run("read-tree", wanted.commit, cwd=store, env=trusted(store, GIT_INDEX_FILE=str(staged / "index")))
-    disk.rename(staged / "index", git_dir / "index")
-    disk.replace(git_dir / "HEAD", f"{wanted.commit}\n".encode())
 
 
 def _staged(place: ModulePlace) -> Path:
