@@ -133,19 +133,15 @@ def override(prices: Mapping[str, Price]) -> None:
 def price(model: str, own: Mapping[str, Price] | None = None) -> Price | None:
     """The settings' price for the longest name that the model's begins with, else the listed one, else None."""
     ours = _OWN if own is None else own
-    names = _names(model)
+    # The name as it is, and without the prefix of the provider.
+    last = model.rpartition("/")[2]
+    bare = last.lower().rpartition("anthropic.")[2]
+    names = (model, last, bare.replace(".", "-") if bare.startswith("claude") else bare)
     if fitting := max((known for known in ours if any(name.startswith(known) for name in names)), key=len, default=""):
         return ours[fitting]
     listed = (known for known in PRICES if any(_is_dated(name, known) for name in names))
     fitting = max(listed, key=len, default="")
     return PRICES[fitting] if fitting else None
-
-
-def _names(model: str) -> tuple[str, ...]:
-    """The name as it is, and without the prefix of the provider."""
-    last = model.rpartition("/")[2]
-    bare = last.lower().rpartition("anthropic.")[2]
-    return model, last, bare.replace(".", "-") if bare.startswith("claude") else bare
 
 
 def _is_dated(name: str, known: str) -> bool:

@@ -75,7 +75,8 @@ class Runner:
     # -- the whole start ----------------------------------------------------------------------------------------------
 
     def run(self) -> Exit:
-        self._catch_signals()
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         try:
             self._begin()
             self._watch_child()
@@ -113,10 +114,6 @@ class Runner:
     def _fail(self, failure: Exception) -> None:
         reached = self._resources.found or self._resources.reached()
         self._verdict = start_outcome.failed(self._order, failure, reached, has_begun=self._child is not None)
-
-    def _catch_signals(self) -> None:
-        signal.signal(signal.SIGTERM, self._on_term)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     _is_asked_to_stop = _is_watching = False
 
