@@ -154,17 +154,15 @@ class Pairing:
         if not entry.committed:
             self._open[run, entry.seq] = OpenIntent(run, entry)
         elif "intent" in entry.inputs:
-            self._close(run, entry)
+            named = entry.inputs["intent"]
+            intent = self._open.pop(_place(named), None)
+            if intent is None or intent.entry.entry_hash != named["entry_hash"]:
+                reason = f"it closes the intent {msgspec.json.encode(named).decode()}, which is not open"
+                raise PairingBroken(run=run, seq=entry.seq, reason=reason)
+            self.keys.note(Executed(intent.entry.decision_type, intent.entry.entry_hash, run, entry.seq))
         key = entry.inputs.get("idempotency_key")
         if isinstance(key, str):
             self.keys.note(Executed(entry.decision_type, key, run, entry.seq))
-
-    def _close(self, run: str, entry: Entry) -> None:
-        intent = self._open.pop(_place(entry.inputs["intent"]), None)
-        if intent is None or intent.entry.entry_hash != entry.inputs["intent"]["entry_hash"]:
-            named = msgspec.json.encode(entry.inputs["intent"]).decode()
-            raise PairingBroken(run=run, seq=entry.seq, reason=f"it closes the intent {named}, which is not open")
-        self.keys.note(Executed(intent.entry.decision_type, intent.entry.entry_hash, run, entry.seq))
 
 
 def _place(named: Any) -> tuple[str, int]:

@@ -87,7 +87,11 @@ def _forward(files: list[RunFile], after: Cursor, end: Cursor) -> Iterator[tuple
     for file in files:
         epoch = epoch_of(file.run)
         first = after[1] + 1 if epoch == after[0] else 0
-        with _opened(file, first) as stream:
+        stream, size = file.open()
+        with stream:
+            if not file.path.name.endswith(ARCHIVED):
+                # At a line's beginning that stands at or before the entry, and near it.
+                stream.seek(_near(stream, size, first))
             for line in stream:
                 seq = _seq(line)
                 if seq is None or not line.endswith(b"\n") or (epoch, seq) > end:
@@ -104,14 +108,6 @@ def _backward(files: list[RunFile], stop: Cursor) -> Iterator[tuple[str, int, by
             seq = _seq(line)
             if seq is not None and (most is None or seq < most):
                 yield file.run, seq, line
-
-
-def _opened(file: RunFile, seq: int) -> IO[bytes]:
-    """A run's bytes from a line on that stands at or before an entry, and near it."""
-    stream, size = file.open()
-    if not file.path.name.endswith(ARCHIVED):
-        stream.seek(_near(stream, size, seq))
-    return stream
 
 
 def _near(stream: IO[bytes], size: int, seq: int) -> int:
