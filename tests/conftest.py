@@ -51,7 +51,7 @@ os.environ["HOLDFAST_LIMITS__NICE"] = "0"
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
-# A shell ignores Ctrl-C for what it starts in the background, and whoever is started from there does so, too.
+# A shell ignores Ctrl-C for what it starts in the background, and so does every process that those start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

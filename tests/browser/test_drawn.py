@@ -22,7 +22,7 @@ from playwright.sync_api import expect
 
 Look = Callable[..., Any]
 
-# Every edge is walked in small steps; a step that is inside of a box that the edge neither leaves nor leads to is told.
+# Every edge is walked in small steps; a step inside a box that the edge neither leaves nor leads to is returned.
 CROSSED = """
 () => {
   const boxes = [...document.querySelectorAll("svg.graph .node")].map((node) => {

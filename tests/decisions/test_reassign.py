@@ -44,7 +44,7 @@ def expect_gone_on(repo: Path) -> None:
     assert "a" in landed(repo)
     assert git(repo, "show", "main:a.txt") == "x", "the turn of the first agent is lost"
     assert git(repo, "show", "main:who.txt") == "clever"
-    # It is told what was done so far.
+    # Its prompt has what was done so far.
     assert "a.txt" in git(repo, "show", "main:told.txt")
     sound(repo)
 

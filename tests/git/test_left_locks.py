@@ -1,4 +1,4 @@
-"""Locks that a killed git of ours leaves in the repository: whoever comes next is free of them."""
+"""Locks that a killed git of ours leaves in the repository: the next git is free of them."""
 
 from __future__ import annotations
 

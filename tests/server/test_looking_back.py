@@ -1,4 +1,4 @@
-"""What is made of the journal for who looks back: the same in one reading and in many, and what stands out in it."""
+"""The views of the past: the same after one reading of the journal and after many, and what stands out in it."""
 
 from __future__ import annotations
 

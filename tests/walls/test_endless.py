@@ -1,4 +1,4 @@
-"""An agent whose stream has no end: what is kept of it has one, is told once, and all that it spends still counts."""
+"""An agent whose stream has no end: what is kept of it is limited and reported once, and all its spending counts."""
 
 from __future__ import annotations
 

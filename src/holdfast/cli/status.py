@@ -31,7 +31,7 @@ _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
 @as_json
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Tell how many tasks there are in each state, who works on what, what waits and why, and who runs.
+    """Tell how many tasks there are in each state, which agents are at work, what waits and why, and what runs.
 
     Takes no lock and changes nothing.
     """

@@ -88,7 +88,7 @@ class DeclaredAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    agent: Annotated[Name, Meta(description="who works on a task that fits all the conditions")]
+    agent: Annotated[Name, Meta(description="the agent of a task that fits all the conditions")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
     label: Annotated[Text | None, Meta(description="fits a task that has this label; null: any")] = None
@@ -102,7 +102,7 @@ class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    agent: Annotated[Name, Meta(description="who works on it")]
+    agent: Annotated[Name, Meta(description="the agent that works on it")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     on_outage: Annotated[
         OnOutage | None, Meta(description="as the setting of this name, for this step; null: as that one says")
@@ -237,7 +237,7 @@ class Config(msgspec.Struct, frozen=True):
         Seconds, Meta(description="a runner without a sign of life for so long is ended, and its attempt continued")
     ] = 120.0
     lease_s: Annotated[
-        Seconds, Meta(description="who holds a task through the API shows within so long that they are alive")
+        Seconds, Meta(description="a worker that holds a task through the API shows within so long that it is alive")
     ] = 300.0
     same_calls_max: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
@@ -284,7 +284,7 @@ class Config(msgspec.Struct, frozen=True):
     ] = ()
     routes: Annotated[
         tuple[RouteSettings, ...],
-        Meta(max_length=ENTRIES_MAX, description="who works on a task that names no agent: the first that fits"),
+        Meta(max_length=ENTRIES_MAX, description="the agent of a task that names none: the first route that fits"),
     ] = ()
     cascade: Annotated[
         tuple[StepSettings, ...],

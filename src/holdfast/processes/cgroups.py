@@ -54,7 +54,7 @@ class Group(msgspec.Struct, frozen=True):
                 disk.write_kernel_file(file, b"0")
 
     def doors(self, part: str = AGENT) -> list[Path]:
-        """The files by which a process comes in: where 0 is written to one, who wrote it is in."""
+        """The files by which a process comes in: a process that writes 0 to one is in."""
         return [folder / "cgroup.procs" for folder in (self._inner(part), *self.limiting)]
 
     def _inner(self, part: str) -> Path:

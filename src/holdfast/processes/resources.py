@@ -93,7 +93,7 @@ def reached(
     counted = group.reached() if group is not None else {MEMORY: 0, PIDS: 0}
     memory, pids = resources.memory_bytes_max, resources.pids_max
     if pids is not None and (counted[PIDS] or seen.get(PIDS, 0) > pids):
-        # Who has begun so many goes on trying.
+        # A process that has begun so many goes on trying.
         return LimitReached(PIDS_LIMIT, f"its processes and threads came to {pids:,}, which is {PIDS_LIMIT}", True)
     if memory is not None and (counted[MEMORY] or seen.get(MEMORY, 0) > memory):
         told = f"its processes used up {size(memory)} of memory, which is {MEMORY_LIMIT}"

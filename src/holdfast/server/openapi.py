@@ -24,7 +24,7 @@ DESCRIPTION = (
 TAGS = {
     "tasks": "Tasks: adding, showing, working on them, deciding about them.",
     "attempts": "What an attempt did, turn by turn.",
-    "agents": "Who works now.",
+    "agents": "The agents at work now.",
     "events": "What happens, as it happens.",
     "journal": "The one ledger.",
     "blobs": "Bytes under the name of their own SHA-256.",

@@ -1,4 +1,4 @@
-"""Who works now: agents that we run, and workers that hold a task through the API."""
+"""The agents at work now: those that we run, and workers that hold a task through the API."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def sessions(api: Api, ask: Ask) -> Sessions:
 
 
 OPERATIONS = [
-    Operation("GET", "/agents", "list_agents", "Who works now.", list_agents, answer=Agents, lane="aside",
+    Operation("GET", "/agents", "list_agents", "The agents at work now.", list_agents, answer=Agents, lane="aside",
               tag="agents"),
     Operation("GET", "/agents/{attempt}", "show_agent", "One agent at work.", show_agent, answer=AgentRow, lane="aside",
               tag="agents", problems=(404,)),
