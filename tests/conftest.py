@@ -8,9 +8,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from kit.runner import Bench
 
 # `make fuzz` asks for more examples; the fast tests must be the same every time.
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "0"))
@@ -66,6 +70,16 @@ def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     if wanted:
         settings(repo, **wanted)
     return repo
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A repository with one attempt, and no orchestrator; what is left at work is ended."""
+    from kit.runner import Bench
+
+    made = Bench(tmp_path)
+    yield made
+    made.end()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,6 @@ from holdfast.ports import Work
 from holdfast.processes import sandbox
 from kit.git import git
 from kit.runner import Bench
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
 
 
 def work(prompt: str = "do it", **definition: Any) -> Work:

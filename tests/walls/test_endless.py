@@ -8,7 +8,6 @@ from pathlib import Path
 from holdfast.agents.adapters.simple_streams import OneCall
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.layout import Attempt
-from kit.confined import bench as bench
 from kit.runner import Bench
 
 MOST = 64 << 10

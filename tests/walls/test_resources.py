@@ -14,7 +14,6 @@ from holdfast.landing import gates
 from holdfast.layout import Layout
 from holdfast.processes import cgroups, controllers, resources
 from holdfast.storage.records.blobs import Blobs
-from kit.confined import bench as bench
 from kit.runner import LIMITS, Bench
 
 MB = 1 << 20
