@@ -1,5 +1,4 @@
-"""What is drawn can be read: edges of the graph run between the boxes, and the timeline folds the time in which nothing
-happened."""
+"""The graph and the timeline can be read: edges run between the boxes, and idle time is folded."""
 
 from __future__ import annotations
 
