@@ -34,7 +34,7 @@ from holdfast.storage.records.blobs import Blobs
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """What was done. `quarantined` are paths; `left` says which tasks' files could not be mended, and why."""
+    """The result of a repair. `quarantined` are paths; `left` says which tasks' files could not be mended, and why."""
 
     quarantined: list[str]
     rebuilt: list[str]

@@ -1,4 +1,4 @@
-"""What the commands share: finding the repository, `--json`, and completing task ids in a shell."""
+"""Helpers of the commands: finding the repository, `--json`, and completing task ids in a shell."""
 
 from __future__ import annotations
 

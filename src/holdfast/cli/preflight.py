@@ -1,4 +1,4 @@
-"""What is checked and said before agents work: git, branch, identity, agents, and that agents work without asking."""
+"""Checks and notes before agents work: git, branch, identity, agents, and that agents work without asking."""
 
 from __future__ import annotations
 

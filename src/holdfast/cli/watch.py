@@ -53,7 +53,7 @@ SETTLED = ("closed", "cancelled")
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """How all stands at one moment. `rows` are in the order of the screen, `words` says in a word how each stands."""
+    """All tasks at one moment. `rows` are in the order of the screen, `words` says in a word how each stands."""
 
     runs: Holder | None
     rows: Mapping[str, Row]

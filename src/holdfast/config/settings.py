@@ -1,4 +1,4 @@
-"""What can be set: the only list of settings.
+"""The only list of settings.
 
 Checks, the text of a new settings file, the names of variables and options and the table in the documentation are made
 from these Structs. Their types are read when this module is loaded, so they are not postponed: that would cost twice.
@@ -157,7 +157,7 @@ class Git(msgspec.Struct, frozen=True):
 
 
 class LedgerSettings(msgspec.Struct, frozen=True):
-    """Of `sessions.jsonl` and `metrics/`; `keep_runs` of the journal. What an attempt's runner writes is kept whole."""
+    """Retention of `sessions.jsonl`, `metrics/` and, as `keep_runs`, the journal. An attempt's files are kept whole."""
 
     rotate_bytes_max: Annotated[
         Bytes, Meta(description="sessions.jsonl, or a file of metrics/, is archived at this size")

@@ -1,5 +1,5 @@
-"""What every sandbox of ours has, an agent's, a gate's and that of a git over their files: the flags of bubblewrap for
-what is shut, and what is covered.
+"""The common part of all sandboxes, an agent's, a gate's and that of a git over their files: the flags of bubblewrap
+for what is shut, and what is covered.
 
 Later flags lie on top of earlier ones: what a sandbox opens comes after these, and after /tmp.
 """

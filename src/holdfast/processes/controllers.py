@@ -1,4 +1,4 @@
-"""What a control group may use of the machine: memory, processes and cores, and which of these it has come up against.
+"""Limits of a control group: memory, processes and cores, and which of these it has come up against.
 
     version 2      files of the group itself, where a group above it hands its controllers on (`cgroup.subtree_control`)
     version 1      a group of the same name in each controller's own hierarchy: memory, pids, cpu

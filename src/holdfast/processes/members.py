@@ -25,7 +25,7 @@ Known = tuple[int, int]
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """What makes a process a member. `group` and `cgroup` are asked at every look, because either may go.
+    """The signs of a member process. `group` and `cgroup` are asked at every look, because either may go.
 
     `marked`: whether an environment has the mark. `lock`: a file that members hold flocked. `top`: the process that
     took the lock, and all that descends from it is a member; 0 for none. `spares_children`: a child of ours that has

@@ -1,4 +1,4 @@
-"""What the processes of one attempt may use, kept by the best means that the machine has.
+"""Limits for the processes of one attempt, enforced by the best means that the machine has.
 
 A control group holds memory, processes and cores for all of them together. Where there is none, each process gets what
 `setrlimit` can do, and the runner checks what they use together; so a limit may be passed for a moment.
@@ -41,7 +41,7 @@ class LimitReached(msgspec.Struct, frozen=True):
 
 
 class AttemptResources:
-    """Of one start of an attempt, in the hands of its runner, from which all of its processes descend."""
+    """The limits of one start of an attempt, in the hands of its runner, from which all of its processes descend."""
 
     def __init__(self, files: Attempt, attempt: str, start: int, resources: Resources) -> None:
         self._facts, self._resources = (files, attempt, start), resources

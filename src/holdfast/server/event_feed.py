@@ -40,7 +40,7 @@ def everything(task: str, kind: str) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a follower gets of one entry."""
+    """An entry as a follower gets it."""
 
     run: str
     seq: int
@@ -95,14 +95,14 @@ def parse_cursor(text: str) -> Cursor:
 
 
 class _Place:
-    """How far a follower has come, and who sends to it."""
+    """The position of a follower, and the task that sends to it."""
 
     def __init__(self, number: int, task: asyncio.Task[Any]) -> None:
         self.number, self.task = number, task
 
 
 class FeedRoom:
-    """How many streams are open, in all and by client."""
+    """Counts the open streams, in all and by client."""
 
     def __init__(self, most: int, most_per_client: int) -> None:
         self._most, self._most_per_client = most, most_per_client

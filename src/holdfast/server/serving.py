@@ -169,7 +169,7 @@ def listen(settings: Server, last_port: int) -> socket.socket:
 
 
 class _Words(logging.Handler):
-    """What the libraries under the API have to say is for the log, and not for the terminal of who types `run`."""
+    """Writes what the libraries under the API report to the log, not to the terminal of `run`."""
 
     def __init__(self, api: Api) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Whether a cost was reported by the agent, or estimated from its tokens: an attempt's spend.jsonl tells."""
+"""The source of a cost, from an attempt's spend.jsonl: reported by the agent, or estimated from its tokens."""
 
 from __future__ import annotations
 

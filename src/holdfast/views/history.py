@@ -1,4 +1,4 @@
-"""What the journal says of the past: attempts, what they cost by agent and model, verdicts, runs.
+"""The past, from the journal: attempts, their costs by agent and model, verdicts, runs.
 
 It is kept in memory and follows the journal's files: the first question reads all of it, each later one only what was
 written since. It judges nothing and nothing depends on it; what it says can always be read anew.

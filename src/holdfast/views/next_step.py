@@ -1,4 +1,4 @@
-"""What to type next for a task that is not settled."""
+"""The command to type next for a task that is not settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How journal entries are told: one table, `SENTENCES`, for every type of entry.
+"""Sentences for journal entries: one table, `SENTENCES`, for every type of entry.
 
 `words` gives all facts of an entry, for `history --json` and the API. `plain_words` is for readers who do not know the
 state machine, and is empty where another entry says the same: the closing of an intent tells of it. `log_words` is
@@ -337,7 +337,7 @@ def facts_of(run: str, entry: Entry) -> dict[str, Any]:
 
 
 class Concerns:
-    """Whether entries, told one after the other, concern a task: they name it, or close an intent that did."""
+    """Decides, entry by entry, which concern a task: they name it, or close an intent that did."""
 
     def __init__(self, task: str) -> None:
         self._task = task

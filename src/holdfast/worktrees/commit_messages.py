@@ -30,7 +30,7 @@ _OURS = re.compile(r"^Holdfast-[A-Za-z]+:.*$\n?", re.MULTILINE)
 
 
 class Site(Protocol):
-    """What messages need of their caller: a run, or a decision."""
+    """The facts that messages need of their caller: a run, or a decision."""
 
     @property
     def repo(self) -> Path: ...

@@ -42,7 +42,7 @@ _WAITING = {TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS, T
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be seen, as of one moment."""
+    """The facts on the screen, as of one moment."""
 
     states: Counter[str] = Counter()
     turns: int = 0

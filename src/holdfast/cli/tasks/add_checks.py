@@ -1,4 +1,4 @@
-"""What `add` and `edit` refuse or warn of beyond the rules of a task's file, and what they say when it is written."""
+"""Refusals and warnings of `add` and `edit` beyond the rules of a task's file, and their words when it is written."""
 
 from __future__ import annotations
 

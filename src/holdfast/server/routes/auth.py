@@ -20,7 +20,7 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What a page signs itself in with after a restart. It is kept in memory only, and never sent to anybody."""
+    """The key with which a page signs itself in after a restart. It is kept in memory only, and never sent."""
 
     role: Role
     key: str

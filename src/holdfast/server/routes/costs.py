@@ -1,4 +1,4 @@
-"""What work has cost: by task, agent, model and day, and where it was far from the usual."""
+"""The costs of work: by task, agent, model and day, and those far from the usual."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ NODES_MAX = 5_000
 
 
 class ProblemRow(msgspec.Struct, frozen=True):
-    """What is wrong with a file of the backlog."""
+    """A problem of a file of the backlog."""
 
     file: str
     line: int

@@ -43,7 +43,7 @@ _decode_executed = msgspec.json.Decoder(Executed).decode
 
 
 class Fold(Protocol):
-    """What a later layer makes of the journal. `version` changes whenever the same entries would give other lines."""
+    """A later layer's fold of the journal. `version` changes whenever the same entries would give other lines."""
 
     version: int
 
@@ -56,7 +56,7 @@ F = TypeVar("F", bound=Fold)
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Where the three projections stand."""
+    """The paths of the three projections."""
 
     tasks: Path
     uncommitted: Path

@@ -1,4 +1,4 @@
-"""What is under way and what has been done, over all runs.
+"""Open intents and executed keys, over all runs.
 
 An intent is an entry with `committed` false. It is closed by exactly one later entry, of the same or any later run,
 whose inputs carry `"intent": {"run", "seq", "entry_hash"}`. What is closed counts as executed, under the intent's

@@ -33,7 +33,7 @@ _BLOCK = 1 << 15
 
 
 class TornEnd(msgspec.Struct, frozen=True):
-    """What a crash left behind the last entry of a run: never acknowledged, kept as it is, passed over."""
+    """The bytes that a crash left behind the last entry of a run: never acknowledged, kept as it is, passed over."""
 
     run: str
     offset: int

@@ -42,7 +42,7 @@ BYTES_MAX = 64 << 20
 
 
 class Liveness(StrEnum):
-    """What is found of one start of an attempt.
+    """The state of one start of an attempt, as found.
 
     ABSENT: there is no such start. ALIVE: its runner lives. ENDED: `exit.json` says how. DEAD: the lock is free and
     nothing was said, also after a reboot. HEADLESS: the runner is dead, and a process of its agent holds the lock.
