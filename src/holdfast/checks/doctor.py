@@ -101,7 +101,7 @@ def cgroups_part() -> Part:
 
 
 def limits_part(config: Config) -> Part:
-    """What one attempt may use of the machine, and what enforces that here."""
+    """Limits of one attempt, and what enforces them here."""
     return Part("limits", resources.in_words(config.limits.resources))
 
 
@@ -267,7 +267,7 @@ def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection
 
 
 def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
-    """Whether the repository has all submodules, where they are to be set up in worktrees."""
+    """Checks that the repository has all submodules, where they are to be set up in worktrees."""
     try:
         missing = missing_submodule(repo, layout, config)
     except NoTarget:
@@ -310,7 +310,7 @@ def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | N
 
 
 def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
-    """Whether runs can sign their records."""
+    """Checks that runs can sign their records."""
     days = verify.day_files(layout.audit)
     try:
         key.load_key(layout.root, key_path, environ, create=False)

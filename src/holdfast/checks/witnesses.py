@@ -68,7 +68,7 @@ def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder |
 
 
 def expect_whole_root(layout: Layout, repo: Path | None) -> None:
-    """For an owner of the data root without a run of its own, before anything is removed or rebuilt."""
+    """Refuses a shortened journal, for an owner without a run of its own, before anything is removed or rebuilt."""
     state, found = read_state(layout)
     expect_whole(layout, state, found.end.ref if found.end else None, read_holder(layout.lock), repo)
 

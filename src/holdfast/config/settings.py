@@ -121,7 +121,7 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def per_million(self) -> tuple[float, float, float, float]:
-        """As agents/common/prices.py has them."""
+        """The prices as agents/common/prices.py has them."""
         read = self.input if self.cached is None else self.cached
         written = self.input if self.cache_written is None else self.cache_written
         return self.input, read, written, self.output

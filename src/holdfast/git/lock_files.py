@@ -32,7 +32,7 @@ _COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "
 def freed(
     common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]
 ) -> AbstractContextManager[None]:
-    """For a git call that changes these refs: the files that git makes meanwhile, and that block the next git."""
+    """Clears the way for a git call that changes these refs: removes stale locks that would block it."""
     # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is in use.
     shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
     locks = [common_dir / f"{ref}.lock" for ref in refs]
@@ -41,12 +41,12 @@ def freed(
 
 
 def freed_below(common_dir: Path, git_dir: Path, worktree: Path) -> AbstractContextManager[None]:
-    """For a git call that changes a worktree: its index, its HEAD and all else in its own git dir."""
+    """Clears the way for a git call that changes a worktree: its index, its HEAD and all else in its own git dir."""
     return _freed([worktree, git_dir], lambda: _locks_below(git_dir), _config_lock(common_dir))
 
 
 def freed_files(locks: Sequence[Path], folders: Sequence[Path]) -> AbstractContextManager[None]:
-    """For a git call that takes just these locks."""
+    """Clears the way for a git call that takes just these locks."""
     return _freed(folders, lambda: locks, ())
 
 

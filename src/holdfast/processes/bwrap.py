@@ -90,7 +90,7 @@ def _tried(flags: Sequence[str]) -> str:
 
 
 def own_failure(code: int | None, said: bytes) -> str:
-    """What bubblewrap itself could not do, by the first words of the error stream; empty where it did its part.
+    """The failure of bubblewrap itself, by the first words of the error stream; empty where it did its part.
 
     A confined program can print the same, and is then tried again like a fault of the machine: it gains nothing else.
     """

@@ -66,7 +66,7 @@ class Group(msgspec.Struct, frozen=True):
         return controllers.held((self.path, *self.limiting))
 
     def reached(self) -> dict[str, int]:
-        """How often each of its limits was come up against."""
+        """Counts how often each of its limits was reached."""
         return controllers.reached((self.path, *self.limiting))
 
     def members(self) -> list[int]:

@@ -61,7 +61,7 @@ class AttemptResources:
             self.group.remove()
 
     def join_as_git(self) -> None:
-        """For a git of ours: bounded with the agent's processes, and not frozen with them."""
+        """Moves a git of ours into the group: bounded with the agent's processes, and not frozen with them."""
         if self.group is not None:
             self.group.join(cgroups.GIT)
 
@@ -71,7 +71,7 @@ class AttemptResources:
         return self.found if self.found != before else None
 
     def limit_myself(self) -> None:
-        """For this process and all that it begins; in the group, if there is one, it is already."""
+        """Limits this process and all that it begins; in the group, if there is one, it is already."""
         bounded = self._resources
         if bounded.written_bytes_max is not None:
             _lower(resource.RLIMIT_FSIZE, bounded.written_bytes_max)
@@ -89,7 +89,7 @@ class AttemptResources:
 def reached(
     group: cgroups.Group | None, resources: Resources, seen: Mapping[str, int] = NOTHING
 ) -> LimitReached | None:
-    """Of a group, and of what was seen where no group holds it."""
+    """The limit that was reached: by a group, or by what was seen where no group holds it."""
     counted = group.reached() if group is not None else {MEMORY: 0, PIDS: 0}
     memory, pids = resources.memory_bytes_max, resources.pids_max
     if pids is not None and (counted[PIDS] or seen.get(PIDS, 0) > pids):
@@ -121,7 +121,7 @@ def _of_user(uid: int) -> int:
 
 
 def in_words(resources: Resources) -> str:
-    """What holds here, for `doctor`."""
+    """The limits that hold here, for `doctor`."""
     found = of_machine(resources)
     by = _means()
     parts = []

@@ -156,7 +156,7 @@ class Feed:
         self._loop = loop
 
     def begin(self, run: str, seq: int) -> None:
-        """Where the journal ended when the feed began: up to there it is read from its files."""
+        """Sets the place where the feed begins: up to there the journal is read from its files."""
         self.end = (epoch_of(run), seq)
 
     def observe(self, run: str, entry: Entry) -> None:

@@ -54,7 +54,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def read_address(layout: Layout) -> Address | None:
-    """Where the server of this data root listens; None where none is alive."""
+    """The address of this data root's server; None where none is alive."""
     found = read_json(layout.server, Address)
     return found if found is not None and found.process.is_alive() else None
 

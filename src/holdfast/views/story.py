@@ -219,7 +219,7 @@ class _Facts(dict[str, str]):
 
 
 def words(entry: Entry) -> str:
-    """What happened, with all facts. The text is as the journal has it: escape it before a terminal sees it."""
+    """An entry's sentence, with all facts. The text is as the journal has it: escape it before a terminal sees it."""
     kind, inputs = entry.decision_type, entry.inputs
     if kind not in SENTENCES:
         return f"{kind} {_compact(inputs)}"
@@ -238,7 +238,7 @@ def words(entry: Entry) -> str:
 
 
 def plain_words(entry: Entry) -> str:
-    """For readers who do not know the state machine; empty where it need not be told."""
+    """The sentence for readers who do not know the state machine; empty where none is needed."""
     kind, inputs = entry.decision_type, entry.inputs
     if kind in SENTENCES:
         template = SENTENCES[kind].plain

@@ -149,7 +149,7 @@ def _is_dated(name: str, known: str) -> bool:
 
 
 def usd(model: str, tokens_in: int, tokens_out: int, *, read: int = 0, written: int = 0) -> float:
-    """What these tokens cost, or 0 where the model is unknown. `read`, `written`: those of `tokens_in` that were read
+    """The cost of these tokens; 0 where the model is unknown. `read`, `written`: those of `tokens_in` that were read
     from the cache or written to it."""
     found = price(model)
     if found is None:

@@ -88,7 +88,7 @@ class FullScreen:
         self._write(text)
 
     def keys(self, wait_s: float) -> list[str]:
-        """What was typed: names such as `up`, and other characters as they are. Empty when the time is over."""
+        """Returns the typed keys: names such as `up`, and other characters as they are. Empty when the time is over."""
         ready, _, _ = select.select([self._in, self._woken], [], [], max(0.0, wait_s))
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):

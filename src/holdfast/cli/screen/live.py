@@ -99,7 +99,7 @@ def counted(states: Counter[str]) -> str:
 
 
 def summary(loop: Loop, left: list[str]) -> Iterator[str]:
-    """How it ended, and for each task that is left why, and what to type."""
+    """The run's end, and for each task that is left why, and what to type."""
     run = loop.context.ledger.state.run
     states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
     yield f"{counted(states)}; {plural(run.turns, 'turn')}, {money(run.usd)}"

@@ -57,7 +57,7 @@ def warn_without_gates(app: App, made: Sequence[Definition]) -> None:
 
 
 def print_added(app: App, added: Sequence[FoundFile]) -> None:
-    """To a person what there is now and what to type; to a program the paths alone, a line for each."""
+    """Prints for a person what there is now and what to type; for a program the paths alone, a line for each."""
     if not sys.stdout.isatty():
         for each in added:
             click.echo(str(each.path))
@@ -77,7 +77,7 @@ def print_added(app: App, added: Sequence[FoundFile]) -> None:
 
 
 def print_edited(task: str, path: Path | None) -> None:
-    """As `print_added`."""
+    """Prints a sentence for a person and the path alone for a program."""
     if path is None:
         click.echo("Nothing was changed.")
     else:

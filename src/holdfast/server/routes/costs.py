@@ -124,7 +124,7 @@ def anomalies(api: Api, ask: Ask) -> Anomalies:
 
 
 def far_from_usual(costs: Mapping[str, float], what: str) -> Iterable[tuple[str, tuple[float, float, float, str]]]:
-    """What cost more than three median deviations above the median; what cost nothing says nothing."""
+    """Yields what cost more than three median deviations above the median; what cost nothing is left out."""
     paid = {name: usd for name, usd in costs.items() if usd > 0}
     if len(paid) < SAMPLE_MIN:
         return

@@ -264,7 +264,7 @@ def undo(decision: DecisionContext, ask: Ask) -> Changed:
 
 
 def fork(decision: DecisionContext, ask: Ask) -> Changed:
-    """Of a task that has ended, the fork is a new task."""
+    """Forks a task; the fork of one that has ended is a new task."""
     body: Forked = ask.body
     task = _task_of(decision, ask.attempt)
     spare = body.id or free_id(f"{task.id}-fork", decision.tasks)

@@ -163,7 +163,7 @@ def write(chain: Chain, files: Files, position: Position, fold: Fold, pairing: P
 
 
 def position_of(files: Files) -> Position | None:
-    """Where the checkpoint stands; None where there is none that can be read."""
+    """The position of the checkpoint; None where there is none that can be read."""
     try:
         return _head(files.tasks, _peek(files.tasks)[0]).position
     except _Unusable:

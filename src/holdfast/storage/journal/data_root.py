@@ -192,7 +192,7 @@ def _first_commit(repo: Path) -> str:
 
 
 def read_format(layout: Layout) -> Format:
-    """What format.json says; the id is only worth keeping from a root that `create_root` or `open_root` returned."""
+    """Reads format.json; the id is only worth keeping from a root that `create_root` or `open_root` returned."""
     path = layout.format_file
     try:
         content = path.read_bytes()

@@ -85,7 +85,7 @@ class Keys:
             return b"".join(lines), len(lines)
 
     def saved(self, first: bytes, position: Position, count: int) -> None:
-        """What `pack` gave now stands in the file, for this position and behind this first line."""
+        """Notes that what `pack` gave now stands in the file, for this position and behind this first line."""
         with self._mutex:
             if self._unread is not None:
                 self._unread, self._noted = self._unread.moved(first, position, count), []

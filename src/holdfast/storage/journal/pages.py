@@ -52,14 +52,14 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def forward(chain: Chain, after: Cursor | None, wanted: WantedPage, limit: int, end: Cursor) -> Page:
-    """What comes behind a cursor, oldest first, up to what is known to be on disk."""
+    """The entries behind a cursor, oldest first, up to what is known to be on disk."""
     start = after or (0, -1)
     files = [file for file in chain.runs() if start[0] <= epoch_of(file.run) <= end[0]]
     return _page(_forward(files, start, end), wanted, limit)
 
 
 def backward(chain: Chain, before: Cursor | None, wanted: WantedPage, limit: int, end: Cursor) -> Page:
-    """What comes before a cursor, newest first; from the end where there is none."""
+    """The entries before a cursor, newest first; from the end where there is none."""
     stop = min(before, (end[0], end[1] + 1)) if before else (end[0], end[1] + 1)
     files = [file for file in reversed(chain.runs()) if epoch_of(file.run) <= stop[0]]
     return _page(_backward(files, stop), wanted, limit)

@@ -295,7 +295,7 @@ def _sound_part(line: bytes) -> Entry | None:
 
 
 def find(chain: Chain, ref: Ref) -> Position | None:
-    """Where an entry stands in the journal; None where it does not."""
+    """The position of an entry in the journal; None where it is not in it."""
     ending = b'"entry_hash":"%s"}\n' % ref.entry_hash.encode()
     for file in chain.runs():
         if file.run != ref.run:

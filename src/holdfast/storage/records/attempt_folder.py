@@ -111,7 +111,7 @@ def read_process(files: Attempt) -> Running | None:
 
 
 def read_exit(files: Attempt, start: int, intent: str = "") -> Exit | None:
-    """How that very start ended; None while it has not, and where the file is about another one."""
+    """Reads how that very start ended; None while it has not, and where the file is about another one."""
     found = last_exit(files)
     return found if found is not None and found.start == start and is_of(found, intent) else None
 
@@ -153,7 +153,7 @@ def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
 
 
 def last_exit(files: Attempt) -> Exit | None:
-    """How the newest ended start ended."""
+    """Reads how the newest ended start ended."""
     return _read(files.exit, Exit)
 
 
