@@ -120,7 +120,7 @@ def _chain(reading: Reading) -> Draft:
     draft = Draft("chain", runs=len(runs), entries=reading.entries, torn=len(torn))
     draft.counted["archived"] = sum(file.path.parent != reading.chain.wal for file in runs)
     draft.notes += [
-        f"run {each.run}: a crash tore {each.length} bytes at byte {each.offset}; they were never acknowledged"
+        f"run {each.run}: a crash tore {plural(each.length, 'byte')} at byte {each.offset}, never acknowledged"
         for each in torn
     ]
     if reading.flaw is not None:

@@ -143,7 +143,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
 
 def _files_or_goal(given: tuple[str, ...], goal: str | None) -> tuple[tuple[str, ...], str | None]:
     """The files that were given, or the goal. What could be a mistyped file is refused rather than made a goal."""
-    words = [each for each in given if not _is_task_file(each)]
+    words = [each for each in given if each != "-" and not (each.endswith(_ENDINGS) and os.path.exists(each))]
     if not words:
         return given, goal
     for word in words:
@@ -158,10 +158,6 @@ def _files_or_goal(given: tuple[str, ...], goal: str | None) -> tuple[tuple[str,
     if goal is not None:
         raise InputError(detail="the goal is given twice, by itself and with --goal")
     return (), words[0]
-
-
-def _is_task_file(given: str) -> bool:
-    return given == "-" or (given.endswith(_ENDINGS) and os.path.exists(given))
 
 
 def add_goal(app: App, goal: str) -> str:

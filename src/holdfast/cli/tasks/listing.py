@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -94,7 +94,9 @@ def list_tasks(
         shown = rows if every or states else [row for row in rows if row.state not in _ENDED or row.lost]
         _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
         if len(shown) < len(rows):
-            click.echo(_folded_away(row for row in rows if row.state in _ENDED and not row.lost))
+            hidden = Counter(f"{row.state}" for row in rows if row.state in _ENDED and not row.lost)
+            words = ", ".join(f"{count} {state}" for state, count in hidden.items())
+            click.echo(f"{words}: `holdfast list --all` shows {'it' if hidden.total() == 1 else 'them'}.")
     print_problems(overview.view.layout, overview.problems)
 
 
@@ -110,12 +112,6 @@ def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
         click.echo('There are no tasks yet; `holdfast add "…"` makes one.')
     elif not hidden:
         click.echo("No task fits.")
-
-
-def _folded_away(rows: Iterable[Row]) -> str:
-    counted = Counter(f"{row.state}" for row in rows)
-    told = ", ".join(f"{count} {state}" for state, count in counted.items())
-    return f"{told}: `holdfast list --all` shows {'it' if sum(counted.values()) == 1 else 'them'}."
 
 
 def _note(row: Row) -> str:

@@ -40,8 +40,13 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
     row, known = overview.rows.get(task), overview.view.state.tasks.get(task)
     for label, text in _lines(row, known, facts):
         echo_wrapped(f"  {label:{_LABEL}} ", plain(text))
-    if words := _text(overview, task):
-        click.echo("\n" + plain_lines(words.rstrip("\n")))
+    if task in overview.files:
+        from holdfast.backlog.yaml_blocks import without_blocks
+
+        # The definition in its author's own words, with the comments, and without what Holdfast wrote below.
+        words = without_blocks(overview.view.backlog.read(task)[1]).decode(errors="replace")
+        if words:
+            click.echo("\n" + plain_lines(words.rstrip("\n")))
 
 
 # -- for programs -----------------------------------------------------------------------------------------------------
@@ -71,15 +76,6 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
     facts["definition"] = file.definition if file else None
     facts["problems"] = problems
     return facts
-
-
-def _text(overview: Overview, name: str) -> str:
-    """The definition in its author's own words, with the comments, and without what Holdfast wrote below."""
-    if name not in overview.files:
-        return ""
-    from holdfast.backlog.yaml_blocks import without_blocks
-
-    return without_blocks(overview.view.backlog.read(name)[1]).decode(errors="replace")
 
 
 # -- for people -------------------------------------------------------------------------------------------------------
