@@ -139,7 +139,7 @@ class _Follower:
 
 
 def _reading(printer: Printer, files: Attempt, raw: bool, as_json: bool) -> tuple[New, Tell]:
-    """What to follow, and in which form to print it."""
+    """Chooses what to follow, and in which form to print it."""
     if raw:
         return _Lines(files.output).new, lambda line: printer.text(line.removesuffix("\r"), "")
     new = Records(files).new

@@ -352,7 +352,7 @@ def _bare(kind: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _allowed(kind: Any, facts: dict[str, Any]) -> str:
-    """What may stand there, in words."""
+    """The allowed values, in words."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         parts = [part for part in typing.get_args(kind) if part is not type(None)]
         return (PRIORITY_RULE if len(parts) > 1 else _allowed(*_bare(parts[0]))) + ", or null"

@@ -77,7 +77,7 @@ def has_no_other_users() -> bool:
 
 
 def _tried(flags: Sequence[str]) -> str:
-    """What was said against a sandbox with these flags; empty where it can be made, if not now."""
+    """The error of a sandbox with these flags; empty where it can be made, if not now."""
     try:
         tried = subprocess.run(
             [PROGRAM, *flags, "--", "true"], capture_output=True, text=True, timeout=TRIED_S_MAX, check=False

@@ -22,7 +22,7 @@ _PERIOD_US = 100_000
 
 
 def _shares(nice: int) -> int:
-    """What the kernel gives a process of this nice value: in a group of its own, that says nothing to those outside."""
+    """The share that the kernel gives a nice value: in a group of its own, the value says nothing to those outside."""
     return round(1024 / 1.25**nice)
 
 

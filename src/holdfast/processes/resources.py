@@ -108,7 +108,7 @@ def _lower(which: int, most: int) -> None:
 
 
 def _of_user(uid: int) -> int:
-    """How many threads all processes of a user have."""
+    """Counts the threads of all processes of a user."""
     count = 0
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -137,7 +137,7 @@ def in_words(resources: Resources) -> str:
 
 
 def _means() -> dict[str, str]:
-    """By controller: how its limit is kept here."""
+    """The means by which each controller's limit is kept here."""
     looked = "no control group here: looked at once a second"
     none = {MEMORY: looked, PIDS: looked + ", and an rlimit", CPU: "not held: no control group here"}
     best = next(iter(cgroups.homes()), None)

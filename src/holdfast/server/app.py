@@ -70,7 +70,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 
 async def _internal_error_response(request: Request, error: Exception) -> Response:
-    """What nobody expected is in the log; what it says may hold more than the asker should know."""
+    """Answers without the error's text, which is in the log: it may hold more than the client should know."""
     return response(Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__)))
 
 
@@ -225,7 +225,7 @@ _NESTS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++', re.DOTALL)
 
 
 def _depth(content: bytes) -> int:
-    """How many lists and objects of a JSON text stand in one another."""
+    """The depth of lists and objects in a JSON text."""
     if content.count(b"[") + content.count(b"{") <= DEPTH_MAX:
         return 0
     deepest = depth = 0

@@ -131,7 +131,7 @@ class Connection(HttpToolsProtocol):
         self._expect_by(None)
 
     def _expect_by(self, seconds: float | None, status: int = 0, code: str = "", detail: str = "") -> None:
-        """What does not come within so long is refused, without a word where there is no code."""
+        """Refuses what does not come within so long; without a word where there is no code."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -140,7 +140,7 @@ class Connection(HttpToolsProtocol):
             self._deadline = self.loop.call_later(seconds, self._be_late, due, (seconds, status, code, detail))
 
     def _be_late(self, due: float, expected: tuple[float, int, str, str]) -> None:
-        """Where the server itself did not run, nobody could be in time: then the whole time is given again."""
+        """Refuses a late client, or gives the whole time again where the server itself did not run."""
         if self.loop.time() - due > GAP_S:
             self._expect_by(*expected)
         else:

@@ -220,7 +220,7 @@ class Feed:
             self._places.discard(place)
 
     async def _behind(self, after: Cursor, fits: Fits) -> AsyncIterator[tuple[bytes, int]]:
-        """What the journal's files and the ring have behind the cursor; with the last, the place in the ring."""
+        """The entries behind the cursor, from the journal's files and the ring; with the last, its place in there."""
         while True:
             with self._mutex:
                 number, end = self._count, self.end

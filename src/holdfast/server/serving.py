@@ -127,7 +127,7 @@ def _announce(api: Api, url: str, port: int) -> None:
 
 
 def _url(settings: Server, port: int) -> str:
-    """How this machine reaches it; where it listens on all addresses, by the name it was given, or by loopback's."""
+    """The URL for this machine; where the server listens on all addresses, with its given name, or loopback's."""
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     if name != settings.host and settings.tls_cert and settings.names:
         name = settings.names[0]
@@ -135,7 +135,7 @@ def _url(settings: Server, port: int) -> str:
 
 
 def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
-    """How an agent reaches us: where, and with a token that is worth something for its own task only."""
+    """The variables by which an agent reaches us: the URL, and a token for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
     # We are in the loop's thread: it is on record before anybody has it.
     api.context.auditor.record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})

@@ -70,7 +70,7 @@ _EFFECTS = {
 
 
 def _effect_sentences() -> dict[str, Sentence]:
-    """Of an effect's intent, and of each way in which it is closed."""
+    """The sentences of an effect's intent, and of each way in which it is closed."""
     found = {}
     for effect in EFFECTS:
         soon, did, doing = _EFFECTS[effect]
@@ -271,7 +271,7 @@ def log_words(entry: Entry) -> str:
 
 
 def _detail(entry: Entry) -> str:
-    """What a sentence adds from the entry's outcome: the commit, the model, or why it failed."""
+    """The part of a sentence from the entry's outcome: the commit, the model, or why it failed."""
     kind, inputs = entry.decision_type, entry.inputs
     outcome = inputs["outcome"] if isinstance(inputs.get("outcome"), dict) else {}
     if kind == "task_closed":

@@ -143,7 +143,7 @@ class Runner:
                     self._answer_hooks(child)
 
     def _pause_s(self) -> float:
-        """How long to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
+        """Seconds to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
         is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
         return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(self._watch.now()))
 

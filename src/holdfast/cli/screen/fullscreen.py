@@ -162,7 +162,7 @@ def parse_keys(text: str) -> Iterator[str]:
 
 
 def _sequence_length(text: str, at: int) -> int:
-    """Of one key: a character, or an escape sequence with its parameters up to its last letter."""
+    """The length of one key: a character, or an escape sequence with its parameters up to its last letter."""
     if text[at] != "\x1b" or at + 1 == len(text) or text[at + 1] not in "[O":
         return 1
     end = at + 2

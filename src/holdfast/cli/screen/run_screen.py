@@ -110,7 +110,7 @@ class Screen:
             yield Segment.line()
 
     def _lines(self, width: int, height: int) -> list[Text]:
-        """As many lines as the terminal has room for: first the agents at work, then what happened, then what waits."""
+        """The lines for which the terminal has room: first the agents at work, then what happened, then what waits."""
         frame, agents = self._frame, self._read_agents()
         # What is cut on a narrow terminal comes last.
         parts = [clock(wall() - self._began), plural(frame.turns, "turn"), money(frame.usd), counted(frame.states)]

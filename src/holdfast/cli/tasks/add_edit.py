@@ -230,7 +230,7 @@ def _judged_text(overview: Overview, text: bytes, found: FoundFile, place: str) 
 
 
 def _overview_for_writing(app: App) -> Overview:
-    """As `read_overview`, before a file is written: only in the data root of this repository."""
+    """Reads the overview before a file is written, and refuses the data root of another repository."""
     app.expect_initialised()
     app.expect_own()
     return read_overview(app)
@@ -274,7 +274,7 @@ def _given(options: Mapping[str, Any], *, keep_empty: bool = False) -> dict[str,
 
 
 def _context(texts: list[str]) -> dict[str, Any]:
-    """What is said as KEY=VALUE, where the value is text whatever it looks like, or as a mapping in JSON."""
+    """Reads KEY=VALUE, where the value is text whatever it looks like, or a mapping in JSON."""
     context: dict[str, Any] = {}
     for text in texts:
         key, is_pair, value = text.partition("=")

@@ -53,7 +53,7 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
 
 
 def _facts(overview: Overview, name: str) -> dict[str, Any]:
-    """What is known of a task, by name; what its state does not have is left out."""
+    """The facts of a task, by name, without those that its state does not have."""
     from holdfast.landing.gate_results import output_of_task
     from holdfast.storage.records.blobs import Blobs
     from holdfast.views.costs import cost_of_attempts

@@ -50,7 +50,7 @@ def fenced_in(
 
 
 def _shares(decision: DecisionContext, task: Task, own: Definition, count: int) -> dict[str, float | int]:
-    """What each may spend: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
+    """The budget of each: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
     assert decision.context is not None
     board = decision.context.board
     with board.lock:

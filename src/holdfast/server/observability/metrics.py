@@ -205,7 +205,7 @@ class Metrics:
             self._lapses.inc()
 
     def _close(self, entry: Entry) -> None:
-        """How long it took is only known of what this very server began: the rest had a crash in between."""
+        """Observes how long it took, only for what this very server began: the rest had a crash in between."""
         named = entry.inputs["intent"]
         began = self._under_way.pop((named["run"], named["seq"]), None)
         effect, closing = _CLOSED.get(entry.decision_type, ("", ""))

@@ -133,7 +133,7 @@ class _Unread(msgspec.Struct, frozen=True):
         return body
 
     def _scan(self, reason: str) -> list[Executed]:
-        """What the journal gives for the position. Where it no longer has that, it raises JournalCorrupt."""
+        """The executed keys at the position, from the whole journal. Raises JournalCorrupt where that is gone."""
         chain, pairing, last, count = Chain(self.wal), Pairing(), self.position.ref, 0
         chain.entries(after=self.position)
         for run, entry in chain.entries():

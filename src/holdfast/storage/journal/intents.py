@@ -107,7 +107,7 @@ class Keys:
 
 
 def _put_behind(body: bytes, count: int, noted: list[Executed]) -> tuple[bytes, int]:
-    """What `Keys._put` does, on the encoded lines."""
+    """Does what `Keys._put` does, on the encoded lines."""
     # With a line end in front, each line has one on either side.
     text = bytearray(b"\n" + body)
     for done in noted:

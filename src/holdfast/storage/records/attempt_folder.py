@@ -187,7 +187,7 @@ def last_sign(files: Attempt, start: int) -> int | None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """As `read_json`, in a folder where the agent can write."""
+    """Reads like `read_json`, in a folder where the agent can write."""
     try:
         return decode_json(plain.read(path, BYTES_MAX), kind)
     except FileNotFoundError:
