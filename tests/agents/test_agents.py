@@ -330,6 +330,15 @@ def test_an_agent_that_had_its_last_word_and_stays_is_ended_and_its_word_counts(
     assert told is not None and told.ending is Ending.DONE
 
 
+def test_limits_of_one_are_said_in_the_singular() -> None:
+    limits = AttemptLimits(same_calls_max=1, idle_turns_max=1, stall_timeout_s=1000, timeout_s=1000)
+    watch = LimitWatch(limits, 1.0, clock=lambda: 0.0)
+    first, second = [watch.call(("read", "{}")) for _ in range(2)]
+    assert first is None and second is not None and "more than 1 time in a row" in second.detail
+    first, second = [watch.turn(changed=False) for _ in range(2)]
+    assert first is None and second is not None and "more than 1 turn in a row changed no file" in second.detail
+
+
 # -- the sandbox ------------------------------------------------------------------------------------------------------
 
 
