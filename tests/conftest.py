@@ -73,6 +73,13 @@ def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """HOME is the test's own folder, for a run in this process as for the commands that `kit.program` starts."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A repository with one attempt, and no orchestrator; what is left at work is ended."""
     from kit.runner import Bench
