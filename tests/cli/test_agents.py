@@ -110,7 +110,7 @@ def test_a_program_that_answers_and_leaves_a_child_behind_is_not_waited_for(tmp_
     path = program(tmp_path, "p", f'sleep 1000 & echo $! > "{tmp_path}/left"; echo v7')
     assert first_line([str(path)], 60) == "v7"
     left = int((tmp_path / "left").read_text())
-    wait_for(lambda: identity.start_ticks(left) is None, "the end of who was left behind")
+    wait_for(lambda: identity.start_ticks(left) is None, "the end of the child that was left behind")
     assert first_line([str(tmp_path / "nobody")], 60) == ""
 
 

@@ -1,4 +1,4 @@
-"""Every way in which a start can end, and what the journal, the task and whoever watches are told of it."""
+"""Every way in which a start can end, and what the journal, the task and a watching person show of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TABLE: dict[Ending, tuple[TaskState, str, str, bool, bool, list[str]]] = {
     E.STALLED: (S.FAILED, FAIL, "stalled", True, False, ["It is so; attempt 2 of 3 follows"]),
     E.WORKTREE_LOST: (S.FAILED, FAIL, "worktree_lost", True, False, ["It is so; attempt 2 of 3 follows"]),
     E.OVER_LIMIT: (S.FAILED, FAIL, "over_limit", True, False, ["It is so; attempt 2 of 3 follows"]),
-    # Whoever refused, or went in circles, would do so again in the same conversation.
+    # An agent that refused, or went in circles, would do so again in the same conversation.
     E.REFUSED: (S.FAILED, FAIL, "agent_refused", True, True, ["It is so; attempt 2 of 3 follows"]),
     E.CIRCUIT_OPEN: (S.FAILED, FAIL, "circuit_open", True, True, ["It is so; attempt 2 of 3 follows"]),
     # A person has to change something first.

@@ -90,7 +90,7 @@ def test_a_claim_begins_only_once_its_start_took_place() -> None:
         (S.ORPHANED, {"flag": {"parked": STOPPED}}, [Continue("t")]),
         (S.DONE, {"flag": {"parked": "look at it"}}, []),
         (S.OPEN, {"flag": {"parked": "look at it"}}, []),
-        # What is seen of an attempt counts, whoever must decide on its task.
+        # What is seen of an attempt counts, also where a person must decide on its task.
         (S.IN_PROGRESS, {"flag": {"parked": "look at it"}}, [CRASH]),
         (S.CLAIMED, {"flag": {"parked": "look at it"}}, [Begin("t")]),
     ],
@@ -179,7 +179,7 @@ def test_one_task_starts_at_a_time_by_priority_and_only_once_all_else_is_settled
         (S.IN_PROGRESS, {"flag": {"parked": "look at it"}}, Liveness.ALIVE, True),
         # One that waits for a person is nobody's once its process is gone.
         (S.IN_PROGRESS, {"flag": {"parked": "look at it"}}, None, False),
-        # Whoever works elsewhere takes no place here.
+        # A remote worker takes no place here.
         (S.CLAIMED, {"started": False, "remote": True}, None, False),
         (S.PENDING_APPROVAL, {}, None, False),
         (S.WAITING_FOR_SUBTASKS, {}, None, False),

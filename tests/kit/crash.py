@@ -150,7 +150,7 @@ class Case:
         self.clock = SetClock(folder)
 
     def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
-        """One life of the orchestrator; whoever first comes to one of the points, `name:n`, dies there."""
+        """One life of the orchestrator; the first process at one of the points, `name:n`, dies there."""
         self.lives += 1
         at = {"HOLDFAST_CRASH_AT": ",".join(points)} if points else {}
         process = begin(

@@ -255,3 +255,19 @@ def board_of(ledger: FileLedger) -> Board:
     board = Board(ledger, Backlog(ledger.layout.backlog), Blobs(ledger.layout.cas), DEFAULTS)
     ledger.observe(board)
     return board
+
+
+def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: Any) -> Entry:
+    """An entry as a reader gets it, outside of any journal."""
+    return Entry(
+        seq,
+        "",
+        float(seq),
+        kind,
+        inputs,
+        output=output or {},
+        actor="somebody",
+        committed=True,
+        synced=False,
+        entry_hash="",
+    )

@@ -15,7 +15,7 @@ import rooms as rooms_page
 from holdfast.cli.commands import COMMANDS
 from rooms import HOUSES, MODULES, SOURCE, TOP, imports, line_of, parsed, room_of, rooms
 
-# Behind ports: what they are is known to the composition root, and to who asks what there is.
+# Behind ports: only the composition root, and commands that list them, know which there are.
 ADAPTERS = {"agents", "agents.common", "agents.adapters", "agents.runner", "ledgers"}
 # The version is read everywhere; doubles for tests stand beside the rooms and may use the door to the disk only.
 ANYWHERE = {"__init__"}
@@ -364,18 +364,21 @@ def defined(body: list[ast.stmt], within: str = "") -> Iterator[str]:
 # Phrases that are read twice: relative clauses without a subject, passives without an actor.
 PHRASES = re.compile(
     r"\bgone on with\b|\bfor who\b|\bwho (?:only )?(?:looks?|reads|asks|waits)\b|\bwhich there is not\b"
-    r"|\bwho is there\b|\bwhoever\b|\bis told\b",
+    r"|\bwho is there\b|\bwhoever\b|\bis told\b"
+    # With its noun such a clause is plain: a person who works on it.
+    r"|(?<!\bperson )(?<!\boutsider )(?<!\bnobody )\bwho (?:has|had|was|wrote|holds|works|appends|started)\b",
     re.IGNORECASE,
 )
 # A ratchet: how many of them a room may still have; only goes down, and an entry goes with the last one.
-STILL_SAID: dict[str, int] = {}
+STILL_SAID: dict[str, int] = {"domain": 1, "engine": 4, "ledgers": 2, "orchestrator": 1}
 
 
 def phrases_by_room() -> Counter[str]:
     pages = [*(TOP / page for page in PAGES), *(TOP / "docs").glob("*.md"), TOP / "README.md", TOP / "CHANGELOG.md"]
     sources = (path for path in SOURCE.rglob("*") if path.suffix in (".py", ".js", ".html"))
+    beside = (path for folder in ("tests", "tools", "bench") for path in (TOP / folder).rglob("*.py"))
     found: Counter[str] = Counter()
-    for path in (*pages, *sources):
+    for path in (*pages, *sources, *beside):
         found[page_or_room(path)] += len(PHRASES.findall(path.read_text()))
     return found
 
@@ -388,9 +391,11 @@ def test_the_worst_phrases_do_not_come_back() -> None:
     assert {place: count for place, count in phrases_by_room().items() if count > STILL_SAID.get(place, 0)} == {}
 
 
-@pytest.mark.parametrize("text", ["a task to be gone on with", "for who only looks", "Whoever holds it is told so"])
+# Cut by bars, because the rule reads this file, too.
+@pytest.mark.parametrize("text", ["gone| on with", "for| who comes", "Who|ever", "it is| told", "by who| wrote it"])
 def test_the_check_of_phrases_can_say_no(text: str) -> None:
-    assert PHRASES.search(text)
+    assert PHRASES.search(text.replace("|", ""))
+    assert not PHRASES.search("a person who works on it, and an outsider who has no key")
 
 
 @pytest.mark.parametrize("page", PAGES)

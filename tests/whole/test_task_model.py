@@ -141,7 +141,7 @@ class Model:
                 task.pinned = task.text
 
     def start(self) -> None:
-        """What a start makes of it: whoever had claimed a task and not begun is gone."""
+        """A start: an orchestrator that had claimed a task and not begun it is gone."""
         for name, task in self.tasks.items():
             if task.state == "CLAIMED":
                 task.move(name, "unclaim")

@@ -1,4 +1,4 @@
-"""What the journal says must exist beside it: blobs, the files of every attempt, and its snapshots.
+"""The files that must exist according to the journal: blobs, the files of every attempt, and its snapshots.
 
 It is collected entry by entry, in a few words for each attempt, however many turns that had. The snapshots of a task
 that has ended are only counted: its refs may be gone for good reason.

@@ -57,7 +57,9 @@ def contradictions(
     without `repo`, git is not asked."""
     landings = _strange_landings(repo, layout) if repo is not None else {}
     landed = [f"{at} names entry {ref.seq} of run {ref.run}, which it does not have" for at, ref in landings.items()]
-    return [*_named(layout, end, before), *_begun(layout, state), *landed]
+    starts = [layout.attempt_files(name).start(start) for name, start in _strange_starts(layout, state)]
+    begun = [f"{path} is of a start that it does not have" for path in starts]
+    return [*_named(layout, end, before), *begun, *landed]
 
 
 def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder | None, repo: Path | None) -> None:
@@ -66,7 +68,7 @@ def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder |
 
 
 def expect_whole_root(layout: Layout, repo: Path | None) -> None:
-    """For an owner of the data root without a run of its own, before anything is removed or rebuilt."""
+    """Refuses a shortened journal, for an owner without a run of its own, before anything is removed or rebuilt."""
     state, found = read_state(layout)
     expect_whole(layout, state, found.end.ref if found.end else None, read_holder(layout.lock), repo)
 
@@ -110,11 +112,6 @@ def _strange_landings(repo: Path, layout: Layout) -> dict[str, Ref]:
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------
-
-
-def _begun(layout: Layout, state: State) -> Iterator[str]:
-    for name, start in _strange_starts(layout, state):
-        yield f"{layout.attempt_files(name).start(start)} is of a start that it does not have"
 
 
 def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ import msgspec
 
 from holdfast.cli.options import as_json, find_app
 from holdfast.cli.screen.picture import SETTLED, Looking, Picture
-from holdfast.cli.screen.terminal import printing
+from holdfast.cli.screen.terminal import printing, wait_for_reader
 from holdfast.clock import wall
 from holdfast.domain.wording import money
 
@@ -66,11 +65,12 @@ def _follow(looking: Looking, as_json: bool) -> None:
             printer.flush()
             if picture.is_over:
                 if as_json:
-                    printer.line(msgspec.json.encode({"ts": wall(), "kind": "ended", "counts": _counts(picture)}))
+                    counts = Counter(str(row.state) for row in picture.rows.values())
+                    printer.line(msgspec.json.encode({"ts": wall(), "kind": "ended", "counts": dict(counts)}))
                 else:
                     printer.text(f"{_clock()}  nobody runs: {picture.counts}", "")
                 return
-            if not _wait(looking.wait_s):
+            if not wait_for_reader(looking.wait_s):
                 return
 
 
@@ -111,20 +111,7 @@ def _sentence(facts: Mapping[str, Any]) -> str:
     return f"{facts['task']}: {facts['agent']}, turn {facts['turn']}, {money(facts['usd'])}  {doing}".rstrip()
 
 
-def _counts(picture: Picture) -> dict[str, int]:
-    return dict(Counter(str(row.state) for row in picture.rows.values()))
-
-
 def _clock() -> str:
     import time
 
     return time.strftime("%H:%M:%S")
-
-
-def _wait(wait_s: float) -> bool:
-    """False when nobody reads any more."""
-    with contextlib.suppress(OSError, ValueError):
-        reader = select.poll()
-        reader.register(sys.stdout.fileno(), 0)
-        return not reader.poll(int(wait_s * 1000))
-    return False

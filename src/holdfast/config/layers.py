@@ -179,7 +179,7 @@ def _expect_usable(agents: Sequence[DeclaredAgent], layer: Layer) -> None:
 
 
 def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
-    """What is for a known CLI does not go with a command of one's own, and the other way round."""
+    """Refuses settings for a known CLI with a command of one's own, and the other way round."""
     if agent.command:
         for key, default in (("permissions", "full"), ("args", ())):
             if (value := getattr(agent, key)) != default:

@@ -32,18 +32,21 @@ _COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "
 def freed(
     common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]
 ) -> AbstractContextManager[None]:
-    """For a git call that changes these refs."""
-    locks = _ref_locks(common_dir, git_dir, refs)
+    """Clears the way for a git call that changes these refs: removes stale locks that would block it."""
+    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is in use.
+    shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
+    locks = [common_dir / f"{ref}.lock" for ref in refs]
+    locks += [git_dir / "HEAD.lock", *(common_dir / name for name in shared)]
     return _freed(folders, lambda: locks, _config_lock(common_dir))
 
 
 def freed_below(common_dir: Path, git_dir: Path, worktree: Path) -> AbstractContextManager[None]:
-    """For a git call that changes a worktree: its index, its HEAD and all else in its own git dir."""
+    """Clears the way for a git call that changes a worktree: its index, its HEAD and all else in its own git dir."""
     return _freed([worktree, git_dir], lambda: _locks_below(git_dir), _config_lock(common_dir))
 
 
 def freed_files(locks: Sequence[Path], folders: Sequence[Path]) -> AbstractContextManager[None]:
-    """For a git call that takes just these locks."""
+    """Clears the way for a git call that takes just these locks."""
     return _freed(folders, lambda: locks, ())
 
 
@@ -70,14 +73,6 @@ def _config_lock(common_dir: Path) -> list[Path]:
 
 def _locks_below(git_dir: Path) -> list[Path]:
     return [*git_dir.glob("*.lock"), *(lock for name in ("refs", "logs") for lock in (git_dir / name).rglob("*.lock"))]
-
-
-def _ref_locks(common_dir: Path, git_dir: Path, refs: Iterable[str]) -> list[Path]:
-    """The files that git makes while it changes these refs, and that block the next git."""
-    found = [common_dir / f"{ref}.lock" for ref in refs]
-    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is in use.
-    shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
-    return [*found, git_dir / "HEAD.lock", *(common_dir / name for name in shared)]
 
 
 def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:

@@ -1,4 +1,4 @@
-"""How a worktree and its repository refer to each other: two files, each with the other's path.
+"""The links between a worktree and its repository: two files, each with the other's path.
 
     <worktree>/.git                       gitdir: <git dir>/worktrees/<name>
     <git dir>/worktrees/<name>/gitdir     <worktree>/.git

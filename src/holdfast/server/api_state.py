@@ -1,4 +1,4 @@
-"""What every operation can reach: tasks and their definitions, tokens, the feed, and where changes are posted."""
+"""The state that every operation can reach: tasks, definitions, tokens, the feed, and where changes are posted."""
 
 from __future__ import annotations
 

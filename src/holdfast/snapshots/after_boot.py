@@ -36,7 +36,11 @@ def set_damaged_aside(layout: Layout, repo: Path, now: float) -> list[str]:
     if not is_due(layout):
         return []
     repository = git.discover(repo)
-    since = _last_read_at(layout, now) - WRITTEN_S_MAX
+    try:
+        last_read_at = layout.objects_read.stat().st_mtime
+    except FileNotFoundError:
+        last_read_at = now - DAYS_READ * 86_400
+    since = last_read_at - WRITTEN_S_MAX
     sentences = []
     for store in stores(layout, repository):
         if found := list(objects.damaged(store, repository.hash_name, since)):
@@ -48,7 +52,10 @@ def set_damaged_aside(layout: Layout, repo: Path, now: float) -> list[str]:
 
 def is_due(layout: Layout) -> bool:
     """Whether the next start reads through the stores."""
-    return _read_in(layout) != identity.boot_id()
+    try:
+        return layout.objects_read.read_text().strip() != identity.boot_id()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return True
 
 
 def stores(layout: Layout, repository: git.Repository) -> Iterator[Path]:
@@ -56,20 +63,6 @@ def stores(layout: Layout, repository: git.Repository) -> Iterator[Path]:
     yield repository.stores[0]
     own = [layout.snapshots / "objects", *layout.root.glob("cache/snapshots/*/own/*/objects")]
     yield from sorted(own)
-
-
-def _read_in(layout: Layout) -> str:
-    try:
-        return layout.objects_read.read_text().strip()
-    except (FileNotFoundError, UnicodeDecodeError):
-        return ""
-
-
-def _last_read_at(layout: Layout, now: float) -> float:
-    try:
-        return layout.objects_read.stat().st_mtime
-    except FileNotFoundError:
-        return now - DAYS_READ * 86_400
 
 
 def _replace_damaged(layout: Layout, store: Path, names: Collection[str], hash_name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What an attempt changed between two of its turns, as git tells it. Nothing is changed by looking."""
+"""The changes of an attempt between two of its turns, from git. Read-only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.worktrees.worktrees import Worktrees
 
 
 class Diffs(msgspec.Struct, frozen=True):
-    """Of one attempt."""
+    """The diffs of one attempt."""
 
     repo: Path
     layout: Layout

@@ -195,7 +195,8 @@ class Checkout:
         if not made.is_symlink():
             disk.sync_file(made)
         if target.is_dir() and not target.is_symlink():
-            _remove_empty(target)
+            for folder, _, _ in os.walk(target, topdown=False):
+                disk.rmdir(Path(folder))
         disk.mkdir(target.parent, disk.COMMON_FOLDER)
         disk.rename(made, target)
 
@@ -271,8 +272,3 @@ def _alike(made: Path, found: Path) -> bool:
         return one & 0o100 == other & 0o100 and made.read_bytes() == found.read_bytes()
     except OSError:
         return False
-
-
-def _remove_empty(folder: Path) -> None:
-    for parent, _, _ in os.walk(folder, topdown=False):
-        disk.rmdir(Path(parent))

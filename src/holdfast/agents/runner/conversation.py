@@ -54,7 +54,7 @@ class Conversation:
 
     @property
     def pending(self) -> Spend:
-        """What was spent since the last turn."""
+        """The spending since the last turn."""
         return Spend(sum((each.usd for each in self.spends), 0.0), sum(map(_tokens, self.spends)))
 
     def apply(self, event: events.AgentEvent) -> bool:

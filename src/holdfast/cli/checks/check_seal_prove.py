@@ -15,9 +15,7 @@ from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
 
 if TYPE_CHECKING:
-    from holdfast.backlog.folder import Backlog
     from holdfast.checks.check import CheckReport, Section
-    from holdfast.checks.repair import Repaired
     from holdfast.layout import Layout
     from holdfast.storage.audit.key import AuditKey
 
@@ -56,7 +54,11 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     layout = _layout(ctx, writing=with_repair)
     repo = find_app(ctx).repo
     backlog = Backlog(layout.backlog)
-    repaired = _repair(ctx, layout, backlog) if with_repair else None
+    repaired = None
+    if with_repair:
+        from holdfast.checks.repair import repair
+
+        repaired = repair(layout, backlog, repo=repo, say=_say, key_path=find_app(ctx).audit_key)
     progress = _show_progress if sys.stderr.isatty() else None
     report = run_check(layout, backlog, _key(ctx, layout), repo=repo, chain_only=chain_only, progress=progress)
     if progress is not None:
@@ -64,7 +66,9 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     if as_json:
         print_json({**msgspec.to_builtins(report), **({"repaired": repaired} if repaired else {})})
     else:
-        _print_repaired(repaired)
+        for title, items in msgspec.structs.asdict(repaired).items() if repaired is not None else ():
+            for item in items:
+                click.echo(plain(f"{title.replace('_', ' ')}: {item}"))
         _print_report(report)
     if not report.sound:
         sys.exit(UNSOUND)
@@ -103,9 +107,9 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
         return
-    records = sum(day.records for day in made.days)
+    counted = f"{plural(sum(day.records for day in made.days), 'record')} of {plural(len(made.days), 'day')}"
     click.echo(f"{seals.seals_folder(layout.audit) / made.file}")
-    click.echo(f"{records} records of {len(made.days)} days, sealed at {made.sealed_at}. Root: {made.root}")
+    click.echo(f"{counted}, sealed at {made.sealed_at}. Root: {made.root}")
 
 
 @click.command(short_help="Prove one audit record, or check such a proof.")
@@ -194,13 +198,7 @@ def _key(ctx: click.Context, layout: Layout) -> AuditKey | None:
         return None
 
 
-# -- repairing and printing -------------------------------------------------------------------------------------------
-
-
-def _repair(ctx: click.Context, layout: Layout, backlog: Backlog) -> Repaired:
-    from holdfast.checks.repair import repair
-
-    return repair(layout, backlog, repo=find_app(ctx).repo, say=_say, key_path=find_app(ctx).audit_key)
+# -- printing ---------------------------------------------------------------------------------------------------------
 
 
 def _say(line: str) -> None:
@@ -208,15 +206,7 @@ def _say(line: str) -> None:
 
 
 def _show_progress(entries: int) -> None:
-    click.echo(f"\r\033[K{entries:,} entries of the journal read …", err=True, nl=False)
-
-
-def _print_repaired(repaired: Repaired | None) -> None:
-    if repaired is None:
-        return
-    for title, items in msgspec.structs.asdict(repaired).items():
-        for item in items:
-            click.echo(plain(f"{title.replace('_', ' ')}: {item}"))
+    click.echo(f"\r\033[K{plural(entries, 'entry', 'entries')} of the journal read …", err=True, nl=False)
 
 
 def _print_report(report: CheckReport) -> None:
@@ -233,7 +223,7 @@ def _answer(report: CheckReport) -> str:
     findings = sum(len(section.findings) for section in report.sections)
     pending = sum(len(section.pending) for section in report.sections)
     if not report.sound:
-        return f"Not sound: {findings} finding{'s' if findings > 1 else ''}."
+        return f"Not sound: {plural(findings, 'finding')}."
     if report.pending:
         return f"Sound; the next start has {plural(pending, 'thing')} to finish, told above as pending."
     return "Sound."

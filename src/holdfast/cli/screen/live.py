@@ -1,4 +1,4 @@
-"""What `run` shows: a live view on a terminal, lines elsewhere, JSON lines for programs."""
+"""The output of `run`: a live view on a terminal, lines elsewhere, JSON lines for programs."""
 
 from __future__ import annotations
 

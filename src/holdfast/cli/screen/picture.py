@@ -1,4 +1,4 @@
-"""How all stands at one moment, for `watch`: read from files, as often as that costs little."""
+"""All tasks at one moment, for `watch`: read from files, as often as that costs little."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SETTLED = ("closed", "cancelled")
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """How all stands at one moment. `rows` are in the order of the screen, `words` says in a word how each stands."""
+    """All tasks at one moment. `rows` are in the order of the screen, `words` says in a word how each stands."""
 
     runs: Holder | None
     rows: Mapping[str, Row]

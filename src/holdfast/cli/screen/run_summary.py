@@ -1,4 +1,4 @@
-"""How a run stands, in words: how many tasks are in which state, what is left, why, and what to type next."""
+"""A run in words: the number of tasks in each state, what is left, why, and what to type next."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def counted(states: Counter[str]) -> str:
 
 
 def summary(loop: Loop, left: list[str]) -> Iterator[str]:
-    """How it ended, and for each task that is left why, and what to type."""
+    """The run's end, and for each task that is left why, and what to type."""
     run = loop.context.ledger.state.run
     states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
     yield f"{counted(states)}; {plural(run.turns, 'turn')}, {money(run.usd)}"
     told = [name for name in left if name in loop.holds or not _is_merely_ready(loop, name)]
     for name in told[:LEFT_TOLD_MAX]:
-        task, why = loop.board.task(name), _why(loop, name)
+        task, hold = loop.board.task(name), loop.holds.get(name)
+        why = "; ".join([hold.reason] if hold else reasons_to_wait(loop, name)) or str(task.outcome.get("detail", ""))
         yield f"  {name} is {task.state}" + (f": {why}" if why else "")
         if task.state is TaskState.FAILED:
             yield from (f"      | {line}" for line in output_of_task(loop.context.layout, loop.context.blobs, task))
@@ -57,12 +58,6 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
 def _is_merely_ready(loop: Loop, name: str) -> bool:
     task = loop.board.task(name)
     return task.state is TaskState.OPEN and not task.parked and not reasons_to_wait(loop, name)
-
-
-def _why(loop: Loop, name: str) -> str:
-    hold = loop.holds.get(name)
-    reasons = [hold.reason] if hold else reasons_to_wait(loop, name)
-    return "; ".join(reasons) or str(loop.board.task(name).outcome.get("detail", ""))
 
 
 def reasons_to_wait(loop: Loop, name: str) -> list[str]:

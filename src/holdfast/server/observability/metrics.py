@@ -185,20 +185,17 @@ class Metrics:
         kind = entry.decision_type
         self._by_kind[kind].inc()
         if kind == "turn_completed":
-            self._count_turn(entry)
+            spent = entry.inputs
+            agent, model = self._spender(spent["task"])
+            self._turns.labels(agent, model).inc()
+            self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
+            self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
         elif not entry.committed:
             self._under_way[run, entry.seq] = entry.timestamp
         elif "intent" in entry.inputs:
             self._close(entry)
         elif kind in entries.MOVES:
             self._count_move(kind, entry)
-
-    def _count_turn(self, entry: Entry) -> None:
-        spent = entry.inputs
-        agent, model = self._spender(spent["task"])
-        self._turns.labels(agent, model).inc()
-        self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
-        self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
 
     def _count_move(self, kind: str, entry: Entry) -> None:
         moved = entry.inputs
@@ -210,7 +207,7 @@ class Metrics:
             self._lapses.inc()
 
     def _close(self, entry: Entry) -> None:
-        """How long it took is only known of what this very server began: the rest had a crash in between."""
+        """Observes how long it took, only for what this very server began: the rest had a crash in between."""
         named = entry.inputs["intent"]
         began = self._under_way.pop((named["run"], named["seq"]), None)
         effect, closing = _CLOSED.get(entry.decision_type, ("", ""))

@@ -1,4 +1,4 @@
-"""What a person decides about a task: the same decisions as the commands make, in the loop's thread."""
+"""Decisions of a person about a task: the same decisions as the commands make, in the loop's thread."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Split(NewTasks, frozen=True, forbid_unknown_fields=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What became of it; `facts` differ from decision to decision. `subtasks`: those made, or cancelled, with it."""
+    """The result; `facts` differ from decision to decision. `subtasks`: those made, or cancelled, with it."""
 
     task: TaskRow
     note: str = ""
@@ -264,7 +264,7 @@ def undo(decision: DecisionContext, ask: Ask) -> Changed:
 
 
 def fork(decision: DecisionContext, ask: Ask) -> Changed:
-    """Of a task that has ended, the fork is a new task."""
+    """Forks a task; the fork of one that has ended is a new task."""
     body: Forked = ask.body
     task = _task_of(decision, ask.attempt)
     spare = body.id or free_id(f"{task.id}-fork", decision.tasks)

@@ -26,7 +26,7 @@ NODES_MAX = 5_000
 
 
 class ProblemRow(msgspec.Struct, frozen=True):
-    """What is wrong with a file of the backlog."""
+    """A problem of a file of the backlog."""
 
     file: str
     line: int
@@ -135,7 +135,7 @@ def status(api: Api, ask: Ask) -> Status:
 
 
 def graph(api: Api, ask: Ask) -> TaskGraph:
-    """Where not all fit in, the newest do: what is over is at the beginning."""
+    """The graph; where not all tasks fit in, the newest do: what is over is at the beginning."""
     tasks = list(api.tasks.values())
     shown = [row(task, api.definition(task.id)) for task in tasks[-ask.query.limit :]]
     nodes = [GraphNode(each.id, each.state, each.title, each.priority, each.parent) for each in shown]

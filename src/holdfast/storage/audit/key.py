@@ -89,7 +89,10 @@ def load_key(
     if found is None and create:
         if log is not None:
             _refuse(path, f"there is no such file, and the audit log {log} is signed already: {_PUT_IT_BACK}")
-        _create(path)
+        disk.mkdir(path.parent, mode=0o700)
+        # Where another process was faster, its key is the one to use.
+        with contextlib.suppress(AlreadyExists):
+            disk.create(path, secrets.token_hex(32).encode() + b"\n", mode=0o600)
         found = _read(path)
     if found is None:
         _refuse(path, "there is no such file")
@@ -109,15 +112,6 @@ def default_path(environ: Mapping[str, str]) -> Path:
     if not config.is_absolute():
         config = Path(environ.get("HOME") or Path.home()) / ".config"
     return config / "holdfast" / "audit.key"
-
-
-def _create(path: Path) -> None:
-    disk.mkdir(path.parent, mode=0o700)
-    try:
-        disk.create(path, secrets.token_hex(32).encode() + b"\n", mode=0o600)
-    except AlreadyExists:
-        # Another process was faster, and its key is the one to use.
-        return
 
 
 def _sync_key(path: Path) -> None:

@@ -183,7 +183,12 @@ class Walk:
                 line = piece.removesuffix(b"\n")
                 record = parse(line, self._key)
                 if record is None:
-                    self._meet_bad(name, number, line)
+                    if not self._bad or self._bad[-1].file != name:
+                        self._bad.append(_Bad(name, number, number))
+                    bad = self._bad[-1]
+                    bad.line_last = number
+                    if not bad.whole and _is_json_object(line):
+                        bad.line, bad.whole = number, True
                     continue
                 self._meet_good(name, number, record, started=name in self._recorded)
                 self._recorded.add(name)
@@ -202,14 +207,6 @@ class Walk:
         for name in self.names:
             if name not in self._recorded and not self.findings.concern(name):
                 self.findings.note(name, 0, "added", "it does not start with a record, and no record follows it")
-
-    def _meet_bad(self, name: str, number: int, line: bytes) -> None:
-        if not self._bad or self._bad[-1].file != name:
-            self._bad.append(_Bad(name, number, number))
-        bad = self._bad[-1]
-        bad.line_last = number
-        if not bad.whole and _is_json_object(line):
-            bad.line, bad.whole = number, True
 
     def _meet_good(self, name: str, number: int, record: AuditRecord, started: bool) -> None:
         follows = self._follows(record, name, started)

@@ -105,7 +105,12 @@ def create_root(path: Path, repository: str | None = None, *, repo: Path | None 
     _prepare(layout)
     sweep(layout)
     if is_new:
-        _create_format(layout, Format(FORMAT, repository or os.urandom(16).hex(), root_commit))
+        # The root may have been made by a process that died before its name was durable; so may the file.
+        disk.sync_folder(layout.root.parent)
+        try:
+            disk.create(layout.format_file, _content(Format(FORMAT, repository or os.urandom(16).hex(), root_commit)))
+        except AlreadyExists:
+            disk.sync_folder(layout.root)
         _refuse_other(layout, repository)
     return layout
 
@@ -186,7 +191,7 @@ def _first_commit(repo: Path) -> str:
 
 
 def read_format(layout: Layout) -> Format:
-    """What format.json says; the id is only worth keeping from a root that `create_root` or `open_root` returned."""
+    """Reads format.json; the id is only worth keeping from a root that `create_root` or `open_root` returned."""
     path = layout.format_file
     try:
         content = path.read_bytes()
@@ -215,15 +220,6 @@ def has_journal(layout: Layout) -> bool:
 
 def _content(made: Format) -> bytes:
     return msgspec.json.encode(made) + b"\n"
-
-
-def _create_format(layout: Layout, content: Format) -> None:
-    # The root may have been made by a process that died before its name was durable; so may the file.
-    disk.sync_folder(layout.root.parent)
-    try:
-        disk.create(layout.format_file, _content(content))
-    except AlreadyExists:
-        disk.sync_folder(layout.root)
 
 
 def _refuse_other(layout: Layout, repository: str | None) -> None:

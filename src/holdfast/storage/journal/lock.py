@@ -242,7 +242,7 @@ def _close_in_forked_child() -> None:
     _gate.release()
 
 
-# -- who holds it -----------------------------------------------------------------------------------------------------
+# -- the holder -------------------------------------------------------------------------------------------------------
 
 
 def live_owner(path: Path) -> Holder | None:
@@ -315,7 +315,11 @@ def _kill(path: Path, holder: Holder | None, certain: bool, timeout_s: float) ->
         # From here on the descriptor means one process for good; only now it is certain that it is the holder.
         if _reason_to_spare(path, holder) is None:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            _await_end(pidfd, path, holder, timeout_s)
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                reason = f"it has not ended within {timeout_s:g} s"
+                raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=holder)
     except ProcessLookupError:
         pass
     except PermissionError as error:
@@ -338,11 +342,3 @@ def _reason_to_spare(path: Path, holder: Holder) -> str | None:
     if not _holds(holder.pid, path):
         return f"the kernel does not show the lock in its hands, but in those of {_found_holders(path)}"
     return None
-
-
-def _await_end(pidfd: int, path: Path, holder: Holder, timeout_s: float) -> None:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    if not poll.poll(timeout_s * 1000):
-        reason = f"it has not ended within {timeout_s:g} s"
-        raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=holder)

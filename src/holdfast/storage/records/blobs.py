@@ -90,7 +90,12 @@ class Blobs:
             for blob, item, meta in zip(blobs, items, metas, strict=True):
                 if blob not in added and not self._is_intact(blob, meta):
                     added.add(blob)
-                    _add(batch, blob, item.data, meta)
+                    path = blob_meta.path_of(blob)
+                    batch.add_folder(blob.parent)
+                    batch.add(
+                        path, blob_meta.encode(meta), keep=not path.exists() or blob_meta.is_good(blob, meta.size)
+                    )
+                    batch.add(blob, item.data)
             if added:
                 batch.publish()
         return [blob.name for blob in blobs]
@@ -202,13 +207,6 @@ def _write_meta(blob: Path, meta: Meta) -> None:
             # A good one is of a faster writer, and may be acknowledged already: it stays.
             if not blob_meta.is_good(blob, meta.size):
                 staged.rename(path)
-
-
-def _add(batch: disk.Batch, blob: Path, data: bytes, meta: Meta) -> None:
-    path = blob_meta.path_of(blob)
-    batch.add_folder(blob.parent)
-    batch.add(path, blob_meta.encode(meta), keep=not path.exists() or blob_meta.is_good(blob, meta.size))
-    batch.add(blob, data)
 
 
 def _open(blob: Path) -> BufferedReader:

@@ -104,10 +104,7 @@ def _lines_before(path: Path, end: int, limit: int) -> tuple[_Numbered, int]:
         # Begins inside a line, or at its end.
         cut = data.find(b"\n") + 1
         data, start = data[cut:], start + cut
-    return _last(list(_numbered(data, start)), limit, start)
-
-
-def _last(found: list[tuple[int, int, dict[str, Any]]], limit: int, start: int) -> tuple[_Numbered, int]:
+    found = list(_numbered(data, start))
     kept = found[-limit:]
     begins = start if len(kept) == len(found) else kept[0][0]
     return [(end, record) for _, end, record in kept], begins
