@@ -41,7 +41,7 @@ from holdfast.domain.state import State
 from holdfast.engine import landed_before
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.recover import recover
+from holdfast.engine.effects import recover
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, catch_up
 from holdfast.errors import HoldfastError, Locked

@@ -12,7 +12,8 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
 from holdfast.domain.task_record import Task
-from holdfast.engine import landed_before, leftovers
+from holdfast.engine import landed_before
+from holdfast.engine.spawn import remove_leftovers
 from holdfast.engine.turns import Follower
 from holdfast.errors import (
     NothingParked,
@@ -78,7 +79,7 @@ def end_attempt(decision: DecisionContext, task: Task) -> None:
     # A runner that is on its way to its start finds it taken, and does nothing.
     attempt_folder.claim_start(files, task.starts, attempt_folder.RECOVERY, task.intent)
     starts.end_all(files, task.attempt, task.starts, decision.config.grace_s)
-    leftovers.remove(decision.layout)
+    remove_leftovers(decision.layout)
     Follower(decision.ledger, decision.layout).follow(task)
 
 

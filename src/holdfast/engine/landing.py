@@ -16,7 +16,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
-from holdfast.engine import answers, landed_before
+from holdfast.engine import landed_before
 from holdfast.engine.base_tree import expect_result
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
@@ -25,11 +25,16 @@ from holdfast.landing import gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.landing.lost_landings import settle_rewritten, undone
 from holdfast.storage.journal.entry import Record
+from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges, pins
 
 _UNJUDGED = (
     "it lands unchecked, because there is no gate: give the task a `verify:`, or set `gates:` in config/settings.yaml"
 )
+
+ANSWER_CHARS_MAX = 20_000
+# What a runner says where the agent ended without words of its own.
+_WITHOUT_WORDS = ("", "The agent has finished.", "The command has finished.")
 
 
 class LandingResult(StrEnum):
@@ -48,9 +53,9 @@ def finish(context: RunContext, task: Task) -> LandingResult:
         # There is nothing to land, and nothing that could judge it.
         _close(context, task, {**task.outcome, "kind": "reported", "attempt": task.attempt})
         return LandingResult.CLOSED
-    if answers.is_answer(context, task):
+    if _is_answer(context, task):
         context.worktrees.remove(task.id, landed=task.candidate or task.base)
-        answer = answers.answer_of(context, task)
+        answer = _answer_of(context, task)
         _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt})
         return LandingResult.CLOSED
     left: list[str] | None = None
@@ -75,6 +80,24 @@ def finish(context: RunContext, task: Task) -> LandingResult:
     context.worktrees.remove(task.id, landed=task.candidate)
     _close(context, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left}, branch)
     return LandingResult.CLOSED
+
+
+def _is_answer(context: RunContext, task: Task) -> bool:
+    """Whether it may change nothing (a question, a review), and has changed nothing: what was said is its result."""
+    is_unchanged = not task.landed and task.candidate in ("", task.base)
+    return is_unchanged and bool(context.board.worked_on(task).may_change_nothing)
+
+
+def _answer_of(context: RunContext, task: Task) -> str:
+    """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
+    told = str(task.outcome.get("detail", "")).strip()
+    if told in _WITHOUT_WORDS:
+        traces = context.layout.attempt_files(task.attempt).traces
+        records = [line.record for line in jsonl.LineLedger(traces).read()] if traces.exists() else []
+        said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
+        printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
+        told = (said or printed or [""])[-1].strip()
+    return told if len(told) <= ANSWER_CHARS_MAX else told[:ANSWER_CHARS_MAX] + "…"
 
 
 def _has_landed(task: Task) -> bool:

@@ -26,11 +26,8 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import leftovers
-from holdfast.engine.context import RunContext
-from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, take_foreign
+from holdfast.engine.context import LandingThread, RunContext
 from holdfast.engine.landing import finish, see_to_lost
-from holdfast.engine.landing_thread import LandingThread
 from holdfast.engine.plan import (
     GIVEN_UP,
     ApplyExit,
@@ -42,13 +39,15 @@ from holdfast.engine.plan import (
     is_at_work,
     plan,
 )
-from holdfast.engine.silence import LOOK_S, Waits
+from holdfast.engine.spawn import remove_leftovers
 from holdfast.engine.start import NotStarted, start
+from holdfast.engine.turns import LOOK_S
 from holdfast.errors import (
     ClaimRefused,
     HoldfastError,
     is_fatal,
 )
+from holdfast.orchestrator.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, Waits, take_foreign
 from holdfast.orchestrator.steps import perform
 from holdfast.orchestrator.wakeup import AGENTS, Signals, SignalWatch
 from holdfast.storage.records import attempt_folder
@@ -200,7 +199,7 @@ class Loop:
         self._beat_at = self._beat_at or monotonic()
         while self._round():
             pass
-        leftovers.remove(self.context.layout)
+        remove_leftovers(self.context.layout)
         if not self.board.file_new():
             self._look_again()
         for error in self.board.project():

@@ -1,4 +1,4 @@
-"""Tasks that are left alone for now: why, and until when.
+"""Tasks that are left alone for now: why, and until when; and how long tasks have waited for their subtasks.
 
 A fault of the machine (a full disk, a git that was killed) is not the task's: it is tried again after a growing pause
 and costs no attempt. A run that would otherwise be over leaves it to the next one after FAILURES_MAX tries.
@@ -7,11 +7,11 @@ and costs no attempt. A run that would otherwise be over leaves it to the next o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from holdfast.clock import monotonic
+from holdfast.clock import GAP_S, Awake, monotonic
 from holdfast.engine.context import RunContext
 from holdfast.errors import (
     DefinitionLost,
@@ -76,6 +76,22 @@ class TaskHolds(dict[str, TaskHold]):
     def drop(self, names: Iterable[str]) -> None:
         for name in names:
             self.pop(name, None)
+
+
+class Waits:
+    """How long tasks have waited for subtasks. Counted while a run lives; begun anew by each run and after each gap."""
+
+    def __init__(self, look_s: float) -> None:
+        self._awake = Awake(look_s + GAP_S)
+        self._since: dict[str, float] = {}
+
+    def overdue(self, limits: Mapping[str, float]) -> set[str]:
+        """Takes all who wait, and how long each may; those who have waited so long."""
+        gaps, now = self._awake.gaps, self._awake.now()
+        if self._awake.gaps > gaps:
+            self._since.clear()
+        self._since = {name: self._since.get(name, now) for name in limits}
+        return {name for name, seconds in limits.items() if now - self._since[name] >= seconds}
 
 
 def take_foreign(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:
