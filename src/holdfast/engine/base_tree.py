@@ -1,22 +1,47 @@
-"""The tree that a start continues from, and a worktree that holds exactly that: one way for every start.
+"""The trees that an attempt left, by its name, and the one that a later start continues from. A first start needs none.
 
 Which tree it is, the journal says, by its commit: of the last turn that stands, of the end of a start that was paused,
-or of an orphan that is kept as it was found. An attempt without any begins with its base and the work so far. What else
-stands in the folder by then is saved first, as the attempt's snapshot `found-<n>`.
+or of an orphan that is kept as it was found. An attempt without any begins with its base and the work so far.
 """
 
 from __future__ import annotations
 
 import os
 
-from holdfast.domain.task_record import Task
-from holdfast.errors import NestedLost, ResultLost, SnapshotLost
+from holdfast.domain.state import State
+from holdfast.domain.task_record import PreviousAttempt, Task
+from holdfast.domain.wording import plural
+from holdfast.engine.prompt import PromptTree
+from holdfast.errors import NestedLost, SnapshotLost, TurnUnknown
 from holdfast.git import command as git
 from holdfast.ports import LedgerReader
-from holdfast.snapshots.snapshots import ROOT
+from holdfast.snapshots.snapshots import reference
 from holdfast.snapshots.store import Store
 from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import Worktrees
+
+
+def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
+    """The task and the attempt that `name` means: an attempt itself, or a task, whose last attempt is meant."""
+    if name in state.tasks:
+        return state.tasks[name], state.tasks[name].attempt
+    task = state.tasks.get(name.rpartition(".")[0])
+    number = name.rpartition(".")[2]
+    if task is None or not number.isascii() or not number.isdigit() or not 1 <= int(number) <= task.attempts:
+        return None
+    return task, f"{task.id}.{int(number)}"
+
+
+def base_of(journal: LedgerReader, task: Task | None, attempt: str) -> str:
+    """The commit that an attempt began with; empty where the journal does not know it. `task` is the attempt's."""
+    if task is not None and task.attempt == attempt:
+        return task.base
+    found = (
+        str(entry.inputs.get("base", ""))
+        for _, entry in journal.read()
+        if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt
+    )
+    return next(filter(None, found), "")
 
 
 def journalled_turns(journal: LedgerReader, attempt: str) -> dict[int, str]:
@@ -29,12 +54,65 @@ def journalled_turns(journal: LedgerReader, attempt: str) -> dict[int, str]:
     return {int(turn["turn"]): str(turn["snapshot"]) for turn in found if turn.get("snapshot")}
 
 
+def snapshot_of(journal: LedgerReader, attempt: str, turn: int) -> str:
+    """The commit that holds the tree as the turn left it, as the journal has it."""
+    found = journalled_turns(journal, attempt)
+    commit = found.get(turn, "")
+    if not commit:
+        known = f"has {plural(max(found), 'turn')}" if found else "has completed none"
+        raise TurnUnknown(turn=turn, attempt=attempt, known=known)
+    return commit
+
+
+def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
+    """Every snapshot of an attempt, as name → commit; also of one whose worktree is gone."""
+    folder = reference(attempt, "x").removesuffix("x")
+    return {ref.removeprefix(folder): commit for ref, commit in store.refs(folder).items()}
+
+
+def continued_tree(worktrees: Worktrees, journal: LedgerReader, task: Task) -> tuple[str, PromptTree]:
+    """The snapshot that the attempt's next start continues from, and what its prompt says of it."""
+    snapshot = tree_of(journal, task)
+    if snapshot:
+        expect_whole(worktrees.store, task.id, task.attempt, task.stands, snapshot)
+        expect_nested(worktrees, task.id, task.attempt, task.stands, task.base, commit=snapshot)
+    return snapshot, _interrupted(worktrees.store, journal, task)
+
+
 def tree_of(journal: LedgerReader, task: Task) -> str:
     """The snapshot that the next start of the attempt goes on with; empty where it begins from its base."""
     if task.tree or not task.stands:
         return task.tree
     # An undo from before its entry said which commit.
     return journalled_turns(journal, task.attempt).get(task.stands, "")
+
+
+def _interrupted(store: Store, journal: LedgerReader, task: Task) -> PromptTree:
+    """What the agent had changed after its last turn when its start was orphaned."""
+    orphan = snapshots_of(store, task.attempt).get(f"orphan-{task.starts}")
+    if orphan is None or task.was_put_back:
+        return PromptTree()
+    last = journalled_turns(journal, task.attempt).get(task.stands, "")
+    if last and not store.descends(orphan, last):
+        # By its name alone it is of an older life of this data root.
+        return PromptTree()
+    trees = f"{last or task.begun or task.base}^{{tree}}", f"{orphan}^{{tree}}"
+    asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
+    names = [git.readable(name) for name in store.run(*asked).fields()]
+    return PromptTree(differing=sorted(names), is_kept=task.tree == orphan)
+
+
+def turn_as_commit(
+    trees: Worktrees, journal: LedgerReader, task: Task, left: PreviousAttempt, who: merges.GitAuthor
+) -> str:
+    """What an earlier attempt had changed by the end of a turn, as one commit on its base."""
+    snapshot = snapshot_of(journal, left.attempt, left.turn)
+    expect_whole(trees.store, task.id, left.attempt, left.turn, snapshot)
+    expect_nested(trees, task.id, left.attempt, left.turn, left.base, commit=snapshot)
+    # A nested repository stays in the worktree, for the agent to see to.
+    more = (trees.store, left.base, snapshot, f"Turn {left.turn} of {left.attempt}\n", who)
+    made = merges.candidate(*more, exclude=trees.exclude, modules=trees.modules, leaves_nested=True)
+    return made or left.base
 
 
 def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) -> None:
@@ -56,12 +134,6 @@ def nested_gone(worktrees: Worktrees, task: str, base: str, commit: str) -> list
     return [path for path in inner if not os.path.lexists(top / path / ".git")]
 
 
-def expect_result(store: Store, task: Task, *commits: str) -> None:
-    """Before what an attempt came to is taken, judged or landed."""
-    for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
-        raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
-
-
 def newest_whole(journal: LedgerReader, worktrees: Worktrees, attempt: str, turn: int, base: str) -> tuple[int, str]:
     """The newest turn up to this one whose tree is there, with its commit; (0, "") where none is."""
     turns = {number: commit for number, commit in journalled_turns(journal, attempt).items() if number <= turn}
@@ -70,26 +142,3 @@ def newest_whole(journal: LedgerReader, worktrees: Worktrees, attempt: str, turn
         if commit not in lost and not nested_gone(worktrees, task, base, commit):
             return number, commit
     return 0, ""
-
-
-def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str) -> None:
-    """Makes the worktree equal to the snapshot or, where there is none, to the commit `begin`, whatever stands there.
-
-    The caller vouches that nobody is at work in it. Done half by a crash, it is done whole by doing it again.
-    """
-    store, stood = worktrees.store, worktrees.path(task.id).is_dir()
-    worktrees.prepare(task.id, base)
-    snapshots = worktrees.snapshots(task.id, base)
-    is_equal = False
-    if stood:
-        standing = snapshots.standing(task.attempt)
-        is_equal = bool(snapshot) and standing == store.run("rev-parse", f"{snapshot}^{{tree}}").line
-        known = store.trees(f"{ROOT}/{task.id}.*/*") | {store.run("rev-parse", f"{base}^{{tree}}").line}
-        if not is_equal and standing not in known:
-            number = sum(name.startswith("found-") for name in snapshots.names(task.attempt)) + 1
-            snapshots.take(task.attempt, f"found-{number}", large="leave_out")
-    with worktrees.holding(task.id, base, snapshot or begin or base):
-        if snapshot and not is_equal:
-            snapshots.restore(snapshot)
-        elif not snapshot:
-            worktrees.reset(task.id, base, begin or base)

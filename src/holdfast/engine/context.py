@@ -25,7 +25,7 @@ from holdfast.engine.board import Board
 from holdfast.engine.effects import Closed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, Silence
-from holdfast.errors import DefinitionLost
+from holdfast.errors import DefinitionLost, ResultLost
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
 from holdfast.storage.audit.from_journal import Auditor
@@ -203,6 +203,12 @@ class RunContext:
 
     def append(self, *records: Record) -> None:
         self.ledger.append(self.ledger.epoch, records)
+
+    def expect_result(self, task: Task, *commits: str) -> None:
+        """Before what an attempt came to is taken, judged or landed."""
+        store = self.worktrees.store
+        for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
+            raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
 
     def park(self, task: Task, reason: str) -> None:
         """Leaves a task to a person; one that was claimed and not started is nobody's again."""

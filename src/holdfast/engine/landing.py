@@ -17,7 +17,6 @@ from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
 from holdfast.engine import landed_before
-from holdfast.engine.base_tree import expect_result
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
@@ -138,7 +137,7 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
 def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = context.branch
-    expect_result(context.worktrees.store, task, task.candidate, task.verified)
+    context.expect_result(task, task.candidate, task.verified)
     target = merges.newest(context.repo, branch)
     if context.last_landed not in ("", target) and not reaches(context.repo, branch, context.last_landed):
         missed, context.last_landed = context.last_landed, ""

@@ -7,7 +7,7 @@ from holdfast.decisions.context import DecisionContext
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import outcome
+from holdfast.engine import orphans, outcome
 from holdfast.engine.context import RunContext
 from holdfast.engine.plan import REASONS, ApplyExit, Begin, Cancel, Continue, Follow, Lapse, Orphan, Retry
 from holdfast.worktrees import pins
@@ -22,9 +22,9 @@ def perform(context: RunContext, task: Task, step: Step) -> None:
         case ApplyExit(_, exit):
             outcome.apply_exit(context, task, exit)
         case Orphan(_, event):
-            outcome.orphan(context, task, event)
+            orphans.orphan(context, task, event)
         case Continue():
-            outcome.go_on(context, task)
+            orphans.continue_orphan(context, task)
         case Retry():
             context.move(task, TaskEvent.RETRY, Reason.ATTEMPTS_LEFT, outcome=task.outcome)
         case Follow(_, event):
