@@ -3,7 +3,7 @@
 `run_context` is the one way to own it, for a run of hours and for a single decision. It goes in steps, each a function:
 `owned` takes the lock and opens the ledger with its observers, `wire` puts the parts together, `take_up` takes in the
 backlog's files and closes what a crash left open, `prepare` does that and more for a run that starts agents, and at the
-end `finish` puts the files where they belong. Commands that only read use `app.py` and load nothing of this.
+end `project_files` puts the files where they belong. Commands that only read use `app.py` and load nothing of this.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def run_context(
             if not later:
                 prepare(context)
         yield context
-        finish(context)
+        project_files(context)
 
 
 def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: Note, *, works: bool) -> RunContext:
@@ -202,7 +202,7 @@ def take_up(context: RunContext, *, settles: bool = False) -> None:
     catch_up(context.layout, list(state.tasks.values()))
 
 
-def finish(context: RunContext) -> None:
+def project_files(context: RunContext) -> None:
     """Puts the backlog's files where the states of their tasks say."""
     context.board.keep_up()
     context.board.file_new()

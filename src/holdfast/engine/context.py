@@ -70,7 +70,7 @@ class LandingThread:
     def begin(self, task: str, work: Callable[[], Any], key: str = "") -> None:
         """Only where nothing is under way."""
         self.task, self.key = task, key
-        threading.Thread(target=self._carry_out, args=(task, work, key), name="finish", daemon=True).start()
+        threading.Thread(target=self._carry_out, args=(task, work, key), name="landing", daemon=True).start()
 
     def take(self) -> Ended | None:
         """What has ended, once; None while nothing has."""

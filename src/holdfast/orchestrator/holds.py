@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from holdfast.clock import GAP_S, Awake, monotonic
+from holdfast.domain.fsm import Reason
 from holdfast.engine.context import RunContext
+from holdfast.engine.plan import GIVEN_UP
 from holdfast.errors import (
     DefinitionLost,
     GitLocked,
@@ -92,6 +94,20 @@ class Waits:
             self._since.clear()
         self._since = {name: self._since.get(name, now) for name in limits}
         return {name for name, seconds in limits.items() if now - self._since[name] >= seconds}
+
+
+def handle_failure(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> None:
+    """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
+    if take_foreign(context, holds, name, error, stays=stays):
+        return
+    holds.failures[name] += 1
+    task = context.board.task(name)
+    event = GIVEN_UP.get(task.state)
+    if event is None or holds.failures[name] < FAILURES_MAX:
+        holds.hold(name, str(error), soon=holds.failures[name] < FAILURES_MAX)
+        return
+    del holds.failures[name]
+    context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be continued: {error}")
 
 
 def take_foreign(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:

@@ -18,37 +18,41 @@ from pathlib import Path
 
 from holdfast.backlog.restore import put_back_config
 from holdfast.clock import monotonic
-from holdfast.decisions.context import Later
+from holdfast.decisions.cancel_chain import cancel_with, words_for
+from holdfast.decisions.context import DecisionContext, Later
 from holdfast.decisions.mailbox import Asked, Mailbox
 from holdfast.decisions.stop import end_agents, leave, note_adopted
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
+from holdfast.engine import orphans
 from holdfast.engine.context import LandingThread, RunContext
-from holdfast.engine.landing import finish, see_to_lost
+from holdfast.engine.landing import see_to_lost, verify_and_land
+from holdfast.engine.outcome import apply_exit
 from holdfast.engine.plan import (
-    GIVEN_UP,
+    REASONS,
     ApplyExit,
+    Begin,
+    Cancel,
     Command,
-    Finish,
+    Continue,
+    Follow,
+    Lapse,
     Observation,
     Orphan,
+    Retry,
     StartTask,
+    VerifyAndLand,
     is_at_work,
     plan,
-)
+)  # fmt: skip
 from holdfast.engine.spawn import remove_leftovers
 from holdfast.engine.start import NotStarted, start
 from holdfast.engine.turns import LOOK_S
-from holdfast.errors import (
-    ClaimRefused,
-    HoldfastError,
-    is_fatal,
-)
-from holdfast.orchestrator.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, Waits, take_foreign
-from holdfast.orchestrator.steps import perform
+from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
+from holdfast.orchestrator.holds import TRY_AGAIN_S, TaskHolds, Waits, handle_failure, take_foreign
 from holdfast.orchestrator.wakeup import AGENTS, Signals, SignalWatch
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
@@ -137,7 +141,7 @@ class Loop:
         self.wake()
 
     def _hand_on(self, asked: Asked) -> None:
-        self.ask(lambda _: asked.answer(self.context, is_run=self.works, is_busy=bool(self.finishing)))
+        self.ask(lambda _: asked.answer(self.context, is_run=self.works, is_busy=bool(self.landing)))
 
     @property
     def at_work(self) -> list[Task]:
@@ -243,7 +247,7 @@ class Loop:
                 observed,
                 self.context.clock(),
                 config=self.context.config,
-                finishing=self.finishing,
+                landing=self.landing,
                 held=self.holds.keys(),
                 failing={name for name in self.holds if self.holds.failures[name]},
                 stopping=bool(self.stopping) or not self.works,
@@ -257,37 +261,44 @@ class Loop:
             except HoldfastError as error:
                 if is_fatal(error):
                     raise
-                self._handle_failure(command, error)
+                handle_failure(self.context, self.holds, command.task, error, stays=self.stays)
         self.board.keep_up()
         self.seen_at_work = tuple(self._held())
         return bool(commands)
 
-    def _handle_failure(self, command: Command, error: HoldfastError) -> None:
-        """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
-        if take_foreign(self.context, self.holds, command.task, error, stays=self.stays):
-            return
-        self.holds.failures[command.task] += 1
-        task = self.board.task(command.task)
-        event = GIVEN_UP.get(task.state)
-        if event is None or self.holds.failures[command.task] < FAILURES_MAX:
-            self.holds.hold(command.task, str(error), soon=self.holds.failures[command.task] < FAILURES_MAX)
-            return
-        del self.holds.failures[command.task]
-        self.context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be continued: {error}")
-
     def _perform(self, command: Command) -> None:
-        task = self.board.task(command.task)
+        """The one dispatch of commands. All is done in the loop's thread, but for verifying and landing."""
+        context, task = self.context, self.board.task(command.task)
         match command:
-            case Finish():
-                self._landing_thread.begin(task.id, lambda: finish(self.context, task))
             case StartTask():
                 self._start(task)
-            case step:
-                perform(self.context, task, step)
-                if isinstance(step, ApplyExit) and step.exit.ending is Ending.ENVIRONMENT:
-                    self.holds.pause(task.id, step.exit.detail, stays=self.stays)
-                elif isinstance(step, ApplyExit | Orphan):
+            case Begin():
+                context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.agent)
+            case ApplyExit(_, exit):
+                apply_exit(context, task, exit)
+                if exit.ending is Ending.ENVIRONMENT:
+                    self.holds.pause(task.id, exit.detail, stays=self.stays)
+                else:
                     del self.holds.failures[task.id]
+            case VerifyAndLand():
+                self._landing_thread.begin(task.id, lambda: verify_and_land(context, task))
+            case Orphan(_, event):
+                orphans.orphan(context, task, event)
+                del self.holds.failures[task.id]
+            case Continue():
+                orphans.continue_orphan(context, task)
+            case Retry():
+                context.move(task, TaskEvent.RETRY, Reason.ATTEMPTS_LEFT, outcome=task.outcome)
+            case Follow(_, event):
+                context.move(task, event, REASONS[event])
+            case Cancel(_, reason, cause):
+                cancel_with(DecisionContext.of(context, ""), task, reason, cause)
+                pins.release(context.repo, context.layout, [task])
+                context.note(task.id, f"cancelled: {words_for(reason, cause)}")
+            case Lapse():
+                event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
+                context.move(task, event, Reason.HEARTBEAT_LOST)
+                context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
 
     def _observe(self, name: str) -> Observation | None:
         """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
@@ -332,7 +343,7 @@ class Loop:
     # -- the other thread ---------------------------------------------------------------------------------------------
 
     @property
-    def finishing(self) -> str:
+    def landing(self) -> str:
         """The task that is being verified or landed, or empty."""
         return self._landing_thread.task
 
@@ -361,7 +372,7 @@ class Loop:
             self._beat_at = now
 
     def _is_over(self) -> bool:
-        if self.finishing:
+        if self.landing:
             return False
         if self.stopping:
             return self.stopping != AGENTS or not self.at_work
