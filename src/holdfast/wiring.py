@@ -52,6 +52,7 @@ from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
+from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect
 from holdfast.processes import cgroups, sandbox
 from holdfast.processes.resources import of_machine
@@ -88,24 +89,28 @@ def run_context(
     take_over: bool = False,
     patience_s: float = PATIENCE_S,
     works: bool = True,
+    watches: bool = True,
     later: bool = False,
 ) -> Iterator[RunContext]:
     """Owns the data root until its end. `works`: tasks may be started, verified and landed, not only decided about.
 
-    `later`: the server calls `prepare` once it answers. While another short run has the lock, waits for it up
-    to `patience_s`; then raises Locked, which names it.
+    `watches`: a loop follows, which is told what changes below the backlog. `later`: the server calls `prepare` once it
+    answers. While another short run has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
     """
     say = functools.partial(note, "")
     lock = owned(app, take_over=take_over, patience_s=patience_s, say=say, sweeps=not works, seals_log=works)
     with lock as (layout, ledger, auditor):
         context = wire(app, layout, ledger, auditor, note, works=works)
-        if not works:
-            take_up(context)
-        else:
-            bring_up_to_date(context)
-            if not later:
-                prepare(context)
-        yield context
+        watch = SignalWatch([context.board.folder, layout.signals]) if works and watches else contextlib.nullcontext()
+        # Before the files are read: what changes from then on is told, so they need not be read again.
+        with watch as context.watch:
+            if not works:
+                take_up(context)
+            else:
+                bring_up_to_date(context)
+                if not later:
+                    prepare(context)
+            yield context
         project_files(context)
 
 
@@ -180,6 +185,8 @@ def prepare(context: RunContext) -> None:
         context.note("", told)
     context.worktrees.relink()
     context.ledger.renew_all(context.config.lease_s)
+    if context.watch is not None:
+        context.watch.await_open()
     take_up(context, settles=True)
     context.tell(context.intake)
     for each in context.closed:
@@ -316,7 +323,7 @@ def decide_here(app: App, key: str, kind: str, params: dict[str, Any], say: Say)
     """Owns the data root for this one decision. Only what works on tasks prepares as a run does."""
     note: Note = lambda task, text: say(f"{task}: {text}" if task else text)  # noqa: E731
     works = kind in mailbox.WORKS
-    with run_context(app, note, patience_s=0.0, works=works) as context:
+    with run_context(app, note, patience_s=0.0, works=works, watches=False) as context:
         if not works:
             _tell(say, context)
         return mailbox.decide(DecisionContext.of(context, key, works=works), kind, params)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -43,6 +43,14 @@ ROOM_MIN = 1 << 18
 
 def _say_nothing(task: str, text: str) -> None:
     pass
+
+
+class FileWatch(Protocol):
+    """Watches the files of the backlog from before they are first read, and keeps what changes until `listen`."""
+
+    def await_open(self) -> None: ...
+    def listen(self, changed: Callable[[set[Path]], None]) -> None: ...
+    def renew(self) -> bool: ...
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -129,6 +137,8 @@ class RunContext:
 
     # The newest landing of this run, from which the branch must lead on.
     last_landed: str = ""
+    # Of a run that starts agents: what changes below the backlog while it lives.
+    watch: FileWatch | None = None
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
 

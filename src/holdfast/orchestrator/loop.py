@@ -53,7 +53,7 @@ from holdfast.engine.start import NotStarted, start
 from holdfast.engine.turns import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
 from holdfast.orchestrator.holds import TRY_AGAIN_S, TaskHolds, Waits, handle_failure, take_foreign
-from holdfast.orchestrator.wakeup import AGENTS, Signals, SignalWatch
+from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
@@ -93,7 +93,6 @@ class Loop:
         # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
-        self._watch: SignalWatch | None = None
         self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
         self._lost: set[str] = set(context.lost)
@@ -162,11 +161,12 @@ class Loop:
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
         """While here, what happens outside wakes the loop."""
-        folders = [self.board.folder, self.signals.folder]
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
-            with SignalWatch(folders, self._notice) as self._watch, Mailbox(self.context.layout, self._hand_on):
+            with Mailbox(self.context.layout, self._hand_on):
+                if self.context.watch is not None:
+                    self.context.watch.listen(self._notice)
                 yield
         finally:
             if is_main:
@@ -194,11 +194,11 @@ class Loop:
             self.stopping = self.stopping or asked
         self._collect_landings()
         self.holds.release()
-        if self._files_changed or not self._beat_at:
+        if self._files_changed:
             self._files_changed = False
             self._sync_backlog()
         self._do_asked()
-        if self._watch is not None and self._watch.renew():
+        if self.context.watch is not None and self.context.watch.renew():
             self._look_again()
         self._beat_at = self._beat_at or monotonic()
         while self._round():
