@@ -12,9 +12,8 @@ import msgspec
 from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Can, Launch, Permission
 from holdfast.domain.claims import Claim
-from holdfast.domain.definition import Definition
+from holdfast.domain.definition import Definition, FileProblem
 from holdfast.domain.entries import EffectIntended
-from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.storage.journal.checkpoint import F

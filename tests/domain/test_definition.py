@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain import definition
-from holdfast.domain.definition import BLOCKS, Check, Definition, is_id, parse, problems_of, render
-from holdfast.domain.file_problem import FileProblem, Unreadable
+from holdfast.domain.definition import (
+    BLOCKS,
+    Check,
+    Definition,
+    FileProblem,
+    Unreadable,
+    is_id,
+    parse,
+    problems_of,
+    render,
+)
 from holdfast.domain.yaml_text import VALUES_MAX, read_mapping
 
 EVERYTHING = b"""\

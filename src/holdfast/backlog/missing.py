@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
-from holdfast.domain.file_problem import FileProblem
+from holdfast.domain.definition import FileProblem
 from holdfast.domain.task import FOLDER_OF
 from holdfast.domain.task_record import Task
 from holdfast.errors import GitFailed

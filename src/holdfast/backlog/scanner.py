@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain import definition as definitions
-from holdfast.domain.definition import Definition, parse, problems_of
-from holdfast.domain.file_problem import TEXT_BYTES_MAX, FileProblem
+from holdfast.domain.definition import TEXT_BYTES_MAX, Definition, FileProblem, parse, problems_of
 from holdfast.errors import FileMissing, TaskFileChanged
 from holdfast.storage.files import disk
 

@@ -30,9 +30,8 @@ import msgspec
 
 from holdfast.backlog.missing import FOLDERS, carried_off, only_away, swept, without_file
 from holdfast.backlog.restore import put_back_open
-from holdfast.domain.definition import Definition
+from holdfast.domain.definition import Definition, FileProblem
 from holdfast.domain.entries import MOVE_TO
-from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, FOLDER_OF, TASK, TaskState, cancel_event
 from holdfast.domain.task_record import Task

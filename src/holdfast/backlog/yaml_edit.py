@@ -11,8 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 from ruamel.yaml.util import load_yaml_guess_indent
 
-from holdfast.domain.definition import BLOCKS, Definition, parse
-from holdfast.domain.file_problem import Unreadable
+from holdfast.domain.definition import BLOCKS, Definition, Unreadable, parse
 from holdfast.domain.task_ids import from_values
 from holdfast.domain.yaml_text import read_mapping
 from holdfast.errors import InputError

@@ -25,7 +25,7 @@ from holdfast.config.settings import (
 )
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
-from holdfast.domain.reserved_paths import REPOSITORY_FILE
+from holdfast.domain.path_rules import REPOSITORY_FILE
 from holdfast.domain.routing import twice
 from holdfast.errors import ConfigError
 from holdfast.layout import HOME_VARIABLE, Layout, locate

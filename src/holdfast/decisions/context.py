@@ -17,9 +17,8 @@ import msgspec
 
 from holdfast import identity
 from holdfast.config.settings import Config
-from holdfast.domain.definition import Definition, parse
+from holdfast.domain.definition import Definition, FileProblem, parse
 from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
-from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.domain.file_problem import FileProblem, Unreadable
+# A task file has at most so many bytes.
+TEXT_BYTES_MAX = 1 << 20
 
 ID_RULE = (
     "1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first, "
@@ -34,6 +35,32 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 Command = Text | Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class FileProblem(msgspec.Struct, frozen=True):
+    """What is wrong, and where. Line and column count from 1; `tasks` are the ids that it stops, and no others."""
+
+    line: int
+    column: int
+    message: str
+    key: str = ""
+    file: str = ""
+    tasks: tuple[str, ...] = ()
+
+    @classmethod
+    def too_long(cls, size: int) -> FileProblem:
+        return cls(1, 1, f"the file has {size:,} bytes, and {TEXT_BYTES_MAX:,} are the most")
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class Unreadable(Exception):
+    """Carries the problem that ended the reading out of the depth where it was met."""
+
+    def __init__(self, problem: FileProblem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from holdfast.domain.file_problem import TEXT_BYTES_MAX, FileProblem, Unreadable
+from holdfast.domain.definition import TEXT_BYTES_MAX, FileProblem, Unreadable
 
 DEPTH_MAX = 32
 # Counted with every alias written out.

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from holdfast.backlog.sync import DEFINITION_TYPE, SyncReport, block_of, file_new, is_out_of_place, take_in
 from holdfast.config.settings import Config
-from holdfast.domain.definition import Definition, parse
-from holdfast.domain.file_problem import FileProblem
+from holdfast.domain.definition import Definition, FileProblem, parse
 from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.task import AT_WORK, FOLDER_OF, TaskState
 from holdfast.domain.task_record import Task

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.crashpoints import point
-from holdfast.domain import path_rules, reserved_paths
+from holdfast.domain import path_rules
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.definition import Definition
 from holdfast.domain.wording import plural
@@ -207,7 +207,7 @@ class Verify:
         if not changed:
             detail = "it changes nothing: the target is already so"
             return GateVerdict(*names, passed=False, kind="empty_change", detail=detail)
-        if told := [git.readable(name) for name in reserved_paths.among(changed, self._layout.within(self._repo))]:
+        if told := [git.readable(name) for name in path_rules.reserved(changed, self._layout.within(self._repo))]:
             detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
             return GateVerdict(*names, passed=False, kind="paths_violated", detail=detail, files=told)
         pinned = self._pinned(wanted["gates"])

@@ -15,8 +15,7 @@ from holdfast.app import App, View
 from holdfast.backlog.scan_cache import RememberingScanner
 from holdfast.backlog.scanner import FoundFile, Scan
 from holdfast.clock import wall
-from holdfast.domain.definition import Definition
-from holdfast.domain.file_problem import FileProblem
+from holdfast.domain.definition import Definition, FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task

@@ -17,8 +17,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.tasks.add_checks import expect_usable, print_added, print_edited, warn_without_gates
-from holdfast.domain.definition import Definition, find, parse, problems_of, render
-from holdfast.domain.file_problem import FileProblem
+from holdfast.domain.definition import Definition, FileProblem, find, parse, problems_of, render
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import free_id, from_values, words_of
 from holdfast.domain.wording import plain
