@@ -177,7 +177,8 @@ class Backlog:
         if made.id != task:
             raise InputError(detail=f"the text has the id {made.id!r}, and {found.path} is the file of {task!r}")
         if any(getattr(made, key) != getattr(found.definition, key) for key in BLOCKS):
-            text = _text_with(found, text, *_block_of(found.definition))
+            blocks = ((key, block) for key in BLOCKS if (block := getattr(found.definition, key)) is not None)
+            text = _text_with(found, text, *next(blocks, (None, None)))
         return self._replace(found, text)
 
     def move(
@@ -344,10 +345,6 @@ def _mode(found: FoundFile) -> int:
 
 def _bare(made: Definition) -> Definition:
     return msgspec.structs.replace(made, claim=None, result=None, error=None)
-
-
-def _block_of(made: Definition) -> tuple[str | None, Mapping[str, Any] | None]:
-    return next(((key, block) for key in BLOCKS if (block := getattr(made, key)) is not None), (None, None))
 
 
 def _parsed(text: bytes, own: str, name: str) -> Definition:

@@ -84,16 +84,13 @@ def _translate(glob: str) -> str:
         elif token.startswith("["):
             negated = token[1] in "!^"
             body = token[2:-1] if negated else token[1:-1]
-            parts.append(f"(?!/)[{'^' if negated else ''}{_CLASS_SPECIAL.sub(_escaped, body)}]")
+            parts.append(f"(?!/)[{'^' if negated else ''}{_CLASS_SPECIAL.sub(_ESCAPED, body)}]")
         elif token.startswith("\\"):
             parts.append(re.escape(token[1]))
     return "".join(parts)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return "\\" + found[0]
-
-
 _WORDS = {"/**/": "/(?:.*/)?", "**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _TOKEN = re.compile(r"/\*\*/|\*\*/|/\*\*(?=\Z)|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|\\.", re.DOTALL)
+_ESCAPED = r"\\\g<0>"
 _CLASS_SPECIAL = re.compile(r"[\\\[\]&~|]")

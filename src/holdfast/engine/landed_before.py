@@ -61,7 +61,11 @@ def settle(context: RunContext) -> None:
     tasks = [task for task in context.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
     tasks = [task for task in tasks if not task.landed and not is_doubt(task.parked)]
     named = _named(git.discover(context.repo), context.branch) if tasks else {}
-    witnessed = _witnessed(context, named.keys()) if named else {}
+    # Those of the attempts that were landed from here, each with what says so.
+    witnessed: dict[str, str] = {}
+    if named:
+        witnessed = dict.fromkeys(_in_branch_log(context) & named.keys(), "git's log of the branch")
+        witnessed |= dict.fromkeys(_in_audit_log(context.layout, context.ledger, named.keys()), "the audit log")
     for task in tasks:
         of_task = [attempt for attempt in named if attempt.rpartition(".")[0] == task.id]
         sure = [each for each in of_task if each in witnessed and _can_be(task, each)]
@@ -131,12 +135,6 @@ def _attempts_in(message: str) -> list[str]:
     lines = [line.strip() for line in message.splitlines()]
     tasks, names = ([line.removeprefix(key) for line in lines if line.startswith(key)] for key in _TRAILERS)
     return [each for each in names if each.rpartition(".")[0] in tasks and each.rpartition(".")[2].isdigit()]
-
-
-def _witnessed(context: RunContext, named: Collection[str]) -> dict[str, str]:
-    """Those of the attempts that were landed from here, each with what says so."""
-    found = dict.fromkeys(_in_branch_log(context) & set(named), "git's log of the branch")
-    return found | dict.fromkeys(_in_audit_log(context.layout, context.ledger, named), "the audit log")
 
 
 def _in_audit_log(layout: Layout, journal: LedgerReader, named: Collection[str]) -> set[str]:

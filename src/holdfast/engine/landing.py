@@ -103,13 +103,6 @@ def _has_landed(task: Task) -> bool:
     return bool(task.landed)
 
 
-def _note_wait(context: RunContext, task: Task, branch: str, paths: list[str]) -> None:
-    """Journalled once for the same paths, so that everybody sees it, also without a run."""
-    if task.landing_waits != tuple(paths):
-        waiting = LandingWaiting(task.id, task.attempt, branch, paths)
-        context.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
-
-
 def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict | None:
     """Lands the verified commit as a new branch, where no checkout is in its way; None when it did."""
     if (verdict := judge(context, task)) is not None:
@@ -223,8 +216,10 @@ def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True
     with effect.holding(found):
         paths = [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
         if paths:
-            if is_noted:
-                _note_wait(context, task, branch, paths)
+            # Journalled once for the same paths, so that everybody sees it, also without a run.
+            if is_noted and task.landing_waits != tuple(paths):
+                waiting = LandingWaiting(task.id, task.attempt, branch, paths)
+                context.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
             raise LandingWaits(task=task.id, paths=", ".join(paths[:5]))
         intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
         carry_out(context, intended)

@@ -185,12 +185,13 @@ def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
     opened = Checkout(checkout)
     if opened.branch() != branch:
         return []
-    return [git.readable(step.path) for step in steps_of(opened, old, new, landed=False) if _blocks(step)]
-
-
-def _blocks(step: RefreshStep) -> bool:
-    """A submodule's folder is left in any case, so only its staged entry counts."""
-    return step.entry is HeldFiles.OWN if step.is_submodule else step.is_left
+    steps = steps_of(opened, old, new, landed=False)
+    # A submodule's folder is left in any case, so only its staged entry counts.
+    return [
+        git.readable(step.path)
+        for step in steps
+        if (step.entry is HeldFiles.OWN if step.is_submodule else step.is_left)
+    ]
 
 
 def _open(wanted: RefreshIntended) -> Checkout | None:
