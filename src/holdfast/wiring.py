@@ -38,10 +38,9 @@ from holdfast.domain.entries import (
     VerifyIntended,
 )
 from holdfast.domain.state import State
-from holdfast.engine import landed_before
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.effects import recover
+from holdfast.engine.recover import recover, settle_landed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, catch_up
 from holdfast.errors import HoldfastError, Locked
@@ -204,7 +203,7 @@ def take_up(context: RunContext, *, settles: bool = False) -> None:
     )
     context.recovery_s = time.perf_counter() - began
     if settles:
-        landed_before.settle(context)
+        settle_landed(context)
     free_left(context.repo, list(state.tasks.values()))
     catch_up(context.layout, list(state.tasks.values()))
 

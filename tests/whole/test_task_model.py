@@ -27,7 +27,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.domain.claims import Claim
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskEvent
-from holdfast.engine.effects import recover
+from holdfast.engine.recover import recover
 from holdfast.ledgers import files
 from holdfast.ledgers.files import FileLedger
 from holdfast.ports import DidNotHappen, Happened, Reconciled

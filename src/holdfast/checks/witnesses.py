@@ -12,7 +12,7 @@ the journal must have every entry that these name:
 
 All of them are written only once the entry is on stable storage, so no crash leaves one that is ahead. A person may say
 that the newer journal is lost (`holdfast resolve --journal-restored`): `run_started` then says so in `restored`, and
-what the journal does not know is moved to `quarantine/`. engine/landed_before.py finds what landed meanwhile.
+what the journal does not know is moved to `quarantine/`. engine/recover.py finds what landed meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine.spawn import set_strangers_aside
+from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader, read_state

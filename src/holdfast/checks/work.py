@@ -15,7 +15,7 @@ from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
 from holdfast.engine import turns
-from holdfast.engine.spawn import find_leftovers
+from holdfast.engine.earlier_starts import find_leftovers
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects

@@ -10,7 +10,7 @@ from holdfast.domain.entries import TurnUndone, is_lost
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine.base_tree import newest_whole
+from holdfast.engine.earlier_starts import newest_whole
 from holdfast.errors import DecisionRefused
 from holdfast.storage.journal.entry import Record
 

@@ -12,8 +12,8 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
 from holdfast.domain.task_record import Task
-from holdfast.engine import landed_before
-from holdfast.engine.spawn import remove_leftovers
+from holdfast.engine import recover
+from holdfast.engine.earlier_starts import remove_leftovers
 from holdfast.engine.turns import Follower
 from holdfast.errors import (
     NothingParked,
@@ -108,8 +108,8 @@ def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Reco
     """The move that the decision asks for, if any, and then the flag: a crash between leaves the task parked still."""
     if choice in lost_turns.CHOICES:
         return lost_turns.records(decision, task, choice)
-    if choice == "happened" and landed_before.is_doubt(task.parked):
-        return landed_before.closing(decision.repo, decision.config, task, decision.record)
+    if choice == "happened" and recover.is_doubt(task.parked):
+        return recover.closing(decision.repo, decision.config, task, decision.record)
     has_landed = choice == "happened" and task.parked.startswith("task_land_")
     events = _GIVE_UP if choice == "abandon" else (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if has_landed else ()
     event = next((each for each in events if each in TASK.legal(task.state)), None)

@@ -15,7 +15,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans, outcome
-from holdfast.engine.base_tree import (
+from holdfast.engine.earlier_starts import (
     attempt_named,
     base_of,
     expect_nested,

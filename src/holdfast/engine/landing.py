@@ -16,7 +16,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
-from holdfast.engine import landed_before
+from holdfast.engine import recover
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
@@ -117,7 +117,7 @@ def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict 
 def _verify(context: RunContext, task: Task) -> LandingResult | None:
     """None when the commit that would land has passed, and is in `task.verified`; or has landed, unknown to us."""
     verdict = judge(context, task)
-    if verdict is None or (verdict.kind == "empty_change" and landed_before.recognise(context, task)):
+    if verdict is None or (verdict.kind == "empty_change" and recover.recognise(context, task)):
         return None
     reason = Reason.LANDING_CONFLICT if verdict.kind == "conflict" else Reason.VERIFICATION_FAILED
     told = verify.feedback(verdict, context.blobs)

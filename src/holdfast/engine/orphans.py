@@ -14,7 +14,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
-from holdfast.engine import base_tree, turns
+from holdfast.engine import earlier_starts, turns
 from holdfast.engine.context import RunContext
 from holdfast.engine.outcome import apply_exit, uncounted_spend
 from holdfast.landing import verify
@@ -104,7 +104,7 @@ def _save(context: RunContext, task: Task) -> str:
     snapshots, store = context.worktrees.snapshots(task.id, task.base), context.worktrees.store
     name = f"orphan-{task.starts}"
     saved = snapshots.names(task.attempt).get(name, "")
-    before = base_tree.tree_of(context.ledger, task)
+    before = earlier_starts.tree_of(context.ledger, task)
     if not saved or (before and not store.descends(saved, before)):
         saved = snapshots.take(task.attempt, name, large="leave_out").commit
     files = context.layout.attempt_files(task.attempt)
@@ -153,7 +153,7 @@ def _candidate(context: RunContext, task: Task, made: Definition) -> str:
     """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
     store, snapshot = (
         context.worktrees.store,
-        base_tree.journalled_turns(context.ledger, task.attempt).get(task.stands, ""),
+        earlier_starts.journalled_turns(context.ledger, task.attempt).get(task.stands, ""),
     )
     if not snapshot or store.flaw_of(snapshot):
         return ""

@@ -22,7 +22,7 @@ from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import PreviousAttempt, Task
-from holdfast.engine import base_tree, budget, outages
+from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
@@ -142,7 +142,9 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         config=context.config,
         blobs=context.blobs,
         branch=context.branch,
-        base_of=lambda name: base_tree.base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
+        base_of=lambda name: earlier_starts.base_of(
+            context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name
+        ),
         journal=context.ledger,
     )
     found = plan_start(inputs, task, made, agent)
@@ -213,7 +215,7 @@ def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) 
     snapshot = ""
     if task.starts:
         base, begin = task.base, task.begun
-        snapshot, found = base_tree.continued_tree(inputs.worktrees, inputs.journal, task)
+        snapshot, found = earlier_starts.continued_tree(inputs.worktrees, inputs.journal, task)
     else:
         base = begin = merges.newest(inputs.repo, inputs.branch)
         found = PromptTree()
@@ -245,7 +247,7 @@ def _work_so_far(inputs: StartInputs, task: Task, made: Definition) -> tuple[str
 
 def _as_commit(inputs: StartInputs, task: Task, left: PreviousAttempt) -> str:
     who = merges.identity(inputs.repo, inputs.config)
-    return base_tree.turn_as_commit(inputs.worktrees, inputs.journal, task, left, who)
+    return earlier_starts.turn_as_commit(inputs.worktrees, inputs.journal, task, left, who)
 
 
 def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str) -> None:
