@@ -93,7 +93,7 @@ def run_context(
 ) -> Iterator[RunContext]:
     """Owns the data root until its end. `works`: tasks may be started, verified and landed, not only decided about.
 
-    `watches`: a loop follows, which is told what changes below the backlog. `later`: the server calls `prepare` once it
+    `watches`: a loop follows, to which changes below the backlog are reported. `later`: the server calls `prepare` once it
     answers. While another short run has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
     """
     say = functools.partial(note, "")
@@ -101,7 +101,7 @@ def run_context(
     with lock as (layout, ledger, auditor):
         context = wire(app, layout, ledger, auditor, note, works=works)
         watch = SignalWatch([context.board.folder, layout.signals]) if works and watches else contextlib.nullcontext()
-        # Before the files are read: what changes from then on is told, so they need not be read again.
+        # Before the files are read: the watch reports what changes from then on, so they need not be read again.
         with watch as context.watch:
             if not works:
                 take_up(context)
