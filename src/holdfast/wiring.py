@@ -93,7 +93,7 @@ def run_context(
 ) -> Iterator[RunContext]:
     """Owns the data root until its end. `works`: tasks may be started, verified and landed, not only decided about.
 
-    `watches`: a loop follows, to which changes below the backlog are reported. `later`: the server calls `prepare` once it
+    `watches`: a loop follows, which hears of changes below the backlog. `later`: the server calls `prepare` once it
     answers. While another short run has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
     """
     say = functools.partial(note, "")

@@ -43,8 +43,8 @@ def put_back_open(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> list[
     texts = {
         name: text
         for name, task in tasks.items()
-        if FOLDER_OF[task.state] == "open" and not (name in scan.tasks or name in scan.moved)
-        if (text := _pinned(task, blobs))
+        if FOLDER_OF[task.state] == "open" and not (name in scan.tasks or name in scan.moved or task.unfiled)
+        if (text := pinned_text(task, blobs))
     }
     kept = {name for problem in only_away(backlog, scan, tasks, texts) for name in problem.tasks}
     kept |= removed(backlog, tasks, texts)
@@ -73,15 +73,6 @@ def _make_whole(place: Path, files: Mapping[str, bytes]) -> bool:
         disk.remove_tree(staged)
         return False
     return True
-
-
-def _pinned(task: Task, blobs: Blobs) -> bytes:
-    if task.unfiled:
-        return b""
-    try:
-        return blobs.get(task.definition)
-    except (BlobMissing, BlobCorrupt):
-        return b""
 
 
 # -- the settings -----------------------------------------------------------------------------------------------------
@@ -146,3 +137,11 @@ def hide_from_git(root: Path, repo: Path) -> None:
     except DiskError:
         # A `.git` that is not ours to write: `.sdd/.gitignore` still hides the journal.
         return
+
+
+def pinned_text(task: Task, blobs: Blobs) -> bytes:
+    """The text of the task's definition as it was taken in; empty where the blob is lost."""
+    try:
+        return blobs.get(task.definition)
+    except (BlobMissing, BlobCorrupt):
+        return b""

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from holdfast.backlog.missing import FOLDERS, carried_off, only_away, swept, without_file
-from holdfast.backlog.restore import put_back_open
+from holdfast.backlog.restore import pinned_text, put_back_open
 from holdfast.domain.definition import Definition, FileProblem
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.fsm import Reason
@@ -38,8 +38,6 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import iso
 from holdfast.errors import (
     AlreadyExists,
-    BlobCorrupt,
-    BlobMissing,
     EntryUnfit,
     FileMissing,
     TaskExists,
@@ -203,13 +201,6 @@ def _make_folders(backlog: BacklogFolder) -> None:
     for folder in (*FOLDERS, "failed"):
         if not os.path.lexists(backlog.folder / folder):
             disk.mkdir(backlog.folder / folder)
-
-
-def pinned_text(task: Task, blobs: Blobs) -> bytes:
-    try:
-        return blobs.get(task.definition)
-    except (BlobMissing, BlobCorrupt):
-        return b""
 
 
 def block_of(task: Task) -> dict[str, Any] | None:

@@ -21,7 +21,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.backlog.missing import carried_off, only_away, swept, without_file
-from holdfast.backlog.sync import is_given_up_by_deleting, pinned_text, shows_state
+from holdfast.backlog.restore import pinned_text
+from holdfast.backlog.sync import is_given_up_by_deleting, shows_state
 from holdfast.checks import audit, witnesses, work
 from holdfast.checks.projections import Projection, Reading, read_journal
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft

@@ -204,7 +204,9 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
         told += ". The worktree also holds what you have done since to these files. Look at it, then go on"
     else:
         told += f". The worktree is {found}: what you have done since to these files is not in it, and is yours to redo"
-    return f"{told}:\n\n{_listed(_first(tree.differing))}"
+    more = len(tree.differing) - FILES_MAX
+    names = [*tree.differing[:FILES_MAX], *([f"(and {more} more)"] if more > 0 else [])]
+    return f"{told}:\n\n{_listed(names)}"
 
 
 def _begun(left: PreviousAttempt | None) -> str:
@@ -215,11 +217,6 @@ def _begun(left: PreviousAttempt | None) -> str:
         f"The worktree begins with what attempt {number} had done by the end of its turn {left.turn}, on top of the "
         "newest state of the target branch. None of it was accepted yet. Look at what is there, then go on from it."
     )
-
-
-def _first(names: list[str]) -> list[str]:
-    more = len(names) - FILES_MAX
-    return [*names[:FILES_MAX], f"(and {more} more)"] if more > 0 else names
 
 
 def _past(past: Past) -> str:
