@@ -22,7 +22,7 @@ from holdfast.agents.common import environment
 from holdfast.agents.registry import agents
 from holdfast.app import App, Say
 from holdfast.backlog.folder import Backlog
-from holdfast.backlog.restore import hide_from_git, keep_config
+from holdfast.backlog.restore import hide_from_git, keep_config, put_back_config
 from holdfast.checks import witnesses
 from holdfast.clock import monotonic, wall
 from holdfast.config import mcp
@@ -186,6 +186,7 @@ def prepare(context: RunContext) -> None:
     context.ledger.renew_all(context.config.lease_s)
     if context.watch is not None:
         context.watch.await_open()
+    put_back_config(layout, context.note)
     take_up(context, settles=True)
     context.tell(context.intake)
     for each in context.closed:
