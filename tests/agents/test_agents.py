@@ -32,9 +32,8 @@ from holdfast.domain.agent_events import (
     Unfit,
     mapping_problem,
 )
-from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, TurnState
 from holdfast.domain.definition import Definition
-from holdfast.domain.turn import TurnState
 from holdfast.ports import Work
 from holdfast.processes import sandbox
 from kit.git import git

@@ -15,9 +15,9 @@ import pytest
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.engine import context as context_module
-from holdfast.engine import holds
 from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
 from holdfast.git import command as git_command
+from holdfast.orchestrator import holds
 from holdfast.orchestrator.loop import Loop
 from holdfast.orchestrator.wakeup import AGENTS
 from holdfast.storage.files import disk

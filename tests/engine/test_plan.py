@@ -17,13 +17,13 @@ from holdfast.engine.plan import (
     Cancel,
     Command,
     Continue,
-    Finish,
     Follow,
     Lapse,
     Observation,
     Orphan,
     Retry,
     StartTask,
+    VerifyAndLand,
 )
 from holdfast.storage.records.attempt_folder import Liveness
 from kit.states import folded, planned, story
@@ -61,7 +61,7 @@ ELSEWHERE: dict[TaskState, Command | None] = {
     S.ORPHANED: Continue("t"),
     S.BLOCKED: Follow("t", TaskEvent.DEPENDENCY_RESOLVED),
     S.WAITING_FOR_SUBTASKS: None,
-    S.DONE: Finish("t"),
+    S.DONE: VerifyAndLand("t"),
     S.PENDING_APPROVAL: None,
     S.FAILED: None,
     S.CLOSED: None,
@@ -127,9 +127,9 @@ def test_a_run_that_stops_begins_and_lands_nothing_and_settles_the_rest(state: T
 def test_one_task_is_landed_at_a_time_the_one_that_was_done_first() -> None:
     # The entries of `b` come first.
     both = folded(story("b", S.DONE), story("a", S.DONE))
-    assert planned(both) == [Finish("b")]
-    assert planned(both, finishing="c") == []
-    assert planned(both, held={"b"}) == [Finish("a")]
+    assert planned(both) == [VerifyAndLand("b")]
+    assert planned(both, landing="c") == []
+    assert planned(both, held={"b"}) == [VerifyAndLand("a")]
 
 
 def test_a_landing_or_failing_task_is_not_cancelled_for_its_parent() -> None:
@@ -137,7 +137,7 @@ def test_a_landing_or_failing_task_is_not_cancelled_for_its_parent() -> None:
     nodes = {"t": {"parent": "p"}}
     cancel = Cancel("t", Reason.PARENT_CANCELLED, "p")
     assert planned(state, nodes=nodes) == [cancel], "and it is not landed on its way"
-    assert planned(state, nodes=nodes, finishing="t") == []
+    assert planned(state, nodes=nodes, landing="t") == []
     assert planned(state, nodes=nodes, failing={"t"}, held={"t"}) == []
 
 
@@ -248,5 +248,5 @@ def test_commands_come_in_the_order_in_which_they_must_be_done() -> None:
         Lapse("away"),
         Orphan("dead", TaskEvent.CRASH),
         Follow("waits", TaskEvent.DEPENDENCY_RESOLVED),
-        Finish("done"),
+        VerifyAndLand("done"),
     ]

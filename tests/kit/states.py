@@ -202,7 +202,7 @@ def running(folder: Path, clock: Callable[[], float] = wall, **values: Any) -> I
     settings(repo, **values)
     app = App(repo, load(repo, environ={"HOME": str(folder.parent), **QUICK}), clock)
     notes: list[tuple[str, str]] = []
-    with run_context(app, lambda task, text: notes.append((task, text))) as context:
+    with run_context(app, lambda task, text: notes.append((task, text)), watches=False) as context:
         yield Run(repo, context, notes)
 
 

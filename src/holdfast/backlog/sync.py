@@ -118,14 +118,15 @@ def _with(report: SyncReport, put_back: list[str]) -> SyncReport:
 
 def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport:
     scan = backlog.scan()
-    files = _files(scan)
+    # Of several files that a crash left, the one that came furthest: what is closed stays closed.
+    files = {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
     # As it is now: others may add tasks meanwhile. What has no file yet is not missing one.
     known = {name: task for name, task in ledger.state.tasks.copy().items() if not task.unfiled or name in files}
     # In the order of adding, which is that of their writing: a scan has them by name.
     added = [name for name in files if name not in ledger.state.tasks]
     added.sort(key=lambda name: files[name].written_ns)
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
-    # In hand before anything is decided; empty where the blob is lost.
+    # The pinned text of each, in hand before anything is decided; empty where the blob is lost.
     missing = {name: pinned_text(known[name], blobs) for name in without_file(known, scan)}
     if missing:
         # An editor may be saving by renaming, or somebody switching branches: nothing final on one look alone.
@@ -194,11 +195,6 @@ def file_new(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, names: Iterab
             filed |= backlog.add_many(texts)
             ledger.append(ledger.epoch, [Record("tasks_filed", {"tasks": list(texts)}, actor=ACTOR)])
     return filed
-
-
-def _files(scan: BacklogScan) -> dict[str, TaskFile]:
-    """The file of each task. Of several that a crash left, the one that came furthest: what is closed stays closed."""
-    return {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
 
 
 def _make_folders(backlog: BacklogFolder) -> None:

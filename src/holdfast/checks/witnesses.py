@@ -12,7 +12,7 @@ the journal must have every entry that these name:
 
 All of them are written only once the entry is on stable storage, so no crash leaves one that is ahead. A person may say
 that the newer journal is lost (`holdfast resolve --journal-restored`): `run_started` then says so in `restored`, and
-what the journal does not know is moved to `quarantine/`. engine/landed_before.py finds what landed meanwhile.
+what the journal does not know is moved to `quarantine/`. engine/recovery.py finds what landed meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import strangers
+from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader, read_state
@@ -151,7 +151,7 @@ def set_unknown_aside(layout: Layout, state: State, repo: Path) -> list[str]:
     moved = []
     pins.forget_landed(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
-        moved += strangers.clear(layout, name, start, _NONE, _REASON, repo=repo)
+        moved += set_strangers_aside(layout, name, start, _NONE, _REASON, repo=repo)
     if (position := _followed(layout)) is not None and not FileLedgerReader(layout).has(position):
         # Projections: rebuilt from the journal as it is now.
         ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))

@@ -15,7 +15,8 @@ from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
-from holdfast.engine import leftovers, turns
+from holdfast.engine import turns
+from holdfast.engine.earlier_starts import find_leftovers
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
@@ -40,7 +41,7 @@ _SHOWN_MAX = 20
 def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
     """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has recorded."""
     draft = Draft("attempts", attempts=0, turns=0, exits=0, verdicts=0)
-    for folder in leftovers.find(layout):
+    for folder in find_leftovers(layout):
         draft.pending.append(f"{folder} may hold secrets of MCP servers, and its agent has ended; {RUN}")
     for name, known in recorded.attempts.items():
         if not known.has_begun:

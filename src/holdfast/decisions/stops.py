@@ -16,7 +16,7 @@ from holdfast.decisions.turns import settle
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import outcome
+from holdfast.engine import orphans
 from holdfast.engine.context import RunContext
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.attempt_folder import POLL_S, Liveness
@@ -64,7 +64,7 @@ def _await_end(context: RunContext, task: Task) -> None:
     deadline = monotonic() + context.config.grace_s + SPARE_S
     while task.state in AT_WORK and context.spawn.look(task) is Liveness.ALIVE:
         if monotonic() > deadline:
-            outcome.orphan(context, task, TaskEvent.CRASH)
+            orphans.orphan(context, task, TaskEvent.CRASH)
             return
         time.sleep(POLL_S)
 

@@ -12,8 +12,8 @@ from holdfast.domain.entries import STOPPED, TurnUndone, is_lost
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
 from holdfast.domain.task_record import Task
-from holdfast.engine import landed_before, leftovers
-from holdfast.engine.base_tree import newest_whole
+from holdfast.engine import recovery
+from holdfast.engine.earlier_starts import newest_whole, remove_leftovers
 from holdfast.engine.turns import Follower
 from holdfast.errors import DecisionRefused, NothingParked
 from holdfast.landing import verify
@@ -79,7 +79,7 @@ def end_attempt(decision: DecisionContext, task: Task) -> None:
     # A runner that is on its way to its start finds it taken, and does nothing.
     attempt_folder.claim_start(files, task.starts, attempt_folder.RECOVERY, task.intent)
     starts.end_all(files, task.attempt, task.starts, decision.config.grace_s)
-    leftovers.remove(decision.layout)
+    remove_leftovers(decision.layout)
     Follower(decision.ledger, decision.layout).follow(task)
 
 
@@ -109,8 +109,8 @@ def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Reco
     told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
     if choice in _OF_LOST_TURN:
         return _of_lost_turn(decision, task, choice, told)
-    if choice == "happened" and landed_before.is_doubt(task.parked):
-        moves = landed_before.closing(decision.repo, decision.config, task, decision.record)
+    if choice == "happened" and recovery.is_doubt(task.parked):
+        moves = recovery.closing(decision.repo, decision.config, task, decision.record)
         return [*moves, decision.flagged(task, 0, told, parked="")]
     has_landed = choice == "happened" and task.parked.startswith("task_land_")
     events = _GIVE_UP if choice == "abandon" else (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if has_landed else ()

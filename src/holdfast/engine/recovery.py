@@ -1,6 +1,6 @@
-"""Recovery: after a crash, every open intent gets exactly one closing entry, and nothing is performed.
+"""Recovery: what a crash, or a journal that was put back from a backup, left open is settled. Nothing is performed.
 
-For each intent that an earlier run left open, its effect is asked what the world shows:
+`recover` gives every open intent of an earlier run exactly one closing entry. Its effect is asked what the world shows:
 
 - it happened: `_confirmed`, at any age;
 - otherwise, older than `replay_age_max_s`: `_abandoned`, and the operator gets a note;
@@ -9,30 +9,71 @@ For each intent that an earlier run left open, its effect is asked what the worl
 
 Then the claims that the dead orchestrator held and never started are given back, and `wal_replay_completed` tells the
 counts. A kill at any point leaves some intents closed and the others open; the next start goes on with those.
+
+`settle_landed` is for landings that the branch has and the journal does not: it was put back from a backup, and they
+came after that. A landed commit names its task and its attempt, and so does a colleague's of the same names. So
+trailers alone decide nothing. A commit is taken for a task's landing only after a person said that the newer journal is
+lost, for a task that this journal has not ended, with an attempt that could have come next, and where the audit log or
+git's own log of the branch says that it was landed here. Then it is journalled as landed, and nothing of it runs again.
+Where that is not so, the task waits for a person.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
 import msgspec
 
-from holdfast.domain.entries import MOVE_TO, PAYLOADS, EffectIntended, ReplayCompleted
+from holdfast.config.settings import Config
+from holdfast.domain.entries import MOVE_TO, PAYLOADS, EffectIntended, LandIntended, ReplayCompleted
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task_record import Task
+from holdfast.engine.context import RunContext
+from holdfast.engine.effects import Closed, acknowledge, close_intent
 from holdfast.errors import HoldfastError, is_environment, is_fatal
-from holdfast.ports import DidNotHappen, Effects, Happened, InDoubt, Ledger, Reconciled
+from holdfast.git import command as git
+from holdfast.landing.branch import COMMITS_MAX
+from holdfast.layout import Layout
+from holdfast.ports import DidNotHappen, Effects, Happened, InDoubt, Ledger, LedgerReader, Reconciled
+from holdfast.storage.audit.days import day_files
+from holdfast.storage.audit.from_journal import ref_of
+from holdfast.storage.audit.notes import content
+from holdfast.storage.audit.verify import parse
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
+from holdfast.worktrees import merges, pins
 
-ACTOR = "recover"
+RECOVER = "recover"
+_DOUBT = "It may have landed already: "
+_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
+_TRAILERS = "Holdfast-Task: ", "Holdfast-Attempt: "
+# What leads a task to DONE in the attempt that has landed: from where it is in that attempt, and in another one.
+# No move says that a runner has ended: what it left went with the lost journal.
+_WAY: dict[TaskState, TaskEvent] = {
+    TaskState.PLANNED: TaskEvent.APPROVED,
+    TaskState.FAILED: TaskEvent.RETRY,
+    TaskState.BLOCKED: TaskEvent.DEPENDENCY_RESOLVED,
+    TaskState.OPEN: TaskEvent.AGENT_CLAIMS_TASK,
+    TaskState.WAITING_FOR_SUBTASKS: TaskEvent.ALL_SUBTASKS_COMPLETED,
+    TaskState.CLAIMED: TaskEvent.FAST_COMPLETION,
+    TaskState.IN_PROGRESS: TaskEvent.CRASH,
+    TaskState.ORPHANED: TaskEvent.PARTIAL_WORK_MERGED,
+    TaskState.PENDING_APPROVAL: TaskEvent.APPROVAL_GRANTED,
+}
+_WAY_FROM_ANOTHER: dict[TaskState, TaskEvent] = {
+    **_WAY,
+    TaskState.CLAIMED: TaskEvent.UNCLAIM,
+    TaskState.ORPHANED: TaskEvent.REQUEUED_FOR_RETRY,
+    TaskState.PENDING_APPROVAL: TaskEvent.APPROVAL_REJECTED,
+    TaskState.DONE: TaskEvent.VERIFICATION_REJECTED,
+}
+_GOES_ON = {*_WAY_FROM_ANOTHER} - {TaskState.PLANNED, TaskState.FAILED, TaskState.BLOCKED, TaskState.OPEN}
 
 
-class Closed(msgspec.Struct, frozen=True):
-    """What became of one intent, for a person to read."""
-
-    task: str
-    intent: str
-    how: str
-    reason: str
+# -- open intents ------------------------------------------------------------------------------------------------------
 
 
 def recover(
@@ -40,13 +81,13 @@ def recover(
 ) -> tuple[ReplayCompleted, list[Closed]]:
     """Closes what is open and releases what is stale. Performs nothing."""
     closed = [
-        _close(ledger, intent, _judge(intent, effects), now, replay_age_max_s)
+        _close_as_found(ledger, intent, _judge(intent, effects), now, replay_age_max_s)
         for intent in ledger.pairing.open_intents()
     ]
     released = _release_stale_claims(ledger)
     counts = {how: sum(item.how == how for item in closed) for how in ("confirmed", "failed", "abandoned", "parked")}
     completed = ReplayCompleted(**counts, released=released)
-    ledger.append(ledger.epoch, [Record("wal_replay_completed", msgspec.to_builtins(completed), actor=ACTOR)])
+    ledger.append(ledger.epoch, [Record("wal_replay_completed", msgspec.to_builtins(completed), actor=RECOVER)])
     return completed, closed
 
 
@@ -64,23 +105,21 @@ def _judge(intent: OpenIntent, effects: Effects) -> Reconciled:
         return InDoubt(f"looking for it failed: {error}")
 
 
-def _close(ledger: Ledger, intent: OpenIntent, verdict: Reconciled, now: float, replay_age_max_s: float) -> Closed:
-    old = now - intent.entry.timestamp > replay_age_max_s
+def _close_as_found(
+    ledger: Ledger, intent: OpenIntent, verdict: Reconciled, now: float, replay_age_max_s: float
+) -> Closed:
+    age_s = now - intent.entry.timestamp
     match verdict:
         case Happened(result):
             how, reason, output = "confirmed", "found done after a crash", result
-        case _ if old:
-            age_s = now - intent.entry.timestamp
+        case _ if age_s > replay_age_max_s:
             how, reason, output = "abandoned", f"it is {age_s:.0f} s old, and may no longer be wanted", {}
         case DidNotHappen():
             how, reason, output = "failed", Reason.NOT_STARTED, {}
         case InDoubt(doubt):
             how, reason, output = "parked", doubt, {}
-    task = intent.entry.inputs.get("task", "")
-    kind = intent.entry.decision_type.removesuffix("_intent")
-    inputs = {"intent": intent.ref, "task": task, "attempt": intent.entry.inputs.get("attempt", ""), "reason": reason}
-    ledger.append(ledger.epoch, [Record(f"{kind}_{how}", inputs, output, ACTOR)])
-    return Closed(task, intent.entry.decision_type, how, reason)
+    close_intent(ledger, intent, how, reason, output, actor=RECOVER)
+    return Closed(intent.entry.inputs.get("task", ""), intent.entry.decision_type, how, reason)
 
 
 def _release_stale_claims(ledger: Ledger) -> int:
@@ -92,5 +131,160 @@ def _release_stale_claims(ledger: Ledger) -> int:
     for task in stale:
         target = TASK.next(task.state, TaskEvent.UNCLAIM)
         inputs = {"task": task.id, "event": TaskEvent.UNCLAIM, "reason": Reason.CLAIM_RELEASED}
-        ledger.append(ledger.epoch, [Record(MOVE_TO[target], inputs, actor=ACTOR)])
+        ledger.append(ledger.epoch, [Record(MOVE_TO[target], inputs, actor=RECOVER)])
     return len(stale)
+
+
+# -- landings that this journal does not know --------------------------------------------------------------------------
+
+
+def settle_landed(context: RunContext) -> None:
+    """Journals what has landed of the tasks that had not ended when the journal was put back; parks those in doubt."""
+    tasks = [task for task in context.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
+    tasks = [task for task in tasks if not task.landed and not is_doubt(task.parked)]
+    named = _named(git.discover(context.repo), context.branch) if tasks else {}
+    # Those of the attempts that were landed from here, each with what says so.
+    witnessed: dict[str, str] = {}
+    if named:
+        witnessed = dict.fromkeys(_in_branch_log(context) & named.keys(), "git's log of the branch")
+        witnessed |= dict.fromkeys(_in_audit_log(context.layout, context.ledger, named.keys()), "the audit log")
+    for task in tasks:
+        of_task = [attempt for attempt in named if attempt.rpartition(".")[0] == task.id]
+        sure = [each for each in of_task if each in witnessed and _can_be(task, each)]
+        if sure:
+            how = f"its message names the task and {sure[0]}, and {witnessed[sure[0]]} says that it landed here"
+            _take(context, task, sure[0], named[sure[0]], how)
+        elif of_task:
+            _park(context, task, of_task[0], named[of_task[0]])
+
+
+def recognise(context: RunContext, task: Task) -> bool:
+    """Whether the branch got a commit since the attempt began that names it: a candidate that is in there has landed.
+
+    Then it is journalled as landed.
+    """
+    named = _named(git.discover(context.repo), context.branch, *([f"^{task.base}"] if task.base else []))
+    if task.attempt not in named:
+        return False
+    _take(context, task, task.attempt, named[task.attempt], f"its message names the task and {task.attempt}")
+    return bool(task.landed)
+
+
+def is_doubt(parked: str) -> bool:
+    return parked.startswith(_DOUBT)
+
+
+def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record]) -> list[Record]:
+    """A person says that it has landed: the moves to its end, made by `record`. What the branch has of it is in the
+    outcome."""
+    branch = merges.target_branch(repo, config)
+    named = _named(git.discover(repo), branch)
+    attempt = next((each for each in named if each.rpartition(".")[0] == task.id), task.attempt or f"{task.id}.1")
+    records, state, at = list[Record](), task.state, task.attempt
+
+    def move(event: TaskEvent, **more: Any) -> None:
+        nonlocal state, at
+        at, state = more.get("attempt", at), TASK.next(state, event)
+        reason = Reason.RESOLVED_BY_PERSON
+        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": at, **more}
+        records.append(record(MOVE_TO[state], len(records) + 2, inputs))
+
+    while state is not TaskState.DONE or at != attempt:
+        event = (_WAY if at == attempt else _WAY_FROM_ANOTHER)[state]
+        move(event, **_facts(task, event, attempt, named.get(attempt, "")))
+    outcome = {"commit": named.get(attempt, ""), "branch": branch, "attempt": attempt, "left": []}
+    move(TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome=outcome)
+    return records
+
+
+# -- what is there ----------------------------------------------------------------------------------------------------
+
+
+def _named(repository: git.Repository, branch: str, *since: str) -> dict[str, str]:
+    """Each attempt that a commit of the branch names together with its task, and the newest such commit."""
+    asked = ("log", f"--max-count={COMMITS_MAX}", "-z", "--format=%H%x01%B", f"--grep=^{_TRAILERS[0]}", branch, *since)
+    found: dict[str, str] = {}
+    for field in repository.run(*asked, "--", codes=(0, 128)).fields():
+        commit, _, message = field.strip("\n").partition("\x01")
+        for attempt in _attempts_in(message):
+            found.setdefault(attempt, commit)
+    return found
+
+
+def _attempts_in(message: str) -> list[str]:
+    # In a squash the lines stand in the middle of the message, where git calls them no trailers.
+    lines = [line.strip() for line in message.splitlines()]
+    tasks, names = ([line.removeprefix(key) for line in lines if line.startswith(key)] for key in _TRAILERS)
+    return [each for each in names if each.rpartition(".")[0] in tasks and each.rpartition(".")[2].isdigit()]
+
+
+def _in_audit_log(layout: Layout, journal: LedgerReader, named: Collection[str]) -> set[str]:
+    """By a record whose journal entry is lost: a landing that this journal has is none of the lost ones."""
+    found: set[str] = set()
+    for name in day_files(layout.audit):
+        for line in content(layout.audit / name).splitlines():
+            record = parse(line, None)
+            if record is None or record.event != "landed" or record.details.get("attempt") not in named:
+                continue
+            if (ref := ref_of(record)) is not None and not journal.has(ref):
+                found.add(str(record.details["attempt"]))
+    return found
+
+
+def _in_branch_log(context: RunContext) -> set[str]:
+    """By how the branch was moved in this repository. Where another data root lands here too, it may have been that."""
+    repository = git.discover(context.repo)
+    refs = repository.run("for-each-ref", "--format=%(refname)", pins.LANDED).line.splitlines()
+    if set(refs) - pins.landed_refs(context.repo, context.layout).keys():
+        return set()
+    asked = ("log", "--walk-reflogs", f"--max-count={COMMITS_MAX}", "-z", "--format=%gs%x01%B", context.branch, "--")
+    found = set[str]()
+    for field in repository.run(*asked, codes=(0, 128)).fields():
+        words, _, message = field.strip("\n").partition("\x01")
+        moved = words.removeprefix("holdfast: ")
+        found |= {each for each in _attempts_in(message) if words != moved == each.rpartition(".")[0]}
+    return found
+
+
+def _can_be(task: Task, attempt: str) -> bool:
+    """Whether what came after this journal could have been the attempt: the one that goes on, or a later one."""
+    goes_on = task.continues or task.state in _GOES_ON
+    return int(attempt.rpartition(".")[2]) >= task.attempts + (not goes_on)
+
+
+# -- what is journalled -----------------------------------------------------------------------------------------------
+
+
+def _facts(task: Task, event: TaskEvent, attempt: str, commit: str) -> dict[str, Any]:
+    if event is TaskEvent.AGENT_CLAIMS_TASK:
+        return {"attempt": attempt, "agent": task.worked_by or "unknown", "why": "its landing is on the branch"}
+    is_made = event in (TaskEvent.FAST_COMPLETION, TaskEvent.PARTIAL_WORK_MERGED)
+    return {"candidate": commit} if is_made else {}
+
+
+def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
+    """Step by step, each on disk before the next: after a kill the next start goes on where this one stopped."""
+    while task.state is not TaskState.DONE or task.attempt != attempt:
+        event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
+        context.move(task, event, Reason.LANDED, **_facts(task, event, attempt, commit))
+    # Its checkouts have followed long since, and may have gone on.
+    context.append(context.flagged(task, RECOVER, parked="", happened=["refresh"]))
+    repository = git.discover(context.repo)
+    old = repository.run("rev-parse", "--verify", "--quiet", f"{commit}^", codes=(0, 1, 128)).line
+    wanted = LandIntended(task.id, attempt, context.branch, old or "0" * len(commit), commit)
+    if acknowledge(context, wanted):
+        short = context.branch.removeprefix("refs/heads/")
+        context.note(task.id, f"{commit[:12]} on {short} is its landing ({how}): nothing of it runs again")
+
+
+def _park(context: RunContext, task: Task, attempt: str, commit: str) -> None:
+    if task.parked:
+        # A person decides about it in any case.
+        return
+    short = context.branch.removeprefix("refs/heads/")
+    told = (
+        f"{_DOUBT}the journal was put back from a backup, and {commit[:12]} on {short} names {attempt}, but nothing "
+        f"shows that it was landed from here. Look at it with `git show {commit[:12]}`. If it is this task's work, "
+        f"type `holdfast resolve {task.id} --happened`; `--retry` lets the task run, `--abandon` gives it up"
+    )
+    context.park(task, told)

@@ -54,7 +54,8 @@ class Land:
         point("land.swap.before")
         witness = self._witness(intent)
         for _ in range(SWAPS_MAX):
-            if _swap(repository, wanted, witness, self._older(witness)):
+            known = pins.landed_refs(self._repo, self._layout) if self._layout is not None else {}
+            if _swap(repository, wanted, witness, [ref for ref in known if ref != witness]):
                 break
         else:
             reason = "it says that the branch moved, and the branch is where it was"
@@ -73,10 +74,6 @@ class Land:
 
     def _witness(self, intent: OpenIntent) -> str:
         return pins.landed_ref(self._layout, intent.ref) if self._layout is not None else ""
-
-    def _older(self, witness: str) -> list[str]:
-        known = pins.landed_refs(self._repo, self._layout) if self._layout is not None else {}
-        return [ref for ref in known if ref != witness]
 
     def reconcile(self, intent: OpenIntent) -> Reconciled:
         """A branch at neither commit was moved by somebody else: the landing is planned again on top of it."""

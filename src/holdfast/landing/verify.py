@@ -175,7 +175,12 @@ class Verify:
             with running.locked(self._place(wanted)):
                 pass
         verdict, content = _read(files)
-        if verdict is not None and _names(verdict) == _wanted(wanted):
+        if verdict is not None and _wanted(wanted) == (
+            verdict.candidate,
+            verdict.target,
+            verdict.merged,
+            verdict.gates,
+        ):
             return Happened(_result(verdict, self._blobs.put(content, content_type=_JSON)))
         begun = _begun(files, wanted)
         if not begun:
@@ -210,7 +215,7 @@ class Verify:
         if told := [git.readable(name) for name in path_rules.reserved(changed, self._layout.within(self._repo))]:
             detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
             return GateVerdict(*names, passed=False, kind="paths_violated", detail=detail, files=told)
-        pinned = self._pinned(wanted["gates"])
+        pinned = msgspec.json.decode(self._blobs.get(wanted["gates"]), type=_Pinned)
         if outside := path_rules.outside(changed, pinned.paths):
             told = [git.readable(name) for name in outside]
             detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
@@ -220,9 +225,6 @@ class Verify:
             detail = f"it leaves conflict markers in {_listed(told)}"
             return GateVerdict(*names, passed=False, kind="conflict_markers", detail=detail, files=told)
         return self._run(wanted, files, pinned)
-
-    def _pinned(self, digest: str) -> _Pinned:
-        return msgspec.json.decode(self._blobs.get(digest), type=_Pinned)
 
     def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> GateVerdict:
         names, gates = _wanted(wanted), pinned.gates
@@ -282,10 +284,6 @@ class Verify:
 def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:
     """The commits and gates that an intent is about: a verdict counts for exactly these."""
     return inputs["candidate"], inputs["target"], inputs["merged"], inputs["gates"]
-
-
-def _names(verdict: GateVerdict) -> tuple[str, str, str, str]:
-    return verdict.candidate, verdict.target, verdict.merged, verdict.gates
 
 
 def _result(verdict: GateVerdict, digest: str) -> dict[str, Any]:

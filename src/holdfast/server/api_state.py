@@ -141,7 +141,7 @@ class Api:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def decision(self, key: str, by: str, kind: str = "") -> DecisionContext:
-        busy = bool(self.loop.finishing)
+        busy = bool(self.loop.landing)
         return DecisionContext.of(
             self.context, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR
         )

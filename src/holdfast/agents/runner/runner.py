@@ -37,9 +37,8 @@ from holdfast.agents.runner.private_files import remove_secrets, write_files
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
-from holdfast.domain.attempt_records import Ending, Exit, Order
+from holdfast.domain.attempt_records import Ending, Exit, Order, TurnEvent, TurnState
 from holdfast.domain.spend import Spend
-from holdfast.domain.turn import TurnEvent, TurnState
 from holdfast.errors import HoldfastError, SandboxFailed, SnapshotTooLarge
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout

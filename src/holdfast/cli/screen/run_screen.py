@@ -85,7 +85,7 @@ class Screen:
         is_fresh = now - self._framed_at < LOOK_S
         at_work = tuple(msgspec.structs.replace(task) for task in loop.at_work)
         changed = [task.id for task in at_work] != [task.id for task in self._frame.at_work]
-        if is_fresh and not changed and loop.finishing == self._frame.finishing and not loop.stopping:
+        if is_fresh and not changed and loop.landing == self._frame.finishing and not loop.stopping:
             return
         self._framed_at = now
         self._files_of = loop
@@ -151,7 +151,7 @@ def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
         turns=run.turns,
         usd=run.usd,
         at_work=at_work,
-        finishing=loop.finishing,
+        finishing=loop.landing,
         stopping=loop.stopping,
         waits=tuple(waits[:WAITS_SHOWN]),
         waits_more=max(0, len(waits) - WAITS_SHOWN),

@@ -128,7 +128,7 @@ def snapshots() -> None:
 @click.pass_context
 def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the snapshots of an attempt."""
-    from holdfast.engine.attempt_commits import snapshots_of
+    from holdfast.engine.earlier_starts import snapshots_of
     from holdfast.snapshots.snapshots import reference
     from holdfast.snapshots.store import Store
 
@@ -154,7 +154,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
     The folder must be new or empty. It appears whole or not at all.
     """
-    from holdfast.engine.attempt_commits import snapshot_of
+    from holdfast.engine.earlier_starts import snapshot_of
     from holdfast.snapshots.snapshots import WorktreeSnapshots
 
     attempt = _attempt(ctx, name)
@@ -172,7 +172,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
 
 def _attempt(ctx: click.Context, name: str) -> _Attempt:
-    from holdfast.engine.attempt_commits import attempt_named
+    from holdfast.engine.earlier_starts import attempt_named
 
     app = find_app(ctx)
     state = app.look().state

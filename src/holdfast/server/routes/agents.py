@@ -174,7 +174,7 @@ def _task_of(decision: DecisionContext, attempt: str) -> Task:
 
 def known_attempt(api: Api, name: str) -> str:
     """The id of an attempt that there is, or was."""
-    from holdfast.engine.attempt_commits import attempt_named
+    from holdfast.engine.earlier_starts import attempt_named
 
     found = attempt_named(api.context.ledger.state, name)
     if found is None or found[1] != name or not name:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.domain.task import TaskState
-from holdfast.engine.attempt_commits import snapshots_of
+from holdfast.engine.earlier_starts import snapshots_of
 from holdfast.engine.turns import new_turns
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api

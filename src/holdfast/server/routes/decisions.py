@@ -20,7 +20,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
 from holdfast.domain.task_record import Task
-from holdfast.engine.attempt_commits import attempt_named
+from holdfast.engine.earlier_starts import attempt_named
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.access.subtask_limits import fenced_in
 from holdfast.server.api_state import Api

@@ -121,7 +121,7 @@ def status(api: Api, ask: Ask) -> Status:
         usd_today=today.usd,
         turns_run=state.run.turns,
         tokens_run=state.run.tokens,
-        finishing=loop.finishing,
+        finishing=loop.landing,
         problems=problems[:PROBLEMS_MAX],
         cursor=f"{position.run}:{position.seq}",
         data_root=str(api.layout.root),
